@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench lint format lock generated deb booted compat compat-install clean .venv
+.PHONY: help demo test soak bench growth lint format lock generated deb booted compat compat-install clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / · /' | column -t -s '·'
@@ -36,6 +36,9 @@ soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50
 
 bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 	$(BIN)/python -m tests.bench
+
+growth: .venv ## measure how time and memory grow, and draw tests/bench/growth.svg
+	$(BIN)/python -m tests.bench.growth
 
 lint: .venv ## ruff, mypy, and the floors
 	$(BIN)/ruff check .

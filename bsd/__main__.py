@@ -38,7 +38,7 @@ def _front(argv: list[str]) -> int | None:
     if argv in ([], ["--help"], ["-h"]) and "_BSD_COMPLETE" not in os.environ:
         return print_help()
     if "status" in argv and "_BSD_COMPLETE" not in os.environ:
-        from bsd.doors.cli.status_text import quick_status
+        from bsd.doors.cli.status import quick_status
 
         if (code := quick_status(argv)) is not None:
             return code

@@ -40,9 +40,10 @@ _FILES = {
 _DESCRIPTION = """\
 AI agents write everything they see and think into transcripts: JSONL files that only grow. bsd
 moves the large old values of such a transcript into a store beside it and leaves a short
-placeholder. A value comes back, exact to the byte, when you or the agent asks for it, for as long
-as the store keeps it: 24 hours, unless the setting `retention` says something else, or `never`.
-After that it is deleted for good, and its placeholder stays.
+placeholder. A value comes back, exact to the byte, when you or the agent asks for it. It is
+kept in the store for 24 hours (the setting `retention`), then, compressed, in the archive, for as
+long as `archive_retention` says: for ever, by default. With `archive` set to false it is deleted
+for good after that time, and its placeholder stays.
 
 `bsd run` does this by itself, as a service. All other commands work with or without it."""
 

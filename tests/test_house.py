@@ -94,7 +94,7 @@ def test_values_are_bound_by_place_or_by_name() -> None:
     assert found == []
 
 
-# What no text for users may say: retention deletes, after 24 hours unless somebody sets it.
+# What no text for users may say: retention and the archive's settings may well delete.
 _TOO_MUCH = re.compile(
     r"without (ever )?losing a (single )?byte|never (lose|lost)|puts? every value back"
     r"|(nothing|no byte) (of \w+ )?(is|are) (ever )?(lost|thrown away)|any value comes back",
@@ -144,8 +144,8 @@ _THEIRS = re.compile(
 _MAY_SAY = {
     "bsd/sample.py": (r".*", "it writes sessions as OpenClaw does, to try bsd on"),
     "bsd/doors/cli/": (r".*sessions\.json.*", "people know the file by that name"),
-    "bsd/verbs/list_sessions.py": (r".*sessions\.json.*", "people know the file by that name"),
-    "bsd/doors/cli/complete.py": (r"bash", "the shell whose tab key it serves"),
+    "bsd/verbs/": (r".*sessions\.json.*", "people know the file by that name"),
+    "bsd/doors/cli/main.py": (r"bash", "the shell whose tab key it serves"),
     "bsd/foundation/audit.py": (r"sessionId", "a member of bsd's own audit log"),
     "bsd/doors/agent/inband.py": (r"sessionId", "a member of bsd's own audit log"),
     "bsd/foundation/": (r".*\.lock", "bsd's own locks"),

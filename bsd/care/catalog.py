@@ -298,7 +298,8 @@ class Titles:
         """What one says, whose file is as `stat` says; nothing if it cannot be read."""
         known = self._known.get(str(name))
         if known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns):
-            return Ends(known.title, known.newest_ms)
+            title = None if known.title is None else known.title.decode(errors="replace")
+            return Ends(title, known.newest_ms)
         state = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
         return _ends(self._layout, name, state)
 

@@ -139,10 +139,10 @@ def read_some(
 ) -> list[ReadOn]:
     """Give sessions their turn, one slice each, for so many seconds.
 
-    Whatever stands in one, the others go on. Raises sqlite3.Error.
+    All in one transaction: each makes a piece of the index that is merged again and again. But
+    what cannot be read shall take nothing else with it: then each has one of its own. Raises
+    sqlite3.Error.
     """
-    # All in one: each transaction makes a piece of the index that is merged again and again. But
-    # what cannot be read shall take nothing else with it.
     end, done = time.monotonic() + seconds, []
     dues = [one if one.known else due_as_it_is(layout, one.name) for one in wanted]
     try:

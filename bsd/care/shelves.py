@@ -204,7 +204,8 @@ def _by_line(thing: Thing) -> tuple[int, str]:
 
 def _tell_stays(where: Path, error: Exception) -> None:
     problem = os_problem(error, f"in {where}") if isinstance(error, OSError) else error
-    _log.warning("[RETENTION] Not deleted", where=str(where), problem=str(problem))
+    hint = "`bsd retention --forget` deletes what is due, which needs no room"
+    _log.warning("[RETENTION] Not moved", where=str(where), problem=str(problem), hint=hint)
 
 
 class _HistoryLot(_StoreLot):

@@ -28,7 +28,7 @@ _FIRST_SECONDS = 3.0
 # A step ends after so long, and whoever else wants the index or the processor has as long again.
 _STEP_SECONDS = 0.1
 _STEP_BYTES = 256 * 1024
-_AT_ONCE = 256  # sessions that a child is told of
+_AT_ONCE = 64  # sessions that a child is told of, most of which are small
 # While sessions are worked on, it waits; but not for ever.
 _COURTESY_SECONDS = 0.25
 _LONGEST_COURTESY_SECONDS = 5.0

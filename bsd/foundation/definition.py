@@ -93,10 +93,6 @@ _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
 
 
-def _only_looks(asked: object) -> bool:
-    return bool(getattr(asked, "dry_run", False) or not getattr(asked, "refresh", True))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition(Generic[_A, _R]):
     """What doors are told of a verb, whoever does it and how."""
@@ -109,11 +105,10 @@ class Definition(Generic[_A, _R]):
     tools: tuple[Tool, ...] = ()
     about: str = ""  # what people are told of it
     examples: tuple[str, ...] = ()  # command lines
-    only_looks: Callable[[_A], bool] = _only_looks  # although others of its calls change something
 
-    def will_change(self, asked: _A) -> bool:
-        """Whether it may change something, done with these arguments."""
-        return self.changes and not self.only_looks(asked)
+
+def _only_looks(asked: object) -> bool:
+    return bool(getattr(asked, "dry_run", False) or not getattr(asked, "refresh", True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +116,11 @@ class WingVerb(Definition[_A, _R], Generic[_H, _A, _R]):
     """A verb that is done with one handle, of the memory or of workspaces."""
 
     act: Callable[[_H, _A], _R]
+    only_looks: Callable[[_A], bool] = _only_looks  # although others of its calls change something
+
+    def will_change(self, asked: _A) -> bool:
+        """Whether it may change something, done with these arguments."""
+        return self.changes and not self.only_looks(asked)
 
 
 @dataclass(frozen=True, slots=True)

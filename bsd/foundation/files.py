@@ -13,11 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from contextlib import suppress
 from io import DEFAULT_BUFFER_SIZE, FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 # Bytes; what is larger is none of these, or nobody could use it.
 LARGEST_NOTE = 1 << 20  # of one thing: a lock, settings, what a process says of itself
@@ -32,6 +33,20 @@ _BLOCK = 1 << 20
 # What opening a link or a socket for reading raises.
 _NO_PLAIN_FILE = {errno.ELOOP, errno.ENXIO}
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Closing(ABC):
+    """Closes itself at the end of a `with` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of whatever is held; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class NotPlain(OSError):

@@ -338,14 +338,14 @@ class Syncing:
         self._early = self._pool.submit(_sync_file_system, self._descriptor)
         self._written = 0
 
-    def sync(self, paths: Sequence[str]) -> None:
+    def sync(self, paths: Iterable[str]) -> None:
         """Make the content of these files durable; their names need a sync of the directory."""
         if self._early is not None:
             self._early.result()  # an error is told of once
         if self._descriptor >= 0:
             _sync_file_system(self._descriptor)
         else:
-            _sync_files(paths)
+            _sync_files(list(paths))
 
 
 def _sync_file_system(descriptor: int) -> None:

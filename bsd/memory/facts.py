@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from bsd.foundation.ages import look, steady
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.closing import Closing
 from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.errors import BsdError, Invalid, os_problem
+from bsd.foundation.files import Closing
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced
 from bsd.memory import schema

@@ -33,6 +33,8 @@ from bsd.text.reader import TranscriptFile
 
 _log = get_logger("surgeon")
 
+_SMALL = 16 << 10  # bytes of a session that is read twice rather than locked for nothing
+
 # Waiting does not cure these; what to try instead.
 _FINAL = {
     GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions there are"),
@@ -109,6 +111,9 @@ class Operator:
         Who takes no more gives way: the session's lock is free then.
         """
         waiting, session = Waiting(self.patience), Session(self.layout, name)
+        if seen := _Operation(self, session).look(planner):
+            yield seen
+            return
         with session.lock(self.patience.wait, sleep=self.patience.sleep):
             operation = _Operation(self, session)
             while True:
@@ -140,6 +145,34 @@ class _Operation:
         self.path = Path()  # of the session, at each attempt
         self.number: int | None = None  # in the session's history
         self.stays = False  # whether the store keeps what the last attempt put there
+
+    def look(self, planner: Planner[Answer]) -> tuple[Done, Answer] | None:
+        """Without a lock: what comes of a plan that changes nothing; None if it may be another.
+
+        Most sessions are small and have nothing to give, and to lock one takes as long as to read
+        it. What bsd has never changed nobody can be undoing, nor can lines of it be late. If
+        another bsd changes it at this very moment, what is seen is the file before that. Raises as
+        `perform`.
+        """
+        by, session = self.by, self.session
+        if by.inflight.own.touched(session.name) or session.has_traces():
+            return None
+        if source := by.layout.source_of(session.name.agent):
+            secure(by.layout, source)
+        self.path = session.path
+        if by.rest.why_not(session.name):
+            return None
+        by.inflight.refuse_known(self.path.parent)
+        opened, fmt = session.open()
+        with opened:
+            if opened.identity.size > _SMALL:
+                return None
+            plan, answer = planner(opened, fmt, session.store)
+            if plan.edits or plan.noting or not plan.complete:
+                return None
+            at = plan.checkpoint
+            before = guard(opened, at.offset, plan.edits) if at is not None else b""
+        return Done(plan, None, before), answer
 
     def perform(
         self, planner: Planner[Answer], waiting: Waiting, *, worth: Worth | None = None

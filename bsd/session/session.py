@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -51,6 +52,10 @@ class Session:
     def history(self) -> History:
         """What was done to it."""
         return History(self.layout, self.name)
+
+    def has_traces(self) -> bool:
+        """Whether bsd has changed it, as far as anything of that is still kept."""
+        return os.path.lexists(self.store.directory) or os.path.lexists(self.history.directory)
 
     def open(self) -> tuple[TranscriptFile, Format]:
         """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden."""

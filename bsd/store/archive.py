@@ -79,10 +79,14 @@ class SessionArchive:
 
     def line(self, hash: str) -> bytes | None:
         """The line with this hash (`sha256:…`), if a pack has it."""
+        looked: set[Path] = set()
         with suppress(OSError):
-            for path in reversed(self.packs()):
-                if (line := packed_line(path, hash)) is not None:
-                    return line
+            # While we look, packs may be merged: then the line is in one that has just come.
+            while left := [path for path in self.packs() if path not in looked]:
+                for path in reversed(left):
+                    if (line := packed_line(path, hash)) is not None:
+                        return line
+                looked.update(left)
         return None
 
     def names(self) -> frozenset[str]:
@@ -120,7 +124,7 @@ class SessionArchive:
                 held[path] = {place.hash for place in pack.places()}
         for path in list(held):
             for other in held.keys() - {path}:
-                if held[path] < held[other] and _is_whole(other):
+                if held[path] <= held[other] and _is_whole(other):
                     path.unlink(missing_ok=True)
                     del held[path]
                     break
@@ -133,12 +137,12 @@ class SessionArchive:
         PackDamaged if a pack does not read as it was written; then what was given is in.
         """
         left, more = iter(files), True
+        known = self._hashes()
         while more:
             done: list[Path] = []
             with PackWriter(self.directory) as writer:
-                new: set[bytes] = set()
                 for one in left:
-                    if self._take(one, writer, new):
+                    if self._take(one, writer, known):
                         done.append(one.file)
                     if writer.content >= _PORTION:
                         break
@@ -153,7 +157,15 @@ class SessionArchive:
         self._names = None
         self._tidy()
 
-    def _take(self, one: ToPack, writer: PackWriter, new: set[bytes]) -> bool:
+    def _hashes(self) -> set[bytes]:
+        """Of all lines that its packs say to have."""
+        found: set[bytes] = set()
+        for path in self.packs():
+            with suppress(PackDamaged, FileNotFoundError), Pack(path) as pack:
+                found.update(place.hash for place in pack.places())
+        return found
+
+    def _take(self, one: ToPack, writer: PackWriter, known: set[bytes]) -> bool:
         """Whether a file's line is in the archive, or will be with this pack."""
         try:
             line = read_plain(one.file, LARGEST_LINE)
@@ -163,12 +175,13 @@ class SessionArchive:
             _log.warning("Cannot be archived, so it stays", path=str(one.file), problem=str(error))
             return False
         hash_ = hashlib.sha256(line).digest()
-        if hash_ not in new and self.line(f"sha256:{hash_.hex()}") is None:
-            try:
-                writer.add(line, one.record)
-            except PackFull:
-                return False
-            new.add(hash_)
+        if hash_ in known and (hash_ in writer or self.line(f"sha256:{hash_.hex()}") is not None):
+            return True
+        try:
+            writer.add(line, one.record, hash_)
+        except PackFull:
+            return False
+        known.add(hash_)
         return True
 
     def merge(self, span: float | None = None) -> list[Path]:
@@ -186,7 +199,8 @@ class SessionArchive:
                     continue
                 made.append(writer.finish(oldest, newest))
             for path in merged:  # the last has the time of the new one: see `may_be_double`
-                path.unlink(missing_ok=True)
+                if path != made[-1]:
+                    path.unlink(missing_ok=True)
             sync_dir(self.directory)
         self._names = None
         return made
@@ -210,16 +224,13 @@ class SessionArchive:
         self, group: list[Path], writer: PackWriter, merged: list[Path]
     ) -> tuple[float, float]:
         """Add what these packs hold, each line once; names those that were whole."""
-        seen: set[bytes] = set()
         oldest, newest = float("inf"), 0.0
         for path in group:
             if not _is_whole(path):  # it stays as it is, for `verify` to tell
                 continue
             with Pack(path) as pack:
                 for one in pack:
-                    if one.hash not in seen:
-                        seen.add(one.hash)
-                        writer.add(one.line, one.record)
+                    writer.add(one.line, one.record, one.hash)
                 oldest = min(oldest, pack.summary.oldest)
                 newest = max(newest, pack.summary.newest)
             merged.append(path)

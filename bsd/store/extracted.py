@@ -43,6 +43,7 @@ _COPY_BLOCK = 1 << 20
 _UNFINISHED, _FINISHED = ".tmp", ".json"
 # Below the directory of all stores: stores that are being written for the first time.
 APART = ".unfinished"
+_MOST_TRIES = 100
 _FEW_LOOKS = 100
 _READ_TWICE = 64 << 20  # bytes: of what is larger, the hash is compared before it is in memory
 
@@ -129,7 +130,7 @@ class SessionStore:
         # What lies in the trash is found as another session's would be.
         self.archive = None if directory else SessionArchive(layout.archive_dir(name))
         self.index = Index(self.directory / INDEX_FILE, name)
-        self._unfinished: list[str] = []  # stems of the files of the `keep` under way
+        self._unfinished: list[str] = []  # refs of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
         self._looks = 0
 
@@ -160,9 +161,18 @@ class SessionStore:
         """Where a store is written that is not there yet: no session's store is called so."""
         return self.directory.parent / APART / self.directory.name
 
+    def _make_apart(self) -> str:
+        for _ in range(_MOST_TRIES):
+            with suppress(FileNotFoundError):  # another session's has just taken the upper one away
+                make_private_dir(self._apart)
+                break
+        return str(self._apart)
+
     def _sweep_apart(self) -> None:
         if os.path.lexists(self._apart):
             shutil.rmtree(self._apart, ignore_errors=True)  # `verify` names what stays
+        with suppress(OSError):  # another session's store lies there, or nothing ever did
+            self._apart.parent.rmdir()
 
     def _sweep(self, names: Iterable[str]) -> None:
         for name in names:
@@ -204,12 +214,22 @@ class SessionStore:
             return found
         if self.archive and (line := self.archive.line(hash)) is not None:
             return line
-        for place in self._contents.with_hash(hash):
-            if (line := place.line()) is not None:
-                return line
+        if (line := self._elsewhere(hash)) is not None:
+            return line
         if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
             return Missing.GONE
         return found
+
+    def _elsewhere(self, hash: str) -> bytes | None:
+        """The line as another store of the root has it, or its archive."""
+        places = self._contents.with_hash(hash)
+        if line := next(filter(None, (place.line() for place in places)), None):
+            return line
+        if places:  # it has just moved, if it is not damaged
+            self._contents.changed()
+            new = (place for place in self._contents.with_hash(hash) if place not in places)
+            return next(filter(None, (place.line() for place in new)), None)
+        return None
 
     def _is_anothers(self, ref: str) -> bool:
         """Whether a file is whole, and holds another line than is asked for by this name."""
@@ -273,16 +293,17 @@ class SessionStore:
             if os.path.lexists(self.directory):
                 self._add(keeps, source)
             else:
-                self._make(keeps, source)
+                try:
+                    self._make(keeps, source)
+                finally:
+                    self._sweep_apart()
             self._contents.changed()
         except OSError as error:
-            self._remove(self._unfinished)
+            self._remove(map(self._stem, self._unfinished))
             raise os_problem(error, f"writing to {self.directory}") from error
         except BaseException:  # Ctrl-C included: what nothing refers to shall not stay
-            self._remove(self._unfinished)
+            self._remove(map(self._stem, self._unfinished))
             raise
-        finally:
-            self._sweep_apart()
 
     def _make(self, keeps: Sequence[Keep], source: Readable | None) -> None:
         """Write the store of a session that had none, apart, and put it in its place whole.
@@ -291,13 +312,12 @@ class SessionStore:
         the whole directory gets its name instead.
         """
         self._sweep_apart()
-        apart = str(self._apart)
-        make_private_dir(self._apart)
+        apart = self._make_apart()
         with Syncing(self._apart, len(keeps)) as syncing:
             for keep in keeps:
                 self._write(keep, f"{apart}/{keep.ref}{_FINISHED}", source)
                 syncing.wrote(keep.size)
-            syncing.sync([f"{apart}/{keep.ref}{_FINISHED}" for keep in keeps])
+            syncing.sync(f"{apart}/{keep.ref}{_FINISHED}" for keep in keeps)
         sync_dir(self._apart)
         try:
             os.rename(apart, self.directory)
@@ -306,7 +326,7 @@ class SessionStore:
                 raise
             text = f"{self.directory} appeared while its name was to be used"
             raise TemporaryFailure(text) from error
-        self._unfinished = [self._stem(keep.ref) for keep in keeps]
+        self._unfinished = [keep.ref for keep in keeps]
         # Its old name must not come back: what lies apart is swept.
         top = self.directory.parent
         for place in (self._apart.parent, top, top.parent):
@@ -325,11 +345,11 @@ class SessionStore:
                 if keep.ref + _FINISHED in present:
                     text = f"{stem}{_FINISHED} appeared while its name was to be used"
                     raise TemporaryFailure(text)
-                self._unfinished.append(stem)
+                self._unfinished.append(keep.ref)
                 self._write(keep, stem + _UNFINISHED, source)
                 syncing.wrote(keep.size)
-            syncing.sync([stem + _UNFINISHED for stem in self._unfinished])
-        for stem in self._unfinished:
+            syncing.sync(self._stem(ref) + _UNFINISHED for ref in self._unfinished)
+        for stem in map(self._stem, self._unfinished):
             os.rename(stem + _UNFINISHED, stem + _FINISHED)
         sync_dir(self.directory)
 

@@ -270,8 +270,10 @@ class StoredPlace:
 
     def line(self) -> bytes | None:
         """What lies there, if it is what it shall be, and may be read."""
-        if self.pack:
-            return packed_line(self.file, self.hash)
+        if self.pack:  # or in another pack, if that one was merged since we looked
+            return packed_line(self.file, self.hash) or SessionArchive(self.directory).line(
+                self.hash
+            )
         with suppress(OSError):
             line = read_plain(self.file, LARGEST_LINE)
             return line if f"sha256:{hashlib.sha256(line).hexdigest()}" == self.hash else None

@@ -341,7 +341,7 @@ class PackWriter:
         self._packer = zstandard.ZstdCompressor(level=_LEVEL)
         self._records = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
         self._record_frame = bytearray()
-        self._places: list[bytes] = []
+        self._places: dict[bytes, bytes] = {}  # by hash
         self._blocks: list[bytes] = []
         self._block: list[bytes] = []
         self._length = self._content = 0
@@ -361,6 +361,10 @@ class PackWriter:
         with suppress(OSError):  # it has its name, or what is left of it is swept away later
             self._path.unlink(missing_ok=True)
 
+    def __contains__(self, hash: bytes) -> bool:
+        """Whether a line with this SHA-256 has been added."""
+        return hash in self._places
+
     @property
     def lines(self) -> int:
         """How many have been added."""
@@ -371,14 +375,20 @@ class PackWriter:
         """Bytes of the lines that have been added."""
         return self._content
 
-    def add(self, line: bytes, record: Mapping[str, Any]) -> None:
-        """Add a line, and what is known of it (JSON); raises PackFull."""
+    def add(self, line: bytes, record: Mapping[str, Any], sha256: bytes | None = None) -> None:
+        """Add a line, what is known of it (JSON), and its SHA-256, if known; raises PackFull.
+
+        A line that it has already is not added again.
+        """
+        hash_ = sha256 or hashlib.sha256(line).digest()
+        if hash_ in self._places:
+            return
         if len(line) > LARGEST_LINE or self.lines >= _MOST_LINES:
             raise PackFull
         if self._block and self._length + len(line) >= _BLOCK:
             self._end_block()
         place = (len(self._blocks), self._length, len(line), self.lines)
-        self._places.append(_PLACE.pack(hashlib.sha256(line).digest(), *place))
+        self._places[hash_] = _PLACE.pack(hash_, *place)
         self._record_frame += self._records.compress(orjson.dumps(record) + b"\n")
         self._block.append(line)
         if not line.endswith(b"\n"):
@@ -424,7 +434,12 @@ class PackWriter:
             self._content,
             *(round(max(0.0, moment) * 1000) for moment in (oldest, newest)),
         )
-        parts: list[bytes] = [bytes(self._record_frame), *sorted(self._places), *self._blocks, end]
+        parts: list[bytes] = [
+            bytes(self._record_frame),
+            *sorted(self._places.values()),
+            *self._blocks,
+            end,
+        ]
         length = sum(map(len, parts)) + 32 + len(_STAMP)
         frame = b"".join([_SKIP.pack(_INDEX_FRAME, length), *parts])
         hash_ = hashlib.sha256(_HEAD + frame).digest()

@@ -138,6 +138,8 @@ _log = get_logger("search")
 TRANSCRIPT, EXTRACTED = 0, 1
 _WHERE: tuple[Literal["transcript", "extracted"], ...] = ("transcript", "extracted")
 _MERGED_PAGES = 2000
+_SHORT = 1 << 12  # bytes
+_LITTLE_MEMORY = 4  # of 9
 _LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
 
 Result = TypeVar("Result")
@@ -182,7 +184,12 @@ def _once(path: Path, work: Callable[[SearchIndex], Result], wait: float) -> Res
 
 
 def _packed(text: str) -> bytes:
-    return zlib.compress(text.encode(), 6)
+    data = text.encode()
+    if len(data) > _SHORT:
+        return zlib.compress(data, 6)
+    # For a window of 32 KiB zlib clears 256: that takes longer than all the rest of a short text.
+    packer = zlib.compressobj(6, zlib.DEFLATED, _SHORT.bit_length() - 1, _LITTLE_MEMORY)
+    return packer.compress(data) + packer.flush()
 
 
 class SearchIndex:
@@ -254,7 +261,7 @@ class SearchIndex:
     ) -> dict[str, KnownTitle]:
         """How each session is called, or only one, by its name."""
         rows = self._db.execute(
-            "SELECT name, size, mtime, json_extract(statistics, '$.title'),"
+            "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"
             " json_extract(statistics, '$.last_ms') FROM sessions"
             " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},

@@ -58,7 +58,7 @@ class KnownTitle(NamedTuple):
 
     size: int
     mtime: int
-    title: str | None
+    title: bytes | None  # UTF-8, since all are held at once: one … doubles a text's size in memory
     newest_ms: float | None
 
 

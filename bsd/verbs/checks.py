@@ -39,7 +39,6 @@ VERIFY = Verb(
     answer=Verification,
     ask=_verify,
     changes=True,
-    only_looks=lambda asked: not asked.repair,
     about="""
     Every placeholder has a file whose hash is right, every file is indexed, nothing is in flight.
     --repair mends what can be mended and lists the rest. Exit code 1 if something is left.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import heapq
 import json
 import os
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from bsd.agents.owner import Registry
@@ -211,28 +213,28 @@ def list_sessions(
     where = Cursor.read(asked.cursor) if asked.cursor else None
     words = SessionFilter(layout, asked.words, asked.agent)
     titles = Titles(layout, asked.agent)
-    found = [
-        (name, stat, updated)
-        for name, stat in _matching(layout, asked, words, titles)
-        if _has_age(updated := titles.updated(name, stat), asked, now)
-    ]
-    newest = max((stat.st_mtime_ns for _, stat, _ in found), default=0)
-    began = where.began if where else newest
+    newest = 0
 
-    def order(one: tuple[SessionName, os.stat_result, float]) -> _Order:
-        name, stat, updated = one
-        # By its file's time: whatever was done to it, its place among the others may be another.
-        if stat.st_mtime_ns > began:
-            return 1, 0, str(name)
-        return 0, -round(updated * 1e9), str(name)
+    def fitting() -> Iterator[tuple[_Order, SessionName, os.stat_result]]:
+        nonlocal newest
+        for name, stat in _matching(layout, asked, words, titles):
+            updated = titles.updated(name, stat)
+            if not _has_age(updated, asked, now):
+                continue
+            newest = max(newest, stat.st_mtime_ns)
+            place: _Order = (0, -round(updated * 1e9), str(name))
+            # By its file's time: whatever was done to it, its place among the others may differ.
+            if where and stat.st_mtime_ns > where.began:
+                place = (1, 0, str(name))
+            if not where or place > where.after:
+                yield place, name, stat
 
-    found.sort(key=order)
-    if where:
-        found = [one for one in found if order(one) > where.after]
+    # No more of them are held than are shown.
+    found = heapq.nsmallest(asked.limit + 1, fitting(), key=itemgetter(0))
     shown = found[: asked.limit]
-    more = len(found) > asked.limit
-    infos = [catalog.describe(layout, name, stat, titles) for name, stat, _ in shown]
-    following = Cursor(began, order(shown[-1])).write() if more else None
+    began = where.began if where else newest
+    infos = [catalog.describe(layout, name, stat, titles) for _, name, stat in shown]
+    following = Cursor(began, shown[-1][0]).write() if len(found) > len(shown) else None
     return Sessions(tuple(listed(layout, infos, now)), following, None), words
 
 

@@ -142,6 +142,15 @@ DELETE = Verb(
         "delete",
         "Move a session and its children to the trash, or `permanent`ly away.",
     ),
+    about="""
+    With the session go what was taken out of it, its history, its entries in sessions.json, and
+    its child sessions of all generations. All of it comes back with `bsd trash restore`, for as
+    long as the setting `trash_retention` says. A session in use is refused.
+    """,
+    examples=(
+        "bsd delete main/4f2a",
+        "bsd delete main/4f2a --permanent --yes",
+    ),
 )
 TRASH_LIST = Verb(
     name="trash_list",

@@ -8,30 +8,33 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bsd.doors.cli.client import Client, NotRunning
+from bsd.doors.cli.status import Client, NotRunning
 from bsd.foundation.errors import BsdError
 from tests.bench.measure import Failed, bsd, environment
 
 _PAUSE_SECONDS = 0.02
-_DEADLINE_SECONDS = 900.0
+_DEADLINE_SECONDS = 3600.0
+_SAMPLE_SECONDS = 0.1
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What all threads of a process and its children have used so far."""
+    """What a process and its children, those that have ended included, have used so far."""
 
     at: float
     cpu: float  # seconds
-    wakeups: int  # voluntary context switches: each begins with a wake-up
+    wakeups: int  # voluntary context switches of those that live: each begins with a wake-up
 
     def share_until(self, later: Used) -> float:
         """CPU time as a part of one core's time."""
@@ -43,21 +46,22 @@ class Used:
 
 
 class Daemon:
-    """`bsd run` over a root; the block begins when it answers."""
+    """`bsd run` over a root, on these cores or on all; the block begins when it answers."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, cores: Collection[int] = ()) -> None:
         self._root = root
+        self._pinned = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
         # Not under the root, whose path may be too long for a socket.
         self._place = Path(tempfile.mkdtemp(prefix="bsd-bench-"))
         self.env = environment() | {"BRAINSURGEON_SOCKET": str(self._place / "bsd.sock")}
-        self.client = Client(self._place / "bsd.sock")
+        self.client = self.another_client()
         self.seconds_until_ready = self.seconds_until_loaded = 0.0
 
     def __enter__(self) -> Self:
         began = time.perf_counter()
         with (self._place / "said").open("wb") as said:
             self._process = subprocess.Popen(
-                bsd("--root", str(self._root), "run"),
+                [*self._pinned, *bsd("--root", str(self._root), "run")],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -78,6 +82,10 @@ class Daemon:
         self._process.terminate()
         self._process.wait()
         shutil.rmtree(self._place)
+
+    def another_client(self) -> Client:
+        """For another thread."""
+        return Client(self._place / "bsd.sock")
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = self.client.get("/api/status")
@@ -115,20 +123,40 @@ class Daemon:
 
     def used(self) -> Used:
         """What it has used so far, with the processes that it has started."""
-        cpu, wakeups = 0.0, 0
-        for pid in (self._process.pid, *self._children()):
-            with suppress(FileNotFoundError):  # a child that has just ended
+        ticks = wakeups = 0
+        for pid in self._tree():
+            with suppress(FileNotFoundError, ProcessLookupError):  # then its parent's tell of it
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                cpu += sum(map(int, fields[11:15])) / _TICKS  # and that of those who have ended
+                ticks += sum(map(int, fields[11:15]))  # its own, and of children it waited for
                 for status in Path(f"/proc/{pid}/task").glob("*/status"):
                     lines = status.read_text().splitlines()
                     wakeups += sum(int(x.split()[1]) for x in lines if x.startswith("voluntary"))
-        return Used(time.monotonic(), cpu, wakeups)
+        return Used(time.monotonic(), ticks / _TICKS, wakeups)
 
     def rss(self) -> int:
         """Resident memory of the daemon itself, in bytes."""
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return _rss(self._process.pid)
+
+    def rss_of_all(self) -> int:
+        """The same of all its processes; what they share is counted in each."""
+        return sum(map(_rss, self._tree()))
+
+    @contextmanager
+    def peak(self) -> Iterator[Peak]:
+        """The most memory that all its processes have together in the block, looked at often."""
+        found, over = Peak(), threading.Event()
+
+        def look() -> None:
+            while not over.wait(_SAMPLE_SECONDS):
+                found.rss = max(found.rss, self.rss_of_all())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield found
+        finally:
+            over.set()
+            thread.join()
 
     def over(self, seconds: float) -> tuple[float, float]:
         """Share of a core's time and wake-ups a second during the next seconds."""
@@ -137,15 +165,34 @@ class Daemon:
         after = self.used()
         return before.share_until(after), before.wakeups_until(after)
 
-    def _children(self) -> list[int]:
-        found = Path(f"/proc/{self._process.pid}/task").glob("*/children")
-        return [int(pid) for path in found for pid in path.read_text().split()]
+    def _tree(self) -> list[int]:
+        """The daemon and all below it."""
+        pids = [self._process.pid]
+        for pid in pids:  # grows meanwhile
+            for path in Path(f"/proc/{pid}/task").glob("*/children"):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    pids += map(int, path.read_text().split())
+        return pids
 
     def _is_ready(self) -> bool:
         try:
             return self.client.get("/api/health")["status"] in {"ok", "degraded"}
         except (NotRunning, BsdError, http.client.HTTPException):
             return False
+
+
+@dataclass(slots=True)
+class Peak:
+    """Bytes."""
+
+    rss: int = 0
+
+
+def _rss(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return 0
 
 
 def configure(root: Path, **fields: Any) -> None:

@@ -2,8 +2,9 @@
 
 `python -m tests.bench.daemon_append ROOT MEGABYTES ROUNDS`: makes a session, extracts it once, and
 then appends a turn in every round. Prints as JSON, for the rounds in which the file is left as it
-is (`kept`) and those in which it is rewritten (`written`): seconds, bytes read, bytes appended;
-and the seconds of a kernel copy with fsync of the same file (`copy`).
+is (`kept`) and those in which it is rewritten (`written`): seconds, bytes read, bytes appended, and
+the seconds that the same takes with a small session (`small`); and the seconds of a kernel copy
+with fsync of the same file (`copy`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bsd.store.state import StateDb
 from bsd.surgery.result import Status
 
 _NAME = SessionName("main", "session")
+_SMALL, _SMALL_TURNS = SessionName("main", "small"), 3
 _REST_SECONDS = 2.2  # nothing is planned on a file that was just written
 _TURN = b'"message":{"role":"user"'
 
@@ -33,6 +35,7 @@ _TURN = b'"message":{"role":"user"'
 def main(root: Path, size: int, rounds: int) -> None:
     path = Layout(root).agents / "main" / "sessions" / "session.jsonl"
     path.parent.mkdir(parents=True)
+    path.with_stem(_SMALL.session).write_bytes(b"".join(session_lines(turns=_SMALL_TURNS)))
     turns = _turns()
     with path.open("wb") as file:
         while file.tell() < size * 3 // 2:  # a third of it will leave
@@ -72,17 +75,24 @@ def _turns() -> Iterator[bytes]:
 
 def _round(surgeon: Surgeon, path: Path, turn: bytes, worth: Worth) -> dict[str, float]:
     asked: list[bool] = []
-    with path.open("ab") as file:
-        file.write(turn)
+    for appended in (path, path.with_stem(_SMALL.session)):
+        with appended.open("ab") as file:
+            file.write(turn)
     time.sleep(_REST_SECONDS)
     os.sync()
     before, began = _bytes_read(), time.perf_counter()
     result = surgeon.extract(_NAME, worth=lambda plan: _note(asked, bool(plan.edits), worth, plan))
     seconds = time.perf_counter() - began
-    assert result.status in {Status.EXTRACTED, Status.UNCHANGED}, result
+    read = _bytes_read() - before
+    began = time.perf_counter()
+    beside = surgeon.extract(_SMALL, worth=worth)
+    small = time.perf_counter() - began
+    for each in (result, beside):
+        assert each.status in {Status.EXTRACTED, Status.UNCHANGED}, each
     return {
         "seconds": seconds,
-        "read": _bytes_read() - before,
+        "small": small,
+        "read": read,
         "appended": len(turn),
         "something": any(asked),
     }

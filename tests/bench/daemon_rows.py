@@ -2,8 +2,9 @@
 
 `BENCH_SESSIONS` is how many sessions are watched (default 10,000, in 200 agents),
 `BENCH_IDLE_SECONDS` how long idleness is looked at (60), `BENCH_APPEND_MB` the size of the session
-that is appended to (200). Beside each row stands how busy the
-machine was meanwhile; daemons are not bound to one core.
+that is appended to (200), `BENCH_MANY` how many sessions are very many (100,000). Memory and CPU
+are those of the daemon and all that it has started, where nothing else is said. Beside each row
+stands how busy the machine was meanwhile; daemons are not bound to one core.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _MB = 1 << 20
 SESSIONS = int(os.environ.get("BENCH_SESSIONS", "10000"))
 _PER_AGENT = 50
 IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "60"))
+_MANY = int(os.environ.get("BENCH_MANY", "100000"))
 APPEND_MB = int(os.environ.get("BENCH_APPEND_MB", "200"))
 _ROUNDS = 5
 _REPEATS = 11
@@ -76,14 +78,15 @@ def append(scratch: Path, _cache: Path) -> Rows:
         "∝ the append, not the file",
         met=read <= 4 * turn + 256 * 1024,
     )
-    wall = statistics.median(each["seconds"] for each in kept)
+    # What any session takes, to open it and to see that it is at rest, has nothing to do with size.
+    wall, least = (statistics.median(x[key] for x in kept) for key in ("seconds", "small"))
     yield row(
         f"append to {size}, not rewritten",
         f"{wall * 1000:.1f} ms",
-        "",
-        wall / 0.005,
-        "≤ 5 ms",
-        met=wall <= 0.005,
+        f"to a small one {least * 1000:.1f} ms",
+        (wall - least) / 0.005,
+        "≤ 5 ms more",
+        met=wall - least <= 0.005,
     )
     pairs = zip(written, found["copy"], strict=True)
     times = [(ours["seconds"], copy["seconds"]) for ours, copy in pairs if ours["something"]]
@@ -113,14 +116,15 @@ def many(scratch: Path, _cache: Path) -> Rows:
             "reported only",
             met=True,
         )
-        reading = daemon.wait_until_indexed() - cpu
+        every = daemon.wait_until_indexed()
+        most = 20.0 * SESSIONS / 10_000
         yield row(
-            "the same, words into the search index, CPU",
-            f"{reading:.1f} s",
+            "the same, words into the search index included, CPU",
+            f"{every:.1f} s",
             "",
-            reading,
-            "reported only",
-            met=True,
+            every / most,
+            f"≤ {most:g} s",
+            met=every <= most,
         )
     with Daemon(root) as daemon:
         yield from _start(daemon, root)
@@ -177,32 +181,50 @@ def _rest(daemon: Daemon, root: Path) -> Rows:
         "the same, wake-ups",
         f"{wakeups:.2f} /s",
         "",
-        wakeups,
-        "< 1 /s",
-        met=wakeups < 1,
+        wakeups / 0.2,
+        "< 0.2 /s",
+        met=wakeups < 0.2,
     )
+    yield from _rest_with_scans(daemon, root, SESSIONS, share=0.003, rss=60 * _MB)
+
+
+def _rest_with_scans(daemon: Daemon, root: Path, sessions: int, share: float, rss: int) -> Rows:
+    """With all settings as they are by default; at most this share of a core, and this memory."""
     configure(root, retention_cron=NEVER)  # everything else as it is by default
     daemon.client.post("/api/jobs/auto_cron/run")  # the first run takes all sessions
     daemon.wait_until_idle()
     daemon.wait_until_indexed()
-    share, wakeups = daemon.over(2 * IDLE_SECONDS)
+    found, wakeups = daemon.over(2 * IDLE_SECONDS)
     yield row(
-        f"{SESSIONS:,} sessions at rest, scans and cron, CPU",
-        f"{share:.3%}",
+        f"{sessions:,} sessions at rest, scans and cron, CPU",
+        f"{found:.3%}",
         f"{wakeups:.2f} wake-ups/s",
-        share / 0.003,
-        "≤ 0.3 %",
-        met=share <= 0.003,
+        found / share,
+        f"≤ {share * 100:g} %",
+        met=found <= share,
     )
-    rss = daemon.rss()
+    own, every = daemon.rss(), daemon.rss_of_all()
     yield row(
-        f"{SESSIONS:,} sessions, RSS",
-        f"{rss / _MB:.0f} MB",
-        "",
-        rss / (80 * _MB),
-        "≤ 80 MB",
-        met=rss <= 80 * _MB,
+        f"{sessions:,} sessions at rest, RSS",
+        f"{every / _MB:.0f} MB",
+        f"without children {own / _MB:.0f} MB",
+        every / rss,
+        f"≤ {rss // _MB} MB",
+        met=every <= rss,
     )
+
+
+def very_many(scratch: Path, _cache: Path) -> Rows:
+    """Ten times as many sessions as are usual for many, once all are known."""
+    root = scratch / "root"
+    fill(root, _MANY)
+    configure(root, auto_cron=NEVER, retention_cron=NEVER)
+    with Daemon(root) as daemon:
+        daemon.wait_until_idle()
+        daemon.wait_until_indexed()
+    with Daemon(root) as daemon:
+        daemon.wait_until_idle()
+        yield from _rest_with_scans(daemon, root, _MANY, share=0.01, rss=120 * _MB)
 
 
 def _status(daemon: Daemon, root: Path) -> Rows:

@@ -48,4 +48,5 @@ def test_the_limit_writes_what_the_store_holds_and_the_shorter_session(
     assert float(capsys.readouterr().out) > 0
     written = {path.name: path.read_bytes() for path in (scratch / "0").iterdir()}
     identity = json.loads(lines[5])["id"]
-    assert written == {f"{identity}.json": lines[5], "session": b"".join(lines[:4])}
+    assert written == {f"{identity}.json": lines[5]}
+    assert (scratch / "0.jsonl").read_bytes() == b"".join(lines[:4])

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -29,10 +30,13 @@ from bsd.store.archive import SessionArchive
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.index import contents_of
 from bsd.store.pack import Pack, Packed, PackWriter
+from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
-from tests.sessions import LONG, NAME, conversation, write
+from tests.session.test_sources import each_kind
+from tests.session.test_surgeon import real_sessions
+from tests.sessions import LONG, NAME, Clock, conversation, make_surgeon, write
 from tests.verbs import performed
 
 HOUR = 3600.0
@@ -314,6 +318,14 @@ def test_deleting_for_good_leaves_nothing_where_nobody_needs_it(
     assert contents_of(layout).of_entry("e1") == []
 
 
+def test_an_archive_whose_session_is_no_more_can_be_deleted(
+    layout: Layout, path: Path, archived: bytes
+) -> None:
+    path.unlink()
+    trash_of(layout).delete(NAME, permanent=True)
+    assert not list(layout.root.rglob("*.zst"))
+
+
 def test_archive_retention_ends_it(layout: Layout, surgeon: Surgeon, archived: bytes) -> None:
     assert len(search(layout, LONG, extracted_from=NAME)) == 4
     config = PruningConfig(archive_retention="30d")
@@ -401,6 +413,36 @@ def test_retention_merges(layout: Layout, original: bytes) -> None:
     assert len(kept(layout)) == 12
 
 
+def test_who_looks_while_packs_are_merged_finds_the_line(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout.own.mkdir()
+    lines = _in_packs(layout, 8)
+    archive = SessionArchive(layout.archive_dir(NAME))
+    places = contents_of(layout).with_hash(digest(lines[3]))
+    before = archive.packs()
+    (made,) = archive.merge()
+    seen = iter([before, [made], [made]])
+    monkeypatch.setattr(archive, "packs", lambda: next(seen))
+    assert archive.line(digest(lines[3])) == lines[3]
+    assert [place.line() for place in places] == [lines[3]]
+
+
+def test_a_branch_finds_what_moves_while_it_looks(
+    layout: Layout, original: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch_off(layout, NAME, BRANCH)
+    line = long_lines(original)[0]
+    contents = contents_of(layout)
+    known = contents.with_hash(digest(line))
+    age(layout)
+    clean(layout)
+    with_hash = contents.with_hash
+    answers = iter([known])
+    monkeypatch.setattr(contents, "with_hash", lambda one: next(answers, None) or with_hash(one))
+    assert SessionStore(layout, BRANCH).load("0001_x", digest(line)) == line
+
+
 # --- what is damaged ---
 
 
@@ -482,3 +524,51 @@ def test_the_plain_words_say_that_nothing_is_deleted_and_how_to_delete() -> None
     assert "compressed, into the archive" in words
     assert "bsd config set archive false" in words
     assert "90d" in in_plain_words(PruningConfig(archive_retention="90d"))
+
+
+# --- real transcripts ---
+
+
+def disk(directory: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*"))
+
+
+def archive_all(layout: Layout, names: Iterable[SessionName]) -> tuple[int, int]:
+    """Move all that was taken out; what it took on the disk before, and what it takes now."""
+    for name in names:
+        age(layout, name)
+    before = disk(layout.extracted)
+    assert clean(layout).errors == 0
+    assert list(layout.extracted.rglob("*.json")) == []
+    return before, disk(layout.archive)
+
+
+def test_real_sessions_come_back_from_a_sixth_of_what_the_store_took(
+    layout: Layout, surgeon: Surgeon, shared_data: Path
+) -> None:
+    originals = real_sessions(layout, shared_data)
+    for name in originals:
+        surgeon.extract(name, overrides=EVERYTHING)
+    before, now = archive_all(layout, originals)
+    assert now <= before / 6
+    assert verify(layout).clean
+    surgeon.config.update({"enabled": False})
+    for name, original in originals.items():
+        performed.restore_all(surgeon, name, leaving=True)
+        assert layout.session_file(name).read_bytes() == original
+
+
+@each_kind
+def test_real_sessions_of_other_programs_come_back(
+    kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
+) -> None:
+    for number, path in enumerate(sorted(shared_data.glob(kind.recorded))):
+        (top := tmp_path / str(number)).mkdir()
+        home = Home.of(kind, top, path)
+        surgeon = make_surgeon(home.layout, clock)
+        old = path.read_bytes()
+        assert surgeon.extract(home.name, overrides=EVERYTHING).values
+        archive_all(home.layout, [home.name])
+        set_at_rest(home.path)
+        everything_back(surgeon, home.name)
+        assert home.path.read_bytes() == old

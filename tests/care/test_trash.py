@@ -144,7 +144,7 @@ def test_one_in_the_trash_is_deleted_for_good(layout: Layout) -> None:
     trash_of(layout).delete(SessionName("main", "s2"))
     trash_of(layout).remove(item.id)
     assert [each.name.session for each in trash_of(layout).items()] == ["s2"]
-    assert len(list(layout.trash.iterdir())) == 3
+    assert len(list(layout.trash.iterdir())) == 4  # transcript, store, archive, meta
     with pytest.raises(NotFound):
         trash_of(layout).remove(item.id)
 

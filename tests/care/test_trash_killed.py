@@ -157,7 +157,7 @@ def test_a_removal_is_finished(tmp_path: Path, mounts: str) -> None:
     for layout in kill_at_every_step(tmp_path, "remove", mounts):
         trash = recovered(layout)
         assert [item.name for item in trash.items()] == [KID]
-        assert len(list(layout.trash.iterdir())) == 3
+        assert len(list(layout.trash.iterdir())) == 4  # transcript, store, archive, meta
 
 
 def test_a_session_used_since_the_crash_stays(tmp_path: Path) -> None:

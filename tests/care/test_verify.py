@@ -53,6 +53,22 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def test_who_is_asked_to_stop_looks_at_no_further_session(
+    layout: Layout, store: SessionStore
+) -> None:
+    add_session(layout.root, "main/t", sample(1))
+    looked: list[int] = []
+
+    def progress(sessions: int) -> None:
+        looked.append(sessions)
+        if sessions:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        verify(layout, progress=progress)
+    assert looked == [0, 1]
+
+
 def test_modes_that_others_may_read_by_are_mended(store: SessionStore) -> None:
     file = store.file(store.refs()[0])
     file.chmod(0o644)

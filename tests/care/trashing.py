@@ -38,6 +38,12 @@ def put(layout: Layout, name: SessionName = NAME, *, store: int = 2) -> Path:
         file.write_bytes(b"x" * 100)
         file.chmod(0o600)
         set_at_rest(file)
+    if store:
+        make_private_dir(layout.archive_dir(name))
+        pack = layout.archive_dir(name) / "20260101T000000Z-0123456789abcdef.zst"
+        pack.write_bytes(b"a pack of " + str(name).encode())
+        pack.chmod(0o600)
+        set_at_rest(pack)
     return path
 
 
@@ -56,7 +62,7 @@ def registry(**sessions: dict[str, Any]) -> str:
 def tree(layout: Layout) -> dict[str, tuple[int, bytes]]:
     """Everything that belongs to the sessions: names, modes, bytes."""
     found = {}
-    for top in (layout.agents, layout.extracted, layout.history):
+    for top in (layout.agents, layout.extracted, layout.archive, layout.history):
         for path in sorted(top.rglob("*")) if top.exists() else ():
             status = path.lstat()
             found[str(path)] = (status.st_mode, path.read_bytes() if path.is_file() else b"")

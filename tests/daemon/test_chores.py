@@ -26,6 +26,7 @@ from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from bsd.surgery.result import Status
 from tests.daemon.in_process import ChildrenHere, Here
+from tests.logs import capture_logs
 from tests.refusing import raising
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
@@ -147,3 +148,28 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
     kept = SessionStore(layout, NAME).refs()
     assert surgeon.extract(NAME).values
     assert SessionStore(layout, NAME).refs() == kept, "the next attempt uses them"
+
+
+def said_at_start(chores: Chores) -> list[str]:
+    with capture_logs() as lines:
+        chores.explain_retention()
+    said = [str(line["event"]) for line in lines if line["log_level"] == "info"]
+    return [event for event in said if not event.startswith("Config")]
+
+
+def test_a_start_says_what_becomes_of_content_and_after_the_update_what_is_new(
+    layout: Layout,
+) -> None:
+    chores = chores_of(layout)
+    (first,) = said_at_start(chores)
+    assert "moved, compressed, into the archive" in first
+    config = ConfigService(layout.config_file)
+    config.note_run("last_retention_run_at", 1e9)  # by a bsd that knew no archive
+    (new,) = said_at_start(chores_of(layout))
+    assert "no longer deleted" in new
+    assert "`bsd config set archive false`" in new
+    config.update({"archive": False})
+    assert said_at_start(chores_of(layout)) == []
+    config.update({"archive": True})
+    chores_of(layout).clean_up()
+    assert said_at_start(chores_of(layout)) == []  # it has been said

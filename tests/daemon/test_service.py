@@ -243,6 +243,7 @@ def test_what_was_kept_long_enough_goes_at_the_start(root: Path, tmp_path: Path)
         wait_for(lambda: daemon.said("[RETENTION] Deleted 1 extracted file (2.0 KB)"), "the log")
         assert daemon.said("kept for 24h")
         assert daemon.said("bsd config set archive false")
+        assert list(layout.archive.rglob("*.zst"))
         # The next run is on New Year's Day: what is extracted now will be older than a day.
         kept = wait_for(
             lambda: (found := daemon.status()["retention"])["files"] and found, "a forecast"

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
 from bsd.foundation.files import make_private_dir
-from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.foundation.layout import Layout, SessionName, check_name, inside
 
+NAME = SessionName("main", "s1")
 names = st.from_regex(r"[A-Za-z0-9._@:+-]{1,250}", fullmatch=True).filter(
     lambda name: name not in {".", ".."}
 )
@@ -239,3 +240,31 @@ def test_a_file_in_the_way_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="exists"):
         make_private_dir(tmp_path / "a")
     assert (tmp_path / "a").read_text() == "x"
+
+
+def test_a_root_that_is_moved_is_found_anew(layout: Layout, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(layout.root)
+    linked = Layout(link)
+    assert linked.store_dir(NAME) == layout.store_dir(NAME)
+    moved = layout.root.rename(tmp_path / "moved")
+    link.unlink()
+    link.symlink_to(moved)
+    assert linked.store_dir(NAME) == Layout(moved).store_dir(NAME)
+
+
+def test_a_link_that_came_later_is_seen(layout: Layout, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    directory = layout.store_dir(NAME)
+    directory.parent.mkdir(exist_ok=True)
+    directory.symlink_to(outside)
+    with pytest.raises(Forbidden):
+        layout.store_dir(NAME)
+    directory.unlink()
+    directory.symlink_to("main_other")
+    assert layout.store_dir(NAME) == directory.with_name("main_other")
+
+
+def test_a_way_up_and_down_again_is_followed(layout: Layout) -> None:
+    with pytest.raises(Forbidden):
+        inside(layout.root / "missing/../../x", layout.root)

@@ -341,6 +341,8 @@ def test_a_migrated_thread_is_counted_and_its_content_shown(
     )
     content = performed.extracted_content(surgeon, home.name, str(entry))["content"]
     assert content == {"payload.output": call["payload"]["output"]}
+    (shown,) = performed.show(surgeon, home.name, entry=str(entry), full=True)
+    assert json.loads(shown["line"])["payload"]["call_id"] == "call_1"
 
 
 def test_a_migrated_thread_is_copied_whole(

@@ -433,7 +433,7 @@ def test_two_agents_whose_names_run_together_keep_apart(layout: Layout, surgeon:
         write(layout, conversation(1), name)
         surgeon.extract(name)
     assert layout.store_dir(one) != layout.store_dir(other)
-    assert len(os.listdir(layout.extracted)) == 2
+    assert len(list(layout.extracted.glob("[!.]*"))) == 2
 
 
 # --- real transcripts -------------------------------------------------------------------------

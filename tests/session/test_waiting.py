@@ -12,10 +12,15 @@ import pytest
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session import operate
 from bsd.session.commit.inflight import InFlight, InFlightRecord
+from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from bsd.store.state import StateDb
 from bsd.surgery.result import Status
+from bsd.surgery.survey import fingerprint
+from bsd.text.reader import TranscriptFile
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, make_surgeon, write
@@ -155,3 +160,32 @@ def test_what_was_displaced_is_looked_at_again_only_if_it_was_touched(
     surgeon.extract(NAME)
     assert looks
     assert path.read_bytes() == before + late
+
+
+def test_what_has_nothing_to_give_is_not_locked(layout: Layout, clock: Clock) -> None:
+    """Ten thousand of them are looked at when a daemon starts."""
+    path = write(layout, conversation(results=0))
+    surgeon, state = make_surgeon(layout, clock, wait=0.0), StateDb(layout.state_db)
+    surgeon._state = state
+    with own_lock(layout, NAME):
+        result = surgeon.extract(NAME)
+        assert (result.status, result.entries) == (Status.UNCHANGED, 0)
+        with TranscriptFile(path) as source:
+            assert state.load(NAME, fingerprint(surgeon.settings(None)), source) is None
+        write(layout, conversation())
+        assert surgeon.extract(NAME).status is Status.BUSY
+    assert surgeon.extract(NAME).entries == 3
+    set_at_rest(path)
+    with own_lock(layout, NAME):  # bsd has changed it by now, and another may be undoing that
+        assert surgeon.extract(NAME).status is Status.BUSY
+
+
+def test_a_large_one_is_read_once(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operate, "_SMALL", 100)
+    write(layout, conversation(results=0))
+    surgeon = make_surgeon(layout, clock, wait=0.0)
+    with own_lock(layout, NAME):
+        assert surgeon.extract(NAME).status is Status.BUSY
+    assert surgeon.extract(NAME).status is Status.UNCHANGED

@@ -80,7 +80,12 @@ def test_any_zstd_prints_the_lines(path: Path) -> None:
     assert text == b"".join(line if line.endswith(b"\n") else line + b"\n\n" for line in LINES)
 
 
-def test_an_empty_line_and_one_line_are_packs_too(tmp_path: Path) -> None:
+def test_a_line_is_in_it_once(tmp_path: Path) -> None:
+    with Pack(write(tmp_path, [b"{}", b"[]", b"{}"])) as pack:
+        assert [one.line for one in pack] == [b"{}", b"[]"]
+
+
+def test_one_line_is_a_pack_too(tmp_path: Path) -> None:
     one = write(tmp_path, [b"{}"])
     assert served(one, b"{}") == b"{}"
     assert list(salvaged(one)) == [b"{}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from contextlib import closing
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.foundation.errors import Invalid
-from bsd.store.search import Snippet, indexable, match_expression
+from bsd.store.search import _SHORT, Snippet, _packed, indexable, match_expression
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,10 @@ def test_a_snippet_of_endless_words_is_cut_around_the_match() -> None:
     ((start, end),) = snippet.matches
     assert snippet.text[start:end] == "here"
     assert len(snippet.text) < 400
+
+
+@pytest.mark.parametrize("length", [0, 1, 300, _SHORT - 1, _SHORT, _SHORT + 1, 9 * _SHORT])
+def test_a_text_of_any_length_is_unpacked_by_whoever_reads_zlib(length: int) -> None:
+    text = "".join(chr(97 + number * number % 23) for number in range(length))
+    assert zlib.decompress(_packed(text)).decode() == text
+    assert length < 300 or len(_packed(text)) < length

@@ -28,6 +28,7 @@ from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.meta import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
+from bsd.verbs.show import SHOW, Show
 from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.undo import UNDO, Undo
 from bsd.verbs.verb import Verb, perform
@@ -98,6 +99,12 @@ def show_entry(queries: Queries, name: SessionName, entry: str) -> EditableEntry
 
 def context(queries: Queries, name: SessionName) -> dict[str, Any]:
     return _done(GET_CONTEXT, queries, name, GetContext())
+
+
+def show(queries: Queries, name: SessionName, **which: Any) -> list[dict[str, Any]]:
+    """Entries, or one of them, as the command line shows them."""
+    found: list[dict[str, Any]] = _done(SHOW, queries, name, Show(**which))["entries"]
+    return found
 
 
 def summary(layout: Layout, name: SessionName) -> dict[str, Any]:

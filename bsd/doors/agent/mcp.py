@@ -229,7 +229,7 @@ _MOST_LATE = 32  # calls whose answers nobody came for
 # What a model must know of bsd to work with it: seed 001's four points, and one more.
 INSTRUCTIONS = """\
 Old large values of this session are kept outside of it, and can be had again, byte for byte, for \
-as long as they are kept (a setting; 24 hours by default).
+as long as they are kept (settings; by default for ever, after 24 hours compressed).
 
 - What leaves: tool results and thinking of 500 characters or more (settings may say otherwise), \
 once a few newer messages follow. In their place stands [[extracted-ID]].

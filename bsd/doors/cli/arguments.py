@@ -13,8 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import click
 
-from bsd.doors.cli.call import BsdCommand, Call
-from bsd.doors.cli.complete import Complete
+from bsd.doors.cli.call import BsdCommand, Call, Complete
 from bsd.doors.cli.output import print_json
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.answers import Answer

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from inspect import cleandoc
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,19 +21,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from bsd.doors.cli import complete
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note
 from bsd.foundation.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.foundation.files import make_private_dir
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import Layout
 from bsd.foundation.locations import find_root, read_settings_file, settings_file
+from bsd.foundation.logs import configure_logs, get_logger
+from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.rights import FileOwner, become, owner_for_root
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what
 # stands above, and few need all of it. Settings bring in pydantic, a surgeon all planners.
 if TYPE_CHECKING:
-    from bsd.foundation.pruning_config import ConfigService
     from bsd.foundation.settings import Settings
     from bsd.session.queries import Queries
     from bsd.session.surgeon import Surgeon
@@ -107,8 +109,6 @@ class Call:
         return self._config(create=False)
 
     def _config(self, *, create: bool) -> ConfigService:
-        from bsd.foundation.pruning_config import ConfigService
-
         return ConfigService(self.layout.config_file, create=create)
 
     def log(self, *, writes: bool) -> None:
@@ -116,8 +116,6 @@ class Call:
 
         Raises Forbidden for one that writes where the settings allow reading only.
         """
-        from bsd.foundation.logs import configure_logs, get_logger
-
         if writes:
             self.refuse_if_readonly()
         self.log_file = self.layout.log_file
@@ -199,32 +197,34 @@ def _sleep_and_say_so() -> Callable[[float], None]:
     return sleep
 
 
-class _SessionType(click.ParamType[SessionName]):
-    name = "AGENT/SESSION"
+# --- what the tab key offers ---
 
-    def convert(self, value: Any, _param: Any, ctx: click.Context | None) -> SessionName:
-        """The session of this name, or the only one whose name begins so; raises Invalid."""
-        if isinstance(value, SessionName):
-            return value
-        call = ctx.find_object(Call) if ctx else None
+# Whatever goes wrong, it offers nothing; only names that no shell takes for more than a name, and
+# no more than somebody could look through.
+
+Items = list["CompletionItem[str]"]
+Complete = Callable[[click.Context, click.Parameter, str], Items]
+
+SAFE = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
+MOST = 500
+
+
+def offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
+    """Offer those of the names that begin with what is typed."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
         try:
-            layout = call.layout if call else None
-        except ConfigError:  # what is wrong with the line comes first, then what with the root
-            layout = None
-        if layout is None:
-            return SessionName.parse(value)
-        name: SessionName = complete.names().session_named(layout, value)
-        if str(name) != value:
-            complete.names().say_who(value, str(name))
-        return name
+            found = dict.fromkeys(names(context.find_root().obj, context))
+            fitting = (name for name in found if name.startswith(incomplete))
+            safe = islice(filter(SAFE.fullmatch, fitting), MOST)
+            return [CompletionItem(name) for name in safe]
+        except Exception:  # noqa: BLE001 - nobody who presses a key wants to read of it
+            return []
 
-    def shell_complete(
-        self, ctx: click.Context, _param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem[str]]:
-        return complete.sessions(ctx, incomplete)
+    return complete
 
 
-SESSION = _SessionType()
+# --- commands ---
 
 
 class BsdCommand(click.Command):

@@ -56,7 +56,7 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
         Command(
             "retention",
             "trash",
-            "Delete what was kept long enough, or say what goes.",
+            "Archive what was kept long enough, or say what goes.",
             locks=True,
             unless="--dry-run",
         ),
@@ -95,7 +95,7 @@ _HEAD = """\
 Usage: bsd [OPTIONS] COMMAND [ARGS]...
 
   Keeps AI-agent session files lean by moving large old values into a store.
-  They stay there for as long as `retention` says: 24 hours, unless you set it.
+  They stay there for 24 hours, unless you set it, and then in an archive.
 
   bsd extract --dry-run    shows what would leave your sessions; changes nothing
   bsd extract              moves it into the store, a placeholder stays

@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from bsd.doors.cli.call import BsdCommand, Call, ask_first, group
-from bsd.doors.cli.complete import offering
+from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, offering
 from bsd.doors.cli.output import note, print_json, print_table, say
 from bsd.foundation.claims import elsewhere, served_by, take
 from bsd.foundation.errors import Invalid, NotFound

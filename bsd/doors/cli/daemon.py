@@ -15,12 +15,18 @@ from urllib.parse import quote
 import click
 
 from bsd.care.disk_use import disk_use
-from bsd.doors.cli.call import BsdCommand, Call, command, group
-from bsd.doors.cli.client import Client, NotRunning, find_client
-from bsd.doors.cli.complete import offering
+from bsd.doors.cli.call import BsdCommand, Call, command, group, offering
 from bsd.doors.cli.output import one_line, print_json, print_table, say
 from bsd.doors.cli.problem import problem_of
-from bsd.doors.cli.status_text import disk_lines, print_status, spell_seconds, spell_when
+from bsd.doors.cli.status import (
+    Client,
+    NotRunning,
+    disk_lines,
+    find_client,
+    print_status,
+    spell_seconds,
+    spell_when,
+)
 from bsd.foundation.ages import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.spelling import lifetime_seconds
@@ -29,7 +35,7 @@ from bsd.foundation.spelling import lifetime_seconds
 @command(
     "run",
     """
-    Watches the sessions, extracts what became old, deletes what was kept long enough, and answers
+    Watches the sessions, extracts what became old, archives what was kept long enough, and answers
     on its socket. Ctrl-C or SIGTERM ends it when nothing is half done, twice ends it at once;
     SIGHUP reads the settings again, SIGUSR1 writes its state to the log.
 

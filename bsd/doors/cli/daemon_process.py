@@ -16,6 +16,7 @@ from bsd.doors.http.early import Early
 from bsd.doors.http.server import ApiServer
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.logs import close_logs
+from bsd.foundation.processes import give_back_memory
 from bsd.foundation.settings import HttpAddress, Settings, load_settings
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
             finally:
                 gc.freeze()  # see `Daemon.ready`
                 gc.enable()
+                give_back_memory()  # loading takes and leaves a megabyte
 
     return Early(daemon, make)
 

@@ -18,7 +18,7 @@ import click
 from bsd.doors.cli.call import Call, StopRequest, command, stop_request
 from bsd.doors.cli.demo_stage import Screen, ScreenRow, Stage
 from bsd.doors.cli.output import counted, one_line, print_json, say, share, size
-from bsd.doors.cli.status_text import status_lines
+from bsd.doors.cli.status import status_lines
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
 

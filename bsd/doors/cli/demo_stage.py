@@ -21,8 +21,8 @@ from rich.live import Live
 from rich.table import Table
 
 from bsd.doors.cli.call import StopRequest
-from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.output import say, say_check, share, size
+from bsd.doors.cli.status import Client, NotRunning, find_client
 from bsd.foundation.errors import BsdError, Unavailable
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.filesystem import strength

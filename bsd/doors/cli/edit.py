@@ -17,11 +17,12 @@ from typing import Any
 
 import click
 
-from bsd.doors.cli import complete
-from bsd.doors.cli.call import SESSION, Call, command, stop_request
-from bsd.doors.cli.names import with_entry
+from bsd.doors.cli import names
+from bsd.doors.cli.call import Call, command
+from bsd.doors.cli.names import SESSION, with_entry
 from bsd.doors.cli.output import counted, note, print_json, say
-from bsd.doors.cli.verbs import CallHands
+from bsd.doors.cli.verb_words import VerbWords
+from bsd.doors.cli.verbs import carry_out
 from bsd.foundation.errors import BsdError, Invalid, NotFound, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
@@ -38,7 +39,6 @@ from bsd.surgery.edit import (
 from bsd.surgery.targets import ContextChanged
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.edit import EDIT, EditEntry
-from bsd.verbs.verb import perform
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 
@@ -58,7 +58,7 @@ _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.argument("entry", metavar="ENTRY", shell_complete=complete.entries)
+@click.argument("entry", metavar="ENTRY", shell_complete=names.entries)
 @click.option("--set", "sets", multiple=True, metavar="PATH=JSON", help="Set one value; repeat it.")
 @click.option("--file", "file", metavar="FILE", help="Read the whole entry's JSON; - is stdin.")
 @click.pass_obj
@@ -88,7 +88,9 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         _let_edit(file)
         after = file.read_bytes()
         if after == before:
-            return _tell(call, session, Edited(shown.entry_id, shown.index, ()))
+            unchanged = Edited(shown.entry_id, shown.index, ())
+            print_json(unchanged.as_json()) if call.json else _tell(unchanged, session)
+            return 0
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
 
 
@@ -101,29 +103,17 @@ def _shown(call: Call, session: SessionName, entry: str) -> EditableEntry:
 def _apply(
     call: Call, session: SessionName, entry: str, wish: Wish, seen: str | None = None
 ) -> int:
-    with stop_request() as request:
-        hands = CallHands(call, request)
-        answer = with_entry(
-            call,
-            session,
-            entry,
-            lambda one: perform(EDIT, hands, session, EditEntry(one, wish, seen)),
-        )
-    _tell(call, session, answer)
-    return request.exit_code
+    return carry_out(call, EDIT, session, EditEntry(entry, wish, seen), VerbWords(_tell))
 
 
-def _tell(call: Call, session: SessionName, answer: Edited) -> int:
-    if call.json:
-        print_json(answer.as_json())
-    elif not answer.edited:
+def _tell(answer: Edited, session: SessionName) -> None:
+    if not answer.edited:
         say("Nothing was changed")
-    else:
-        entry = answer.entry_id or f"#{answer.index}"
-        changed = ", ".join(answer.changed)
-        say(f"Changed {counted(len(answer.changed), 'value')} of {entry}: {changed}")
-        say(f"  `bsd undo {session} {answer.operation}` takes it back")
-    return 0
+        return
+    entry = answer.entry_id or f"#{answer.index}"
+    changed = ", ".join(answer.changed)
+    say(f"Changed {counted(len(answer.changed), 'value')} of {entry}: {changed}")
+    say(f"  `bsd undo {session} {answer.operation}` takes it back")
 
 
 @contextmanager
@@ -230,14 +220,12 @@ def replace(
     /,
     *,
     session: SessionName,
-    start: str | None,
-    end: str | None,
-    replacement: str | None,
     file: str | None,
     include_user: bool,
     dry_run: bool,
+    **texts: str | None,
 ) -> int:
-    one = {"start": start, "end": end, "replacement": replacement}
+    one = {name: texts[name] for name in ("start", "end", "replacement")}
     given = [name for name, value in one.items() if value is not None]
     if file is not None and given:
         raise Invalid(f"--file and --{given[0]} exclude each other", hint="`bsd replace --help`")
@@ -245,7 +233,7 @@ def replace(
         missing = ", ".join(f"--{name}" for name in one if name not in given)
         raise Invalid(f"{missing} missing", hint="or --file FILE with several operations")
     targets = [one] if file is None else _operations(file)
-    return _change(call, session, "replace", targets, include_user=include_user, dry_run=dry_run)
+    return _change(call, session, "replace", targets, include_user, dry_run)
 
 
 def _operations(file: str) -> object:
@@ -273,16 +261,9 @@ def _operations(file: str) -> object:
 @dry_run
 @click.pass_obj
 def discard(
-    call: Call,
-    /,
-    *,
-    session: SessionName,
-    hashes: tuple[str, ...],
-    include_user: bool,
-    dry_run: bool,
+    call: Call, /, session: SessionName, hashes: tuple[str, ...], include_user: bool, dry_run: bool
 ) -> int:
-    targets = [[hash_] for hash_ in hashes]
-    return _change(call, session, "discard", targets, include_user=include_user, dry_run=dry_run)
+    return _change(call, session, "discard", [[one] for one in hashes], include_user, dry_run)
 
 
 @command(
@@ -312,31 +293,23 @@ def distill(
     include_user: bool,
     dry_run: bool,
 ) -> int:
-    targets = [[hash_, summary]]
-    return _change(call, session, "distill", targets, include_user=include_user, dry_run=dry_run)
+    return _change(call, session, "distill", [[hash_, summary]], include_user, dry_run)
 
 
 def _change(
-    call: Call,
-    session: SessionName,
-    action: str,
-    targets: Any,
-    *,
-    include_user: bool,
-    dry_run: bool,
+    call: Call, session: SessionName, action: str, targets: Any, include_user: bool, dry_run: bool
 ) -> int:
     """Do what the context tool is asked for, and tell of it."""
     asked = ChangeContext(action, targets, include_user, dry_run)
-    with stop_request() as request:
-        answer = perform(CHANGE_CONTEXT, CallHands(call, request), session, asked)
-    if call.json:
-        print_json(answer.as_json())
-    else:
-        _tell_changed(session, answer, dry_run=dry_run)
-    return request.exit_code
+    words = VerbWords(_tell_tried if dry_run else _tell_changed)
+    return carry_out(call, CHANGE_CONTEXT, session, asked, words)
 
 
-def _tell_changed(session: SessionName, answer: ContextChanged, *, dry_run: bool) -> None:
+def _tell_tried(answer: ContextChanged, session: SessionName) -> None:
+    _tell_changed(answer, session, "Would change")
+
+
+def _tell_changed(answer: ContextChanged, session: SessionName, done: str = "Changed") -> None:
     for one in answer.changed:
         say(
             f"entry {one.message_id}: {one.original_length:,} → {one.new_length:,} "
@@ -344,7 +317,6 @@ def _tell_changed(session: SessionName, answer: ContextChanged, *, dry_run: bool
         )
     for warning in answer.warnings:
         note(warning)
-    done = "Would change" if dry_run else "Changed"
     places = counted(len(answer.changed), "place")
     say(f"{done} {places} of {session}, about {answer.tokens_saved:,} tokens saved")
     if answer.operation is not None:

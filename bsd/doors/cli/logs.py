@@ -14,11 +14,11 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from bsd.doors.cli.call import SESSION, Call, command
+from bsd.doors.cli.call import Call, command
+from bsd.doors.cli.names import SESSION
 from bsd.doors.cli.output import note, safe, styled
-from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
-from bsd.foundation.files import LARGEST_RECORD, plain_file
+from bsd.foundation.files import LARGEST_RECORD, Closing, plain_file
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import LEVELS
 

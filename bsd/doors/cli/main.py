@@ -8,14 +8,20 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    shell_complete,
+    split_arg_string,
+)
 
 from bsd import __version__
 from bsd.doors.cli.call import Call, Stopped, global_options
 from bsd.doors.cli.commands import COMMANDS, PIPE_CLOSED, help_page
-from bsd.doors.cli.complete import answer_shell
 from bsd.doors.cli.output import print_json
 
 _COMPLETE = "_BSD_COMPLETE"  # set by the shell when somebody presses the tab key
@@ -134,3 +140,53 @@ def _silence_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, target)
     os.close(nowhere)
+
+
+# --- bash, and what a shell asks ---
+
+_BASH = """\
+%(complete_func)s() {
+    local kind value
+    COMPREPLY=()
+    while IFS=, read -r kind value; do
+        case $kind in
+            dir) compopt -o dirnames ;;
+            file) compopt -o default ;;
+            plain) COMPREPLY+=("$value") ;;
+        esac
+    done < <(env COMP_WORDS="${COMP_LINE:0:COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS" \\
+        %(complete_var)s=bash_complete "$1" 2>/dev/null)
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+class Bash(BashComplete):
+    """For bash, which breaks words at colons: names of sessions hold some."""
+
+    source_template = _BASH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """What stands before the cursor: the whole words, and the one that is being typed."""
+        line = os.environ["COMP_WORDS"]
+        typed = split_arg_string(line)
+        incomplete = typed.pop() if typed and not line[-1:].isspace() else ""
+        return typed[1:], incomplete
+
+    def complete(self) -> str:
+        """One line for each candidate, less what bash takes for words before it."""
+        arguments, incomplete = self.get_completion_args()
+        breaks = os.environ.get("COMP_WORDBREAKS", "")
+        cut = max((incomplete.rfind(sign) + 1 for sign in breaks if sign.strip()), default=0)
+        items: list[Any] = self.get_completions(arguments, incomplete)
+        for item in items:
+            if str(item.value).startswith(incomplete[:cut]):
+                item.value = item.value[cut:]
+        return "\n".join(map(self.format_completion, items))
+
+
+def answer_shell(command: click.Command, call: Call, variable: str, instruction: str) -> int:
+    """Do what a shell asks in this variable; returns the exit code."""
+    add_completion_class(Bash)
+    return shell_complete(command, {"obj": call}, "bsd", variable, instruction)

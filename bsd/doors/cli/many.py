@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from bsd.care.disk_use import in_flight_use
 from bsd.doors.cli.call import LONGEST_WAIT, Call, Stopped, StopRequest, stop_request
 from bsd.doors.cli.output import counted, note, one_line, print_json, print_table, say, share, size
 from bsd.doors.cli.problem import Problem
-from bsd.doors.cli.status_text import in_flight_line
+from bsd.doors.cli.status import in_flight_line
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName
@@ -174,7 +175,7 @@ class _EachSession(CallHands):
             self._bar.show(self.at_work_on, done)
 
     def _hire(self, wait: float) -> None:
-        call = self._call
+        call = self.call
         dry_run = self._outcomes.dry_run
         self._who = call.queries() if dry_run else call.surgeon(wait=wait, sleep=self._stop.sleep)
 
@@ -347,8 +348,6 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
 
 def _in_flight(call: Call) -> None:
     """Say what still lies there of the sessions as they were: perhaps nobody comes after us."""
-    from bsd.care.disk_use import in_flight_use  # a dry run loads nothing of commits
-
     found = in_flight_use(call.layout)
     if found.files:
         say(in_flight_line(found.as_json(), time.time()))

@@ -1,21 +1,23 @@
-"""From what somebody typed to sessions and entries that exist: whole names, or how they begin."""
+"""From what somebody typed to sessions and entries that exist; and what the tab key offers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import (
+    CompletionItem,
+)
 
 from bsd.agents.marker import MARKER
 from bsd.care import catalog
 from bsd.care.catalog import Titles
-from bsd.doors.cli.call import Call
+from bsd.care.trash import Trash
+from bsd.doors.cli.call import MOST, SAFE, Call, Items, offering
 from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.complete import MOST, SAFE
 from bsd.doors.cli.output import note
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
@@ -166,7 +168,15 @@ def _several(text: str, what: str, found: Sequence[str]) -> NoReturn:
 # --- what the tab key offers ---
 
 
-def offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem[str]]:
+def sessions(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
+    """The sessions whose names, or ids, begin so."""
+    try:
+        return list(_offered_sessions(context.find_root().obj.layout, incomplete))
+    except Exception:  # noqa: BLE001 - as above
+        return []
+
+
+def _offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem[str]]:
     """The sessions whose names, or ids, begin so."""
     there = list(catalog.with_stats(layout))
     fitting = [one for one in there if str(one[0]).startswith(incomplete)]
@@ -179,7 +189,7 @@ def offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem
         yield CompletionItem(str(name), help=title[:_TITLE] if title else None)
 
 
-def offered_entries(call: Call, context: click.Context) -> Iterator[str]:
+def _entries(call: Call, context: click.Context) -> Iterator[str]:
     """The ids in the session that is named, of what was taken out of it first."""
     # Behind an option that still waits for its value, arguments are not told apart yet.
     given = context.params.get("session") or next(iter(context.args), None)
@@ -191,6 +201,45 @@ def offered_entries(call: Call, context: click.Context) -> Iterator[str]:
     yield from (one for one, is_out in reversed(ids) if not is_out)
 
 
-def offered_agents(call: Call) -> Iterator[str]:
-    """The names of all agents."""
+def _agents(call: Call, _: click.Context) -> Iterator[str]:
     return (info.name for info in catalog.agents(call.layout))
+
+
+def _trash(call: Call, _: click.Context) -> Iterator[str]:
+    items = Trash(call.layout, "never").items()[::-1]
+    yield from (item.id for item in items)
+    yield from (str(item.name) for item in items)
+
+
+entries, agents, trash = map(offering, (_entries, _agents, _trash))
+
+
+# --- a session, as an argument ---
+
+
+class _SessionType(click.ParamType[SessionName]):
+    name = "AGENT/SESSION"
+
+    def convert(self, value: Any, _param: Any, ctx: click.Context | None) -> SessionName:
+        """The session of this name, or the only one whose name begins so; raises Invalid."""
+        if isinstance(value, SessionName):
+            return value
+        call = ctx.find_object(Call) if ctx else None
+        try:
+            layout = call.layout if call else None
+        except ConfigError:  # what is wrong with the line comes first, then what with the root
+            layout = None
+        if layout is None:
+            return SessionName.parse(value)
+        name = session_named(layout, value)
+        if str(name) != value:
+            say_who(value, str(name))
+        return name
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        return sessions(ctx, param, incomplete)
+
+
+SESSION = _SessionType()

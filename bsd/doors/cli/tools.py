@@ -5,27 +5,21 @@ What it takes to carry them out is loaded when one is called: pydantic, and for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from bsd.doors.agent.scope import Scope
-from bsd.doors.cli.call import LONGEST_WAIT, stop_request
-from bsd.doors.cli.names import session_beginning_with, with_entry
+from bsd.doors.cli.call import LONGEST_WAIT, Call, command, stop_request
+from bsd.doors.cli.names import SESSION, session_beginning_with, sessions, with_entry
 from bsd.doors.cli.output import print_json, say
 from bsd.doors.cli.verbs import CallHands
-from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
+from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, named, parameters
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName, check_name
 
 if TYPE_CHECKING:
     from bsd.doors.agent.tools import Asked
-
-from typing import Any
-
-import click
-
-from bsd.doors.cli import complete
-from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.tool_commands import named, parameters
 
 
 @command(
@@ -65,7 +59,7 @@ def purge_control(call: Call, /, words: tuple[str, ...], **given: Any) -> int:
 
 for _command in (restore_remote, purge_control):
     _command.params = [
-        *parameters(str(_command.name), lambda context, _, text: complete.sessions(context, text)),
+        *parameters(str(_command.name), sessions),
         *_command.params,
     ]
 

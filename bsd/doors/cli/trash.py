@@ -4,44 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from bsd.care.disk_use import in_flight_use
 from bsd.care.expiry import Forecast
 from bsd.care.retention import CleanedAll, ForecastAll, Retention
-from bsd.care.trashed import Trashed
-from bsd.doors.cli import complete
+from bsd.care.trash import Trash
+from bsd.care.trashed import Deleted, Returned, Trashed
+from bsd.doors.cli import names
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import SESSION, BsdCommand, Call, ask_first, command, group, stop_request
+from bsd.doors.cli.call import Call, ask_first, command, group
+from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.names import only_one, say_who
-from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
-from bsd.doors.cli.status_text import in_flight_line
-from bsd.doors.cli.verbs import CallHands
-from bsd.foundation.answers import Answer
+from bsd.doors.cli.output import counted, note, print_table, say, size
+from bsd.doors.cli.status import in_flight_line
+from bsd.doors.cli.verb_words import VerbWords
+from bsd.doors.cli.verbs import CallHands, carry_out, verb_command
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.verbs.retention import RETENTION, CleanUp
 from bsd.verbs.trash import (
-    DELETE,
-    TRASH_DELETE,
-    TRASH_EMPTY,
-    TRASH_LIST,
-    TRASH_RESTORE,
     Delete,
     DeleteFromTrash,
+    Emptied,
     EmptyTrash,
-    ListTrash,
     RestoreFromTrash,
+    TrashList,
 )
-from bsd.verbs.verb import perform
 
-if TYPE_CHECKING:  # only who changes the trash loads what does it
-    from bsd.care.trash import Trash
-
-_ID = {"id": complete.trash}
+_ID = {"id": names.trash}
 _MORE = """
 An ID is what the list shows; AGENT/SESSION will do if it is in the trash once. What is older than
 the setting `trash_retention` goes by itself, with the next retention run.
@@ -56,79 +49,57 @@ Examples:
 """
 
 
-@command(
-    "delete",
-    """
-    With the session go what was taken out of it, its history, its entries in sessions.json, and
-    its child sessions of all generations. All of it comes back with `bsd trash restore`, for as
-    long as the setting `trash_retention` says. A session in use is refused.
-
-    \b
-    Examples:
-      bsd delete main/4f2a
-      bsd delete main/4f2a --permanent --yes
-    """,
-)
-@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
-def delete(call: Call, /, session: SessionName, permanent: bool, yes: bool) -> int:
-    with stop_request() as request:
-        hands = CallHands(call, request)
-        if not yes:
-            _ask_about(call, hands.trash(writes=True), session, permanent=permanent)
-        done = perform(DELETE, hands, session, Delete(permanent))
-    if not _told(call, done):
-        how = "for good" if permanent else "and moved to the trash"
-        say(f"{session} is deleted {how}{_with_children(done.children_deleted)}")
-        if not permanent:
-            say(f"`bsd trash restore {done.trash_id}` brings it back")
-    return request.exit_code
+_YES = click.Option(["--yes"], is_flag=True, help="Do not ask.")
 
 
-delete.params[1:1] = parameters(Delete)
+# --- bsd delete ---
 
 
-def _ask_about(call: Call, trash: Trash, session: SessionName, *, permanent: bool) -> None:
+def _ask_about(hands: CallHands, session: SessionName, asked: Delete, *, yes: bool) -> Delete:
     """Name what would go; raises Conflict if it shall not."""
-    doomed = trash.doomed(session)
-    if not call.json:
+    if yes:
+        return asked
+    doomed = hands.trash(writes=True).doomed(session)
+    if not hands.call.json:
         rows = [
-            (
-                str(item.name),
-                size(item.size),
-                str(item.entries),
-                size(item.extracted_bytes),
-            )
+            (str(item.name), size(item.size), str(item.entries), size(item.extracted_bytes))
             for item in doomed
         ]
         columns = ("SESSION", "SIZE", "ENTRIES", "EXTRACTED")
         print_table(columns, rows, right=columns[1:])
     children = len(doomed) - 1
     more = f" and {counted(children, 'child session')}" if children else ""
-    what = "Delete for good, past the trash:" if permanent else "Move to the trash:"
-    refusal = f"`bsd delete {session}{' --permanent' if permanent else ''} --yes`"
-    ask_first(f"{what} {session}{more} under {call.layout.root}?", refusal, "deleted")
+    what = "Delete for good, past the trash:" if asked.permanent else "Move to the trash:"
+    refusal = f"`bsd delete {session}{' --permanent' if asked.permanent else ''} --yes`"
+    ask_first(f"{what} {session}{more} under {hands.layout.root}?", refusal, "deleted")
+    return asked
+
+
+def _say_deleted(done: Deleted, session: SessionName) -> None:
+    how = "for good" if done.permanent else "and moved to the trash"
+    say(f"{session} is deleted {how}{_with_children(done.children_deleted)}")
+    if not done.permanent:
+        say(f"`bsd trash restore {done.trash_id}` brings it back")
 
 
 def _with_children(count: int) -> str:
     return f", with {counted(count, 'child session')}" if count else ""
 
 
-trash = group("trash", _MORE, usual="list")
+delete = verb_command(
+    "delete",
+    VerbWords(_say_deleted, begin=_ask_about, also=[_YES]),
+    called="delete",
+    line=COMMANDS["delete"].help,
+)
+
+# --- bsd trash ---
 
 
-@trash.command("list", cls=BsdCommand)
-@click.pass_obj
-def list_trash(call: Call, /) -> int:
-    """List what can be brought back, and until when."""
-    found = perform(TRASH_LIST, CallHands(call), None, ListTrash())
-    code = 1 if any(item.problem is not None for item in found.sessions) else 0
-    if _told(call, found):
-        return code
+def _say_list(found: TrashList, _: object) -> None:
     if not found.sessions:
         say("the trash is empty")
-        return code
+        return
     rows = [
         (
             item.id,
@@ -146,70 +117,80 @@ def list_trash(call: Call, /) -> int:
     for item in found.sessions:
         if item.problem is not None:
             note(f"{item.problem}\nTry: `bsd trash delete {item.id}`; it cannot be brought back")
-    return code
 
 
-@trash.command("restore", cls=BsdCommand, params=parameters(RestoreFromTrash, completed=_ID))
-@click.pass_obj
-def restore(call: Call, /, id: str) -> int:
-    """Bring a session back, with the children that went with it."""
-    with stop_request() as request:
-        hands = CallHands(call, request)
-        found = _find(hands.trash(writes=True), id)
-        done = perform(TRASH_RESTORE, hands, None, RestoreFromTrash(found.id))
-    if not _told(call, done):
-        say(f"{done.session} is back{_with_children(len(done.sessions) - 1)}")
-        for key in done.keys_taken:
-            note(f"sessions.json has another {key} by now: that one stays")
-        for each, why in done.not_restored.items():
-            note(f"{each} stays in the trash: {why}")
-    return request.exit_code
+def _found(hands: CallHands, _: object, asked: RestoreFromTrash) -> RestoreFromTrash:
+    return RestoreFromTrash(_find(hands.trash(writes=True), asked.id).id)
 
 
-@trash.command("delete", cls=BsdCommand, params=parameters(DeleteFromTrash, completed=_ID))
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
-def delete_from_trash(call: Call, /, id: str, yes: bool) -> int:
-    """Delete one session in the trash for good."""
-    with stop_request() as request:
-        hands = CallHands(call, request)
-        found = _find(hands.trash(writes=True), id)
-        if not yes:
-            ask_first(
-                f"Delete {found.name} ({_amount([found])}) in the trash for good?",
-                f"`bsd trash delete {found.id} --yes`",
-                "deleted",
-            )
-        done = perform(TRASH_DELETE, hands, None, DeleteFromTrash(found.id))
-    if not _told(call, done):
-        say(f"{done.id} is deleted for good")
-    return request.exit_code
+def _say_back(done: Returned, _: object) -> None:
+    say(f"{done.session} is back{_with_children(len(done.sessions) - 1)}")
+    for key in done.keys_taken:
+        note(f"sessions.json has another {key} by now: that one stays")
+    for each, why in done.not_restored.items():
+        note(f"{each} stays in the trash: {why}")
 
 
-@trash.command("empty", cls=BsdCommand)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
-def empty(call: Call, /, yes: bool) -> int:
-    """Delete all that is in the trash for good."""
-    with stop_request() as request:
-        hands = CallHands(call, request)
-        items = [] if yes else hands.trash(writes=True).items()
-        if items:
-            what = f"{counted(len(items), 'session')} ({_amount(items)}) in {call.layout.trash}"
-            ask_first(f"Delete {what} for good?", "`bsd trash empty --yes`", "deleted")
-        done = perform(TRASH_EMPTY, hands, None, EmptyTrash())
-    if not _told(call, done):
-        say(f"deleted {counted(done.cleaned, 'session')} ({size(done.bytes)}) for good")
-        for each, why in done.failed.items():
-            note(f"{each}: {why}")
-    return 1 if done.failed else request.exit_code
+def _ask_to_remove(
+    hands: CallHands, _: object, asked: DeleteFromTrash, *, yes: bool
+) -> DeleteFromTrash:
+    found = _find(hands.trash(writes=True), asked.id)
+    if not yes:
+        question = f"Delete {found.name} ({_amount([found])}) in the trash for good?"
+        ask_first(question, f"`bsd trash delete {found.id} --yes`", "deleted")
+    return DeleteFromTrash(found.id)
 
 
-def _told(call: Call, answer: Answer) -> bool:
-    """Tell programs what was answered; whether that is all who ask."""
-    if call.json:
-        print_json(answer.as_json())
-    return call.json
+def _ask_to_empty(hands: CallHands, _: object, asked: EmptyTrash, *, yes: bool) -> EmptyTrash:
+    if items := [] if yes else hands.trash(writes=True).items():
+        what = f"{counted(len(items), 'session')} ({_amount(items)}) in {hands.layout.trash}"
+        ask_first(f"Delete {what} for good?", "`bsd trash empty --yes`", "deleted")
+    return asked
+
+
+def _say_emptied(done: Emptied, _: object) -> None:
+    say(f"deleted {counted(done.cleaned, 'session')} ({size(done.bytes)}) for good")
+    for each, why in done.failed.items():
+        note(f"{each}: {why}")
+
+
+trash = group("trash", _MORE, usual="list")
+for _verb, _called, _line, _words in (
+    (
+        "trash_list",
+        "list",
+        "List what can be brought back, and until when.",
+        VerbWords(
+            _say_list, lambda _, found: any(one.problem is not None for one in found.sessions)
+        ),
+    ),
+    (
+        "trash_restore",
+        "restore",
+        "Bring a session back, with the children that went with it.",
+        VerbWords(_say_back, begin=_found, completed=_ID),
+    ),
+    (
+        "trash_delete",
+        "delete",
+        "Delete one session in the trash for good.",
+        VerbWords(
+            lambda done, _: say(f"{done.id} is deleted for good"),
+            begin=_ask_to_remove,
+            also=[_YES],
+            completed=_ID,
+        ),
+    ),
+    (
+        "trash_empty",
+        "empty",
+        "Delete all that is in the trash for good.",
+        VerbWords(
+            _say_emptied, lambda _, done: bool(done.failed), begin=_ask_to_empty, also=[_YES]
+        ),
+    ),
+):
+    trash.add_command(verb_command(_verb, _words, called=_called, line=_line))
 
 
 def _find(trash: Trash, text: str) -> Trashed:
@@ -264,15 +245,26 @@ _SHOWN = 20
 )
 @click.pass_obj
 def retention(call: Call, /, **given: bool) -> int:
-    asked = CleanUp(**given)
-    call.log(writes=not asked.dry_run)
+    words = VerbWords(
+        lambda done, _: _tell_cleaned(call, done),
+        lambda _, done: isinstance(done, CleanedAll) and bool(done.failures or done.held),
+        _begin_cleaning,
+    )
+    return carry_out(call, RETENTION, None, CleanUp(**given), words)
+
+
+retention.params[:0] = parameters(CleanUp)
+
+
+def _begin_cleaning(hands: CallHands, _: object, asked: CleanUp) -> CleanUp:
+    hands.call.log(writes=not asked.dry_run)
     if not asked.dry_run:
-        call.finish_due()
-    with stop_request() as request:
-        done = perform(RETENTION, CallHands(call, request), None, asked)
-    if call.json:
-        print_json(done.as_json())
-    elif isinstance(done, ForecastAll):
+        hands.call.finish_due()
+    return asked
+
+
+def _tell_cleaned(call: Call, done: Retention) -> None:
+    if isinstance(done, ForecastAll):
         _print_store(done)
         _print_archive(done.archive)
         _print_history(done.history)
@@ -280,11 +272,6 @@ def retention(call: Call, /, **given: bool) -> int:
         _print_held(done)
     elif isinstance(done, CleanedAll):
         _print_done(call, done)
-    failed = isinstance(done, CleanedAll) and (done.failures or done.held)
-    return request.exit_code or int(bool(failed))
-
-
-retention.params[:0] = parameters(CleanUp)
 
 
 def _print_done(call: Call, done: CleanedAll) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from bsd.care.file_owners import give_back
 from bsd.doors.cli.arguments import all_words
-from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.call import BsdCommand, Complete
 from bsd.doors.cli.names import say_who_serves
 from bsd.doors.cli.output import (
     counted,
@@ -43,14 +43,15 @@ from bsd.verbs.show import Shown, ShownEntries, ShownValue, WholeEntry
 
 if TYPE_CHECKING:  # each verb loads its own
     from bsd.care.verify import Verification
+    from bsd.doors.cli.verbs import CallHands
     from bsd.foundation.layout import SessionName
     from bsd.surgery.edit import Extractable, ExtractableSet
     from bsd.surgery.restore import Restored
     from bsd.surgery.undo import PastOperation, Undone
     from bsd.surgery.view import Context
-    from bsd.verbs.checks import Examined
+    from bsd.verbs.checks import Examined, Verify
     from bsd.verbs.history import HistoryList
-    from bsd.verbs.list_sessions import AllSessions
+    from bsd.verbs.list_sessions import AllSessions, EverySession
     from bsd.verbs.restore import Restore
     from bsd.verbs.search import FoundEntry, FoundInAll
     from bsd.verbs.summary import Summary
@@ -65,8 +66,8 @@ def _plainly(answer: Answer, _: object) -> None:
         say(f"{name.replace('_', ' ')}: {value}")
 
 
-def _at_once(_: Call, given: dict[str, Any]) -> dict[str, Any]:
-    return given
+def _at_once(_hands: object, _session: object, asked: Any) -> Any:
+    return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,13 @@ class VerbWords:
     tell: Tell = _plainly
     # From arguments and answer, the exit code where the answer tells of trouble.
     failed: Callable[[Any, Any], int] = lambda _asked, _answer: 0
-    # What comes before it is done; returns the arguments, by name.
-    begin: Callable[[Call, dict[str, Any]], dict[str, Any]] = _at_once
+    # What comes before it is done, given hands, session, arguments, and what was given for the
+    # parameters `also`; returns the arguments.
+    begin: Callable[..., Any] = _at_once
+    also: Sequence[click.Parameter] = ()
     # Arguments that are typed in a way of their own; see `arguments.parameters`.
     types: Mapping[str, click.ParamType[Any]] = field(default_factory=dict)
+    completed: Mapping[str, Complete] = field(default_factory=dict)
     own: Mapping[str, click.Parameter | None] = field(default_factory=dict)
     kind: type[BsdCommand] = BsdCommand
 
@@ -239,10 +243,10 @@ def _tell_summary(found: Summary, session: SessionName) -> None:
 _TITLE = 60  # characters
 
 
-def _begin_sessions(call: Call, given: dict[str, Any]) -> dict[str, Any]:
-    call.finish_due()
-    say_who_serves(call.layout, given["agent"])
-    return {**given, "figures": call.json}  # people are not shown them
+def _begin_sessions(hands: CallHands, _: object, asked: EverySession) -> EverySession:
+    hands.call.finish_due()
+    say_who_serves(hands.layout, asked.agent)
+    return replace(asked, figures=hands.call.json)  # people are not shown them
 
 
 def _tell_sessions(found: AllSessions, _: object) -> None:
@@ -277,9 +281,9 @@ def _tell_sessions(found: AllSessions, _: object) -> None:
 _LONG_TITLE = 100  # characters
 
 
-def _begin_search(call: Call, given: dict[str, Any]) -> dict[str, Any]:
-    call.log(writes=False)
-    return given
+def _begin_search(hands: CallHands, _: object, asked: Any) -> Any:
+    hands.call.log(writes=False)
+    return asked
 
 
 def _tell_found(found: FoundInAll, _: object) -> None:
@@ -387,13 +391,13 @@ def _readable(line: str) -> str:
 # --- verify, doctor ---
 
 
-def _begin_verify(call: Call, given: dict[str, Any]) -> dict[str, Any]:
-    if given["repair"]:
-        call.surgeon()  # what is in flight is finished or undone first
+def _begin_verify(hands: CallHands, _: object, asked: Verify) -> Verify:
+    if asked.repair:
+        hands.call.surgeon()  # what is in flight is finished or undone first
     else:
-        call.log(writes=False)
-        call.finish_due()
-    return given
+        hands.call.log(writes=False)
+        hands.call.finish_due()
+    return asked
 
 
 def _tell_verified(found: Verification, _: object) -> None:

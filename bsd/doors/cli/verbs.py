@@ -8,26 +8,24 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from bsd.doors.cli import complete
+from bsd.care.trash import Trash
+from bsd.doors.cli import names
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import LONGEST_WAIT, SESSION, Call, StopRequest, stop_request
-from bsd.doors.cli.names import say_whose, with_entry
+from bsd.doors.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
+from bsd.doors.cli.names import SESSION, say_whose, with_entry
 from bsd.doors.cli.output import note, print_json
 from bsd.doors.cli.verb_words import WORDS, VerbWords
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.verbs.names import NAMES
-from bsd.verbs.verb import Verb, perform, verb_named
+from bsd.verbs.verb import Verb, arguments_of, perform, verb_named
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
-_COMPLETED = {"entry": complete.entries, "agent": complete.agents}
-
-if TYPE_CHECKING:
-    from bsd.care.trash import Trash
-    from bsd.foundation.pruning_config import ConfigService
+_COMPLETED = {"entry": names.entries, "agent": names.agents}
 
 
 class CallHands:
@@ -45,31 +43,29 @@ class CallHands:
         wait: Callable[[SessionName], float] = lambda _: LONGEST_WAIT,
     ) -> None:
         self.actor = actor
-        self._call = call
+        self.call = call
         self._request = request
         self._wait = wait
         self._percent: int | None = None  # that was said last
 
     @property
     def layout(self) -> Layout:
-        return self._call.layout
+        return self.call.layout
 
     @property
     def config(self) -> ConfigService:
-        return self._call.pruning
+        return self.call.pruning
 
     def surgeon(self, name: SessionName, *, writes: bool) -> Any:
         if self._request is not None:
             wait, sleep = self._wait(name) if writes else 0.0, self._request.sleep
-            return self._call.surgeon(writes=writes, actor=self.actor, wait=wait, sleep=sleep)
+            return self.call.surgeon(writes=writes, actor=self.actor, wait=wait, sleep=sleep)
         say_whose(self.layout, name.agent)
-        return self._call.queries()
+        return self.call.queries()
 
     def trash(self, *, writes: bool) -> Trash:
         """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
-        from bsd.care.trash import Trash  # few verbs are about it, and it loads much
-
-        call, keep = self._call, self._call.pruning.current.trash_retention
+        call, keep = self.call, self.call.pruning.current.trash_retention
         if not writes:
             call.log(writes=False)
             return Trash(call.layout, keep)
@@ -101,50 +97,74 @@ class CallHands:
     def cleaned(self) -> None: ...
 
 
-def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
-    """The command of the verb `name`; without `words` those that are known of it."""
+def carry_out(
+    call: Call,
+    verb: Verb[Any, Any],
+    session: SessionName | None,
+    asked: Any,
+    words: VerbWords,
+    **more: Any,
+) -> int:
+    """Do a verb for whoever sits at the terminal, and tell of it; returns the exit code.
+
+    An entry may be named by how its id begins. `more` is for `words.begin`.
+    """
+    with stop_request() if verb.changes else nullcontext() as request:
+        hands = CallHands(call, request)
+        try:
+            answer = _answer(hands, verb, session, words.begin(hands, session, asked, **more))
+        finally:
+            hands.finished()
+    if call.json:
+        print_json(answer.as_json())
+    else:
+        words.tell(answer, session)
+    return (request.exit_code if request else 0) or int(words.failed(asked, answer))
+
+
+def _answer(hands: CallHands, verb: Verb[Any, Any], session: SessionName | None, asked: Any) -> Any:
+    entry = getattr(asked, "entry", None)
+    if session is None or entry is None:
+        return perform(verb, hands, session, asked)
+
+    def of(one: str) -> Any:
+        return perform(verb, hands, session, replace(asked, entry=one))
+
+    return with_entry(hands.call, session, entry, of)
+
+
+def verb_command(
+    name: str, words: VerbWords | None = None, *, called: str | None = None, line: str = ""
+) -> click.Command:
+    """The command of the verb `name`; without `words` those that are known of it.
+
+    `called`: its name, and `line` its one line of help, where these are not said with the verb's.
+    """
     named, verb = NAMES[name], verb_named(name)
     words = words or WORDS.get(name) or VerbWords()
-
-    def work(call: Call, session: SessionName | None, asked: Any, hands: CallHands) -> Any:
-        entry = getattr(asked, "entry", None)
-        if session is None or entry is None:
-            return perform(verb, hands, session, asked)
-
-        def of(one: str) -> Any:
-            return perform(verb, hands, session, replace(asked, entry=one))
-
-        return with_entry(call, session, entry, of)
+    known = arguments_of(verb.arguments)
 
     def act(call: Call, /, *, session: SessionName | None = None, **given: Any) -> int:
-        asked = verb.arguments(**words.begin(call, given))
-        changes = verb.will_change(asked)
-        with stop_request() if changes else nullcontext() as request:
-            hands = CallHands(call, request)
-            try:
-                answer = work(call, session, asked, hands)
-            finally:
-                hands.finished()
-        if call.json:
-            print_json(answer.as_json())
-        else:
-            words.tell(answer, session)
-        return (request.exit_code if request else 0) or words.failed(asked, answer)
+        more = {one: given.pop(one) for one in set(given) - set(known)}
+        return carry_out(call, verb, session, verb.arguments(**given), words, **more)
 
-    assert named.command is not None  # noqa: S101 - only those are asked for
     one = click.Argument(["session"], type=SESSION, metavar="AGENT/SESSION")
+    completed = {**_COMPLETED, **words.completed}
     return words.kind(
-        named.command,
+        called or named.command,
         callback=click.pass_obj(act),
         params=[
             *([one] if verb.ask is None else []),
-            *parameters(verb.arguments, types=words.types, completed=_COMPLETED, own=words.own),
+            *parameters(verb.arguments, types=words.types, completed=completed, own=words.own),
+            *words.also,
         ],
-        help=_help(named.help, verb),
+        help=_help(line or named.help, verb),
     )
 
 
 def _help(line: str, verb: Verb[Any, Any]) -> str:
+    if not verb.about:
+        return line
     title = "Example:" if len(verb.examples) == 1 else "Examples:"
     shown = "\n".join(["\b", title, *(f"  {one}" for one in verb.examples)])
     return f"{line}\n\n{cleandoc(verb.about)}\n\n{shown}"

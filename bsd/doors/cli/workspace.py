@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bsd.doors.cli import complete
 from bsd.doors.cli.arguments import wing_command
-from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, stop_request
+from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, offering, stop_request
 from bsd.doors.cli.output import counted, note, print_json, print_table, safe, say, size
 from bsd.foundation.errors import ConfigError, Invalid
 from bsd.foundation.spelling import format_duration, parse_duration
@@ -127,6 +126,13 @@ def _root_option() -> click.Option:
     return click.Option(["--workspace-root", "place"], metavar="DIR", help=_PLACE)
 
 
+def _there(call: Call, _: click.Context) -> Iterator[str]:
+    place = call.settings.workspace_root if call.settings else None
+    return iter(sorted(os.listdir(place)) if place else ())
+
+
+_known = offering(_there)
+
 for _command in (
     wing_command(verbs.CREATE, "create", _opening, _say_created, also=[_root_option()]),
     wing_command(
@@ -134,7 +140,7 @@ for _command in (
         "touch",
         _opening,
         _say_touched,
-        completed={"session_id": complete.workspaces},
+        completed={"session_id": _known},
         also=[_root_option()],
         failed=lambda done: done.metadata is None,
     ),
@@ -147,7 +153,7 @@ for _command in (
 
 
 @workspace.command("run", cls=BsdCommand)
-@click.argument("session_id", metavar="ID", shell_complete=complete.workspaces)
+@click.argument("session_id", metavar="ID", shell_complete=_known)
 @click.argument("argv", metavar="-- ARGV...", nargs=-1, required=True, type=click.UNPROCESSED)
 @_ROOT
 @click.option("--time-limit", metavar="SECONDS", type=float, help="Kill it after so long.")

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bsd.doors.models import field_errors, fields_of
 from bsd.foundation.definition import Body
 from bsd.foundation.definition import Route as Told
 from bsd.foundation.errors import Invalid
-from bsd.foundation.field_words import field_errors, fields_of
 
 NOBODY_KNOWN = "api"
 _EXAMPLE = 'send a JSON object, as in {"keep_recent": 10}'

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from bsd.doors.cli import daemon as status_command
-from bsd.doors.cli.client import Client, find_client
 from bsd.doors.cli.main import run
-from bsd.doors.cli.status_text import quick_status
+from bsd.doors.cli.status import Client, find_client, quick_status
 from bsd.foundation.errors import Forbidden, Unavailable
 from tests.doors.http.api import serving
 from tests.doors.http.fake_daemon import FakeDaemon, sample_job, sample_status
@@ -162,7 +161,7 @@ def test_status_loads_nothing_heavy(root: Path) -> None:
     assert json.loads(done.stdout) == sample_status()
     loaded = set(done.stderr.split())
     heavy = ("pydantic", "starlette", "uvicorn", "structlog", "rich", "click", "asyncio")
-    assert "bsd.doors.cli.client" in loaded
+    assert "bsd.doors.cli.status" in loaded
     assert [name for name in heavy if name in loaded] == []
 
 
@@ -226,7 +225,7 @@ def test_half_an_answer_is_none(root: Path, answer: bytes) -> None:
 def test_a_socket_of_another_user_is_not_believed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.doors.cli.client.may_be_believed", lambda uid: uid != os.geteuid())
+    monkeypatch.setattr("bsd.doors.cli.status.may_be_believed", lambda uid: uid != os.geteuid())
     path = socket_of(root)
     refused = pytest.raises(Forbidden, match=f"belongs to user {os.geteuid()}")
     with answering(path, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), refused:

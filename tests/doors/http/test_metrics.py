@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bsd.doors.http.state import MetricsPage
+from bsd.doors.http.metrics import MetricsPage
 from tests.doors.http.fake_daemon import FakeDaemon, app_over, ask
 
 Families = dict[str, Any]

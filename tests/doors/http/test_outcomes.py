@@ -15,7 +15,7 @@ from bsd.doors.http.app import create_app
 from bsd.doors.http.server import ApiServer
 from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.errors import BsdError, Forbidden, TemporaryFailure, Unavailable
-from bsd.foundation.layout import Layout
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session import operate
 from bsd.session.rest import Patience
@@ -105,8 +105,7 @@ def test_whoever_shows_the_forecast_hears_of_what_was_deleted(root: Path) -> Non
     server.start()
     try:
         over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
-        (store,) = layout.extracted.iterdir()
-        for path in store.glob("0*.json"):
+        for path in layout.store_dir(SessionName("main", "sample")).glob("0*.json"):
             os.utime(path, (1, 1))
         assert over_socket(settings.socket, "/api/retention/run?dry_run=true", "POST")[0] == 200
         assert heard == []

@@ -11,7 +11,7 @@ const MEANING = {
     index: "reads what is new into the search",
     memory: "lets facts fade, and forgets what expired",
     recover: "finishes what was in flight",
-    retention: "deletes what was kept long enough",
+    retention: "archives or deletes what was kept long enough",
     scan: "looks for changes that no event told of",
     workspace_cron: "prunes workspaces that nobody uses any more",
 };
@@ -113,8 +113,10 @@ export async function jobsView(page) {
             if (!dryRun) {
                 const plan = await post("retention/run?dry_run=true");
                 const text = [
-                    `It deletes ${taken(plan)}.`,
-                    "Placeholders of what is deleted stay in the sessions; their content cannot be had any more.",
+                    `It ${moves(plan) ? "moves" : "deletes"} ${taken(plan)}.`,
+                    moves(plan)
+                        ? "It is compressed there, and can be restored as before."
+                        : "Placeholders of what is deleted stay in the sessions; their content cannot be had any more.",
                 ];
                 if (!(await ask({ title: "Run retention now?", text, yes: "Run retention", danger: true })))
                     return;
@@ -122,7 +124,7 @@ export async function jobsView(page) {
             const done = await post(`retention/run${dryRun ? "?dry_run=true" : ""}`);
             fill(
                 told,
-                h("p", { class: "good" }, `${dryRun ? "Now it would delete" : "Deleted:"} ${taken(done)}.`),
+                h("p", { class: "good" }, `${toldAs(done, dryRun)} ${taken(done)}.`),
                 done.held ? h("p", null, `Nothing more: ${done.held}.`) : null,
             );
         } catch (error) {
@@ -140,10 +142,25 @@ export async function jobsView(page) {
     };
 }
 
+// Whether extracted content goes to the archive; else it is deleted.
+function moves(done) {
+    return typeof done.archived_bytes === "number";
+}
+
+function toldAs(done, dryRun) {
+    if (dryRun) return `Now it would ${moves(done) ? "move" : "delete"}`;
+    return moves(done) ? "Moved:" : "Deleted:";
+}
+
 function taken(done) {
-    const trash = done.trash?.cleaned ? `, ${count(done.trash.cleaned, "session")} of the trash` : "";
-    const history = done.history?.cleaned ? `, ${count(done.history.cleaned, "file")} of the history` : "";
-    return `${count(done.cleaned, "extracted file")} (${bytes(done.bytes)})${trash}${history}`;
+    const more = [
+        done.archive?.cleaned && `${count(done.archive.cleaned, "pack")} of the archive`,
+        done.trash?.cleaned && `${count(done.trash.cleaned, "session")} of the trash`,
+        done.history?.cleaned && `${count(done.history.cleaned, "file")} of the history`,
+    ].filter(Boolean);
+    const files = `${count(done.cleaned, "extracted file")} (${bytes(done.bytes)})`;
+    const where = moves(done) ? " into the archive" : "";
+    return `${files}${where}${more.length ? `; gone for good: ${more.join(", ")}` : ""}`;
 }
 
 function lastRun(job) {

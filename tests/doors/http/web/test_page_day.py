@@ -329,18 +329,16 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         page.get_by_role("button", name="Run scan now").click()
         expect(page.get_by_text(re.compile("scan has run"))).to_be_visible()
         page.get_by_role("button", name="What would go now?").click()
-        expect(page.get_by_text("Now it would delete 0 extracted files")).to_be_visible()
+        expect(page.get_by_text("Now it would move 0 extracted files")).to_be_visible()
         store = desk.root / "extracted" / "research_live"
         files = list(store.glob("[0-9]*.json"))
         for path in files:
             _make_old(path)
         page.get_by_role("button", name="Run retention now…").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text(f"It deletes {len(files)} extracted files")
+        expect(dialog).to_contain_text(f"It moves {len(files)} extracted files")
         dialog.get_by_role("button", name="Run retention").click()
-        expect(
-            page.get_by_text(re.compile(f"Deleted: {len(files)} extracted files"))
-        ).to_be_visible()
+        expect(page.get_by_text(re.compile(f"Moved: {len(files)} extracted files"))).to_be_visible()
         assert not list(store.glob("[0-9]*.json"))
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bsd.doors.models import Expected, expected, field_errors, fields_of
 from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.errors import BsdError
-from bsd.foundation.field_words import Expected, expected, field_errors, fields_of
 from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
 from bsd.foundation.spelling import meant, nearest, shown
 from tests.wording import LIBRARY

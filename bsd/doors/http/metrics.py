@@ -1,0 +1,230 @@
+"""What `/api/metrics` tells Prometheus, taken from one status; names and helps are a contract.
+
+Loaded when it is asked for the first time: many a daemon never is, and it takes a megabyte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+Document = Mapping[str, Any]
+
+# Counters since the start: status' `totals` → name without `_total`, help.
+_TOTALS = {
+    "commits": ("bsd_commits", "Session files that were replaced."),
+    "values": ("bsd_extracted_values", "Values moved into the store."),
+    "entries": ("bsd_extracted_entries", "Entries of which at least one value was moved."),
+    "bytes_saved": ("bsd_bytes_saved", "Bytes by which session files became smaller."),
+    "tokens_saved": ("bsd_tokens_saved", "Tokens, estimated, that are no longer sent."),
+    "bytes_written": (
+        "bsd_bytes_written",
+        "Bytes written; divided by bsd_bytes_saved_total: what saving a byte costs the disk.",
+    ),
+    "busy": ("bsd_sessions_busy", "Times that a session was in use and work on it was put off."),
+    "failed": ("bsd_sessions_failed", "Times that work on a session failed."),
+    "children_started": ("bsd_children_started", "Child processes that were started."),
+    "children_died": ("bsd_children_died", "Child processes that died at work."),
+    "workers_replaced": ("bsd_workers_replaced", "Workers that died and were replaced."),
+    "crashes": ("bsd_loop_crashes", "Steps of loops that ended with an exception."),
+}
+_QUEUE = ("debouncing", "waiting", "ready", "working", "gathering")
+
+
+class MetricsPage:
+    """Renders the page. `status`, `jobs` and `health` are asked once for each."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(
+        self,
+        status: Callable[[], Document],
+        jobs: Callable[[], list[dict[str, Any]]],
+        health: Callable[[], Document],
+    ) -> None:
+        # Not the global registry: what some library puts there is none of ours.
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Daemon(status, jobs, health))
+        ProcessCollector(namespace="bsd", registry=self._registry)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _Daemon(Collector):
+    def __init__(
+        self,
+        status: Callable[[], Document],
+        jobs: Callable[[], list[dict[str, Any]]],
+        health: Callable[[], Document],
+    ) -> None:
+        self._status, self._jobs, self._health = status, jobs, health
+
+    def describe(self) -> list[Metric]:
+        return []  # asked at registration, before there is a status
+
+    def collect(self) -> Iterator[Metric]:
+        status, health = self._status(), self._health()
+        yield from _state(status, health)
+        yield from _totals(status["totals"])
+        yield from _queue(status["queue"], status["workers"], status["children"])
+        yield from _watcher(status["watcher"])
+        yield from _stock(status)
+        yield from _jobs(self._jobs())
+
+
+def _state(status: Document, health: Document) -> Iterator[Metric]:
+    info = GaugeMetricFamily("bsd_info", "Always 1; says which bsd this is.", labels=["version"])
+    info.add_metric([str(status["version"])], 1)
+    yield info
+    yield GaugeMetricFamily(
+        "bsd_healthy", "1 if no loop is late and no problem is known.", health["status"] == "ok"
+    )
+    yield GaugeMetricFamily("bsd_uptime_seconds", "Since the start.", status["uptime_seconds"])
+    yield GaugeMetricFamily(
+        "bsd_extraction_enabled", "1 unless `enabled` is false.", status["enabled"]
+    )
+    level = GaugeMetricFamily(
+        "bsd_root_guarantee_strong",
+        "1 if the file system lets bsd prove that nobody has a session open, 0 if it must wait.",
+        labels=["root"],
+    )
+    for root in status["roots"]:
+        level.add_metric([_label(root["path"])], root["level"] == "strong")
+    yield level
+    served = GaugeMetricFamily(
+        "bsd_source_served",
+        "0 if sessions of the source cannot be exchanged, or another root serves it.",
+        labels=["source"],
+    )
+    for source in status["sources"]:
+        is_served = not source["problem"] and not source["left_alone"]
+        served.add_metric([_label(source["name"])], is_served)
+    yield served
+    yield GaugeMetricFamily(
+        "bsd_config_valid",
+        "0 while config.json is broken and the last good settings hold.",
+        status["config"]["problem"] is None,
+    )
+
+
+def _totals(totals: Document) -> Iterator[Metric]:
+    for key, (name, text) in _TOTALS.items():
+        yield CounterMetricFamily(name, text, totals[key])
+    given_up = CounterMetricFamily(
+        "bsd_commits_given_up",
+        "Commits that left a session as it was, since something else happened to it.",
+        labels=["reason"],
+    )
+    for reason, count in totals["give_ups"].items():
+        given_up.add_metric([_label(reason)], count)
+    yield given_up
+    yield GaugeMetricFamily("bsd_sessions", "Sessions that are known.", totals["sessions"])
+
+
+def _queue(queue: Document, workers: list[Document], children: list[Document]) -> Iterator[Metric]:
+    sessions = GaugeMetricFamily(
+        "bsd_queue_sessions",
+        "Sessions with work: waiting for quiet, for their time, for a worker, at work, "
+        "or until enough can be saved.",
+        labels=["state"],
+    )
+    for state in _QUEUE:
+        sessions.add_metric([state], queue[state])
+    yield sessions
+    yield CounterMetricFamily(
+        "bsd_queue_refused", "Sessions that found the queue full.", queue["refused"]
+    )
+    yield CounterMetricFamily("bsd_queue_retried", "Jobs that were tried again.", queue["retried"])
+    yield GaugeMetricFamily(
+        "bsd_parked_sessions",
+        "Sessions that kept failing and are left until they change.",
+        len(queue["parked"]),
+    )
+    yield GaugeMetricFamily("bsd_workers", "Workers.", len(workers))
+    yield GaugeMetricFamily("bsd_children", "Child processes.", len(children))
+    busy = sum(worker["session"] is not None for worker in workers)
+    yield GaugeMetricFamily("bsd_workers_busy", "Workers with a session on the table.", busy)
+
+
+def _watcher(watcher: Document) -> Iterator[Metric]:
+    directories = GaugeMetricFamily(
+        "bsd_watch_directories",
+        "Session directories by how changes are noticed; unwatched means: for want of watches.",
+        labels=["state"],
+    )
+    unwatched = watcher["directories"] - watcher["watched"] - watcher["scan_only"]
+    directories.add_metric(["watched"], watcher["watched"])
+    directories.add_metric(["scan_only"], watcher["scan_only"])
+    directories.add_metric(["unwatched"], max(unwatched, 0))
+    yield directories
+    yield GaugeMetricFamily(
+        "bsd_watch_problems", "Problems of the watcher.", len(watcher["problems"])
+    )
+
+
+def _stock(status: Document) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "bsd_sessions_left_alone", "Transcripts not ours to edit.", status["left_alone"]["count"]
+    )
+    orphans = status["orphans"]
+    yield GaugeMetricFamily(
+        "bsd_orphan_files", "Late lines without a place, kept aside.", orphans["count"]
+    )
+    yield GaugeMetricFamily("bsd_orphan_bytes", "Their size.", orphans["bytes"])
+    retention = status["retention"]
+    yield GaugeMetricFamily(
+        "bsd_retention_due_files",
+        "Stored files that leave the store with the next run.",
+        retention["files"],
+    )
+    yield GaugeMetricFamily("bsd_retention_due_bytes", "Their size.", retention["bytes"])
+    archive = retention.get("archive", {})
+    yield GaugeMetricFamily(
+        "bsd_archive_lines", "Original lines in the archive.", archive.get("lines", 0)
+    )
+    yield GaugeMetricFamily(
+        "bsd_archive_content_bytes", "Their size as they were.", archive.get("content", 0)
+    )
+    yield GaugeMetricFamily(
+        "bsd_archive_kept_bytes", "What they take in the archive.", archive.get("kept", 0)
+    )
+    if archive.get("oldest"):
+        yield GaugeMetricFamily(
+            "bsd_archive_oldest_timestamp_seconds",
+            "When the oldest of them came into the archive.",
+            datetime.fromisoformat(archive["oldest"]).timestamp(),
+        )
+
+
+def _jobs(jobs: list[dict[str, Any]]) -> Iterator[Metric]:
+    running = GaugeMetricFamily("bsd_job_running", "1 while the job runs.", labels=["job"])
+    last = GaugeMetricFamily(
+        "bsd_job_last_run_timestamp_seconds", "When it began last.", labels=["job"]
+    )
+    succeeded = GaugeMetricFamily(
+        "bsd_job_last_success", "1 if the last run succeeded.", labels=["job"]
+    )
+    took = GaugeMetricFamily(
+        "bsd_job_last_duration_seconds", "How long the last run took.", labels=["job"]
+    )
+    for job in jobs:
+        name = [_label(job["name"])]
+        running.add_metric(name, job["running"])
+        if job["last_run"] is not None:
+            last.add_metric(name, datetime.fromisoformat(job["last_run"]).timestamp())
+        if job["last_result"] is not None:
+            succeeded.add_metric(name, job["last_result"]["ok"])
+            took.add_metric(name, job["last_result"]["seconds"])
+    yield from (running, last, succeeded, took)
+
+
+def _label(value: object) -> str:
+    """A label's value in UTF-8, which the exposition format wants."""
+    return str(value).encode(errors="backslashreplace").decode()
