@@ -30,17 +30,6 @@ def reindex(child: Child, name: SessionName) -> bool:
     return mend(child.layout, name, wait=0.0)
 
 
-def keep_sessions(child: Child, keep: str) -> KeptNow:
-    """Copy sessions that have been at rest for a day into the archive; raises as `Keeping.run`."""
-
-    def stopping() -> bool:
-        child.progress(0)
-        return False
-
-    sweep_returning(child.layout)
-    return Keeping(child.layout, keep, child.patience(0.0), stopping=stopping).run()
-
-
 def read_words(
     child: Child, wanted: list[Due], seconds: float, budget: int, wait: float
 ) -> list[ReadOn]:
