@@ -57,6 +57,7 @@ class Setup(NamedTuple):
     quiet_seconds: float
     background: bool  # nobody waits for what it does
     in_band: str | None  # `module:class` that carries out calls of agents in their sessions
+    begun: int | None = None  # descriptor of a pipe: a byte for each session begun
     version: str = __version__
 
 
@@ -68,8 +69,7 @@ class Order(NamedTuple):
     memory: int  # bytes of address space that it may take
     config: Known | None  # None: as when it was told last
     log: tuple[str, str, bool]  # level and form of lines, and whether stderr is read
-    session: SessionName | None  # that it is about
-    remembered: Memory  # of this session's commits, by other children
+    remembered: dict[SessionName, Memory]  # of the sessions it is about: commits by other children
 
 
 class Said(NamedTuple):
@@ -85,7 +85,7 @@ class Reply(NamedTuple):
 
     answer: Any
     error: Exception | None
-    remembered: Memory
+    remembered: dict[SessionName, Memory]
     leaves: bool = False  # it does nothing more
 
 
@@ -143,6 +143,11 @@ class Child:
     def attempted(self) -> Noticed:
         """Tell how an attempt to commit ended."""
         return lambda name, outcome: self.say("attempted", name, outcome)
+
+    def begin(self) -> None:
+        """Note that the next of several sessions is at work: whatever ends this, it is about it."""
+        if self._given.begun is not None:
+            os.write(self._given.begun, b".")
 
     def progress(self, _: int) -> None:
         """Give a sign of life now and then, and stop here if that is wanted."""
@@ -202,8 +207,8 @@ class Child:
             # A service manager that is no journal knows the daemon by its process.
             whose = {"SYSTEMD_EXEC_PID": str(os.getpid())} if stderr else {}
             configure_logs(self.layout, level, form, environ={**os.environ, **whose})
-        if order.session is not None:
-            self.in_flight.own.take_over(order.session, order.remembered)
+        for session, memory in order.remembered.items():
+            self.in_flight.own.take_over(session, memory)
         with suppress(OSError, ValueError):  # a system that knows no such limit
             _, most = resource.getrlimit(resource.RLIMIT_AS)
             least = order.memory if most == resource.RLIM_INFINITY else min(order.memory, most)
@@ -224,10 +229,10 @@ class Child:
             )
         except Exception as problem:  # noqa: BLE001 - it is told where it was asked for
             error = RuntimeError(f"{problem!r}\n{traceback.format_exc()}")
-        remembered: Memory = ({}, None)
-        if order.session is not None:
-            remembered = self.in_flight.own.hand_over(order.session)
-        return Reply(answer, error, remembered, leaves)
+        own = self.in_flight.own
+        remembered = {session: own.hand_over(session) for session in order.remembered}
+        told = {session: memory for session, memory in remembered.items() if any(memory)}
+        return Reply(answer, error, told, leaves)
 
 
 def main(descriptor: int) -> NoReturn:

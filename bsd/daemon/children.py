@@ -15,10 +15,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from io import FileIO
 from multiprocessing.connection import Connection
 from operator import is_
 from pathlib import Path
@@ -76,10 +77,22 @@ class _Child:
     line: Connection
     background: bool
     since: float  # epoch seconds
-    session: SessionName | None = None
+    begun: FileIO  # tells of each session that is begun (`child.Setup`)
+    sessions: tuple[SessionName, ...] = ()  # that it is asked to look after, in order
+    at: int = -1  # which of them was begun last, as far as is known
     idle_since: float = 0.0  # steady seconds
     speaking: threading.Lock = field(default_factory=threading.Lock)
     config: Known | None = None  # what it was told
+
+    @property
+    def session(self) -> SessionName | None:
+        """What it is at, as far as is known."""
+        sessions = self.sessions
+        return sessions[max(0, self.at)] if sessions else None
+
+    def look(self) -> None:
+        """Learn which session it is at by now."""
+        self.at += len(self.begun.read(4096) or b"")
 
 
 class Children:
@@ -126,33 +139,37 @@ class Children:
         task: Callable[..., _A],
         *arguments: Any,
         session: SessionName | None = None,
+        several: Mapping[SessionName, int] | None = None,
         background: bool = False,
         heard: Heard | None = None,
     ) -> _A:
         """Have a child do `task(child, *arguments)`; returns its answer, raises its error.
 
-        `session` is what it is about, `background`: nobody waits for it, `heard` is told of what
-        happens on the way. Raises ChildDied, Unavailable if none can be started, Stopping.
+        `session` is what it is about; or `several`, each with its size, which it begins one after
+        the other (`Child.begin`): at the end, good or bad, "began" tells which one came last.
+        `background`: nobody waits for it, `heard` is told of what happens on the way. Raises
+        ChildDied, Unavailable if none can be started, Stopping.
         """
         hearing = {**self._heard, **(heard or {})}
+        sizes = several or ({} if session is None else {session: self._size(session)})
         while True:
             child = self._take(background=background)
-            child.session = session
+            child.at, child.sessions = -1, tuple(sizes)
             try:
-                done = self._converse(child, self._order(child, task, arguments, session), hearing)
+                done = self._converse(child, self._order(child, task, arguments, sizes), hearing)
             except _Gone as gone:
                 died = self._died(child, begun=gone.begun)
                 if not gone.begun:
                     continue  # it had died before, so nothing was lost
-                if session is not None and not self._stopping:
-                    self._recover(session)
+                if sizes and not self._stopping:
+                    self._recover(child.sessions[: max(1, child.at + 1)])
                 raise died from None
             except BaseException:  # who hears of it has failed: nobody knows what it would say next
                 self._bury(child)
                 raise
             self._put_back(child, done)
-            if session is not None:
-                self._in_flight.own.learn(session, done.remembered)
+            for name, memory in done.remembered.items():
+                self._in_flight.own.learn(name, memory)
             if done.error is not None:
                 raise done.error
             return cast("_A", done.answer)
@@ -162,24 +179,23 @@ class Children:
         child: _Child,
         task: Callable[..., Any],
         arguments: tuple[Any, ...],
-        session: SessionName | None,
+        sizes: Mapping[SessionName, int],
     ) -> Order:
         before, child.config = child.config, self._config.known()
         same = before is not None and all(map(is_, before, child.config))
-        size = 0
-        if session is not None:
-            with suppress(OSError, BsdError):
-                size = self._layout.transcript(session).lstat().st_size
-        memory = self._in_flight.own.hand_over(session) if session is not None else ({}, None)
         return Order(
             task,
             arguments,
-            self._room + _ROOM_PER_BYTE * size,
+            self._room + _ROOM_PER_BYTE * max(sizes.values(), default=0),
             None if same else child.config,
             (*self._form(), terminal_or_service(os.environ)),
-            session,
-            memory,
+            {session: self._in_flight.own.hand_over(session) for session in sizes},
         )
+
+    def _size(self, session: SessionName) -> int:
+        with suppress(OSError, BsdError):
+            return self._layout.transcript(session).lstat().st_size
+        return 0
 
     def _converse(self, child: _Child, order: Order, heard: Heard) -> Reply:
         begun = False
@@ -198,6 +214,10 @@ class Children:
                         child.line.send(answer or False)
         except (EOFError, ConnectionError) as error:
             raise _Gone(begun=begun) from error
+        finally:
+            child.look()
+            began: Callable[..., Any] = heard.get("began", _nobody)
+            began(child.session)
 
     def _wait(self, child: _Child) -> None:
         """Wait for the next word; one who is silent for too long is killed, but under no lease."""
@@ -290,7 +310,7 @@ class Children:
             self._count("children_died")
             self._bury(child)
             return
-        child.session, child.idle_since = None, self._clock()
+        child.sessions, child.idle_since = (), self._clock()
         with self._lock:
             self._busy.remove(child)
             stopping = self._stopping
@@ -304,6 +324,8 @@ class Children:
 
     def _start(self, *, background: bool) -> _Child:
         ours, theirs = socket.socketpair()
+        begun, begins = os.pipe()
+        os.set_blocking(begun, False)
         home = str(Path(bsd.__file__).parents[1])
         path = dict.fromkeys([*filter(None, sys.path), home])
         try:
@@ -313,18 +335,20 @@ class Children:
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), begins],
                 start_new_session=True,  # the terminal's signals are not for it
             )
         except OSError as error:
             ours.close()
+            os.close(begun)
             raise os_problem(error, "starting a child process") from error
         finally:
             theirs.close()
+            os.close(begins)
         self._count("children_started")
-        child = _Child(process, Connection(ours.detach()), background, time.time())
+        child = _Child(process, Connection(ours.detach()), background, time.time(), FileIO(begun))
         try:
-            child.line.send(self._given(background=background))
+            child.line.send(self._given(background=background, begun=begins))
             refused = child.line.recv() if child.line.poll(_START_SECONDS) else _no_answer()
         except (EOFError, ConnectionError):
             refused = _no_answer()
@@ -341,6 +365,7 @@ class Children:
                 if child in ones:
                     ones.remove(child)
         child.line.close()
+        child.begun.close()
         try:
             return child.process.wait(_DEATH_SECONDS)
         except subprocess.TimeoutExpired:
@@ -357,18 +382,19 @@ class Children:
         _log.error("A child has died", pid=child.process.pid, how=how, session=name)
         return ChildDied(f"the process that worked on it {how}", hint="the log says more")
 
-    def _recover(self, session: SessionName) -> None:
-        """Have another child put in order what a session has in flight."""
-        records = [one.path for one in self._in_flight.readable() if one.session == session]
+    def _recover(self, sessions: Collection[SessionName]) -> None:
+        """Have another child put in order what sessions have in flight."""
+        records = [one for one in self._in_flight.readable() if one.session in sessions]
         if not records:
             return
         for record in records:
-            self._in_flight.own.remember(session, record)
+            self._in_flight.own.remember(record.session, record.path)
         try:
-            for found in self.call(tasks.recover_session, records):
+            for found in self.call(tasks.recover_session, [one.path for one in records]):
                 _log.info("What was in flight was looked after", **found.as_json())
         except (BsdError, Stopping, RuntimeError) as problem:  # the next look at all of it comes
-            _log.error("What was in flight must wait", session=str(session), problem=str(problem))
+            names = ", ".join(sorted({str(one.session) for one in records}))
+            _log.error("What was in flight must wait", session=names, problem=str(problem))
 
 
 def _nobody(*_: Any) -> None:

@@ -87,6 +87,11 @@ class Events:
             self._listeners.append(subscription)
         return subscription
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
     def publish(self, type: str, /, **data: Any) -> None:
         """Tell everybody; `data` must be ready for JSON."""
         with self._lock:

@@ -165,12 +165,13 @@ class SessionsAtRest:
         if many:
             self.flush()
 
-    def unsettled(self, name: SessionName) -> None:
-        """A session is looked into: there may be something to do to it."""
+    def unsettled(self, *names: SessionName) -> None:
+        """Sessions are looked into: there may be something to do to them."""
         settings = self._fingerprint()
         with self._lock:
-            self._new[name] = None
-            self._judged_by[name] = settings
+            for name in names:
+                self._new[name] = None
+                self._judged_by[name] = settings
 
     def _fingerprint(self) -> str:
         """Of the settings that hold now."""

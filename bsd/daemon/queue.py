@@ -22,6 +22,7 @@ from bsd.foundation.layout import SessionName
 CAPACITY = 100_000
 HEAVY_SECONDS = 1.0
 PARK_AFTER = 5  # failures in a row
+TOGETHER_SECONDS = 0.05  # of work that one worker takes at once
 _COURTESY_SECONDS = 3600.0
 
 
@@ -94,6 +95,7 @@ class _Queued:
         "changed",
         "due",
         "failures",
+        "given",
         "heavy",
         "ready",
         "ticket",
@@ -104,6 +106,7 @@ class _Queued:
     def __init__(self) -> None:
         self.due: float | None = None  # None: being worked on, and nothing came up since
         self.work = 0.0
+        self.given = 0.0, 0.0  # due and work of what is being worked on
         self.ticket = 0  # of its one valid place in a heap
         self.ready = False
         self.working = False
@@ -133,6 +136,7 @@ class WorkQueue:
         self._capacity = capacity
         self._backoff = backoff or Backoff()
         self._heavy = heavy
+        self._workers = workers
         self._heavy_places = max(1, workers - 1)
         self._park_after = park_after
         self._clock = clock
@@ -192,17 +196,41 @@ class WorkQueue:
                 now = self._clock()
             return None
 
+    def take_more(self, first: SessionName, most: int) -> list[SessionName]:
+        """Take what can go with one of a backlog that was taken: others of it, all of them small.
+
+        No more than this worker's part of what is ready. Call `done` or `give_back` for each.
+        """
+        with self._changed:
+            job = self._jobs[first]
+            most = min(most, self._ready // self._workers)
+            work = job.given[1]
+            found: list[SessionName] = []
+            while job.backlog and not job.heavy and len(found) < most and not self._closed:
+                heap = self._best()
+                if heap is None or heap is self._hard:
+                    break
+                other = self._jobs[heap[0][2]]
+                work += other.work
+                if not other.backlog or work > TOGETHER_SECONDS:
+                    break
+                found.append(self._take_from(heap))
+            return found
+
+    def give_back(self, session: SessionName) -> None:
+        """Say that a session that was taken was not touched: it waits as before."""
+        with self._changed:
+            job, again = self._release(session)
+            due, work = job.given
+            job.work = max(job.work, work)
+            self._want(session, job, due if again is None else min(due, again))
+            self._changed.notify()  # as in `done`
+
     def done(self, session: SessionName, ended: Ended, now: float | None = None) -> None:
         """Say how the work on a session that was taken has ended."""
         with self._changed:
             now = self._clock() if now is None else now
-            job = self._jobs[session]
-            if not job.working:
-                raise ValueError(f"nobody works on {session}")
-            job.working = False
-            self._working -= 1
-            self._heavy_working -= job.heavy
-            again, job.due = job.due, None
+            job, again = self._release(session)
             due = self._after(session, job, ended, now)
             wanted = [each for each in (again, due) if each is not None]
             if session in self._parked or not wanted:
@@ -237,16 +265,19 @@ class WorkQueue:
                 failed=self._failed,
             )
 
-    def others_first(self, session: SessionName) -> bool:
-        """Whether one of a backlog that is being worked on shall give way to another session."""
+    def others_first(self, session: SessionName, *later: SessionName) -> bool:
+        """Whether one of a backlog that is being worked on shall give way to another session.
+
+        One of those that were taken to come `later` may be the one.
+        """
         with self._changed:
+            if not self._jobs[session].backlog:
+                return False
+            if not all(self._jobs[one].backlog for one in later):
+                return True
             self._make_ready(self._clock())
             heap = self._best()
-            return (
-                self._jobs[session].backlog
-                and heap is not None
-                and not self._jobs[heap[0][2]].backlog
-            )
+            return heap is not None and not self._jobs[heap[0][2]].backlog
 
     def close(self) -> None:
         """Give nothing more; everyone who waits in `take` returns."""
@@ -271,10 +302,13 @@ class WorkQueue:
     def _take(self, now: float) -> SessionName | None:
         self._make_ready(now)
         heap = self._best()
-        if heap is None:
-            return None
+        return None if heap is None else self._take_from(heap)
+
+    def _take_from(self, heap: list[_Place]) -> SessionName:
         _, _, session = heapq.heappop(heap)
         job = self._jobs[session]
+        assert job.due is not None  # noqa: S101 - it is ready since then
+        job.given = job.due, job.work
         job.ready = job.changed = False
         job.working = True
         self._ready -= 1
@@ -285,6 +319,17 @@ class WorkQueue:
         if self._next() is not None:
             self._changed.notify()  # while we work, somebody else must watch for the next one
         return session
+
+    def _release(self, session: SessionName) -> tuple[_Queued, float | None]:
+        """Take note that nobody works on a session any more; with when it was asked for again."""
+        job = self._jobs[session]
+        if not job.working:
+            raise ValueError(f"nobody works on {session}")
+        job.working = False
+        self._working -= 1
+        self._heavy_working -= job.heavy
+        again, job.due = job.due, None
+        return job, again
 
     def _make_ready(self, now: float) -> None:
         while self._drop_stale() and self._waiting[0][0] <= now:

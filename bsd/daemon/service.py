@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -81,7 +81,8 @@ class Daemon:
         self._indexer = Indexer(state, self.children)
         self._auto_cron = AutoCron(state)
         self._chores = Chores(state, self.children, gone=self._indexer.changed)
-        self._workers = Workers(state, Work(state, self._look_into, worked=self._worked))
+        looks = self._look_into, self._look_into_several
+        self._workers = Workers(state, Work(state, *looks, worked=self._worked))
         self._timetable = self._make_timetable()
         self._settings_watch = SettingsWatch(
             state.layout.config_file, self._timetable.look_at_settings
@@ -318,6 +319,26 @@ class Daemon:
             session=name,
             background=True,
             heard={"alive": alive, "goes_on": lambda one: not self.state.queue.others_first(one)},
+        )
+
+    def _look_into_several(
+        self,
+        wanted: Mapping[tasks.ToLook, int],
+        alive: Callable[[], None],
+        began: Callable[[SessionName], None],
+    ) -> list[tasks.Looked]:
+        names = [one.name for one in wanted]
+
+        def goes_on(name: SessionName) -> bool:
+            later = names[names.index(name) + 1 :]
+            return not self.state.queue.others_first(name, *later)
+
+        return self.children.call(
+            tasks.look_into_several,
+            list(wanted),
+            several={one.name: size for one, size in wanted.items()},
+            background=True,
+            heard={"alive": alive, "began": began, "goes_on": goes_on},
         )
 
     def _attempted(self, name: SessionName, outcome: Outcome) -> None:

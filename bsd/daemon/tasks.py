@@ -5,10 +5,12 @@ A child loads what it is asked for: what is rarer stands in `rare_tasks`.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import NamedTuple
 
-from bsd.daemon.child import Child
-from bsd.foundation.errors import LeftAlone
+from bsd.daemon.child import Child, Stopping
+from bsd.foundation.errors import BsdError, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.displaced import Recovered
@@ -23,6 +25,41 @@ _SHARE = 32  # a commit saves at least one part in so many of the bytes it has t
 # A new line with one of these is there because somebody asked: it was restored and its protection
 # is over, or it was set free. Inside a JSON string the quotes would stand behind backslashes.
 _ASKED_FOR = (b'"_restored"', b'"_extractable"')
+_ASK_SECONDS = 0.01  # after which a batch asks again whether others shall go first
+
+
+class ToLook(NamedTuple):
+    """A session to be looked into, among others."""
+
+    name: SessionName
+    waited: float  # seconds for which small savings in it have waited for more
+    urgent: bool
+
+
+# What came of it: as `look_into` says, or what it raised.
+Looked = SessionResult | BsdError | None
+
+
+def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
+    """Look into sessions of a backlog, in order, until others shall go first.
+
+    Those that the answer says nothing of were not touched.
+    """
+    looked: list[Looked] = []
+    asked = time.monotonic()
+    for one in wanted:
+        if looked and time.monotonic() >= asked + _ASK_SECONDS:
+            if not child.ask("goes_on", one.name):
+                break
+            asked = time.monotonic()
+        child.begin()
+        try:
+            looked.append(look_into(child, one.name, waited=one.waited, urgent=one.urgent))
+        except Stopping:
+            break
+        except BsdError as problem:
+            looked.append(problem)
+    return looked
 
 
 def look_into(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from bsd.daemon.children import LONGEST_STEP_SECONDS
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.queue import Ended, Failed, Finished, TryLater
 from bsd.daemon.state import DaemonState
+from bsd.daemon.tasks import Looked, ToLook
 from bsd.foundation.errors import BsdError, Busy, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
@@ -39,10 +40,24 @@ class LookInto(Protocol):
         ...
 
 
+class LookIntoSeveral(Protocol):
+    """Has a child extract what is due in sessions of a backlog (`tasks.look_into_several`)."""
+
+    def __call__(
+        self,
+        wanted: Mapping[ToLook, int],
+        alive: Callable[[], None],
+        began: Callable[[SessionName], None],
+    ) -> list[Looked]:
+        """Each with its size; `began` hears at the end which one it began last."""
+        ...
+
+
 # After others' lines came in with a commit: nobody will tell of them, and they want their rest.
 _LOOK_AGAIN_SECONDS = 3.0
 # After so many sessions, and then none for a minute, what they took is given back to the system.
 _MANY = 1000
+_TOGETHER = 32  # small sessions of a backlog that a child is handed at once, at most
 
 
 @traced(_log)
@@ -56,11 +71,13 @@ class Work:
         self,
         state: DaemonState,
         look_into: LookInto,
+        look_into_several: LookIntoSeveral,
         *,
         worked: Callable[[SessionName], None] = lambda _: None,
     ) -> None:
         self._state = state
         self._look_into = look_into
+        self._look_into_several = look_into_several
         self._worked = worked
 
     def on(self, name: SessionName, alive: Callable[[], None] = lambda: None) -> Ended:
@@ -69,6 +86,73 @@ class Work:
             return self._on(name, alive)
         finally:
             self._worked(name)
+
+    def on_several(
+        self,
+        names: list[SessionName],
+        alive: Callable[[], None] = lambda: None,
+        began: Callable[[SessionName], None] = lambda _: None,
+    ) -> dict[SessionName, Ended]:
+        """Work on sessions of a backlog; those that are not in the answer were not touched.
+
+        `began` hears which one came last. Raises Stopping, and what nobody expected of that one.
+        """
+        ended: dict[SessionName, Ended] = {}
+        if not self._state.config.current.enabled:
+            ended = dict.fromkeys(names, Finished())
+        else:
+            urgent = {name for name in names if self._state.intake.take_urgency(name)}
+            try:
+                self._extract_several(names, urgent, ended, alive, began)
+            finally:
+                for name in urgent:
+                    if not isinstance(ended.get(name), Finished):
+                        self._state.intake.return_urgency(name)
+        for name in ended:
+            self._worked(name)
+        return ended
+
+    def _extract_several(
+        self,
+        names: list[SessionName],
+        urgent: set[SessionName],
+        ended: dict[SessionName, Ended],
+        alive: Callable[[], None],
+        began: Callable[[SessionName], None],
+    ) -> None:
+        now = self._state.clocks.steady()
+        found: dict[ToLook, Written] = {}
+        for name in names:
+            if (before := self._look(name)) is None:
+                ended[name] = self._gone(name)
+            else:
+                waited = self._state.savings.waited(name, now)
+                found[ToLook(name, waited, name in urgent)] = before
+        if not found:
+            return
+        self._state.at_rest.unsettled(*(one.name for one in found))
+        self._state.stop_here()
+        last = next(iter(found)).name
+
+        def at(name: SessionName) -> None:
+            nonlocal last
+            last = name
+            began(name)
+
+        looked: Mapping[ToLook, Looked]
+        try:
+            sizes = {one: before.size for one, before in found.items()}
+            # Shorter if others went first.
+            looked = dict(zip(found, self._look_into_several(sizes, alive, at), strict=False))
+        except BsdError as problem:  # the others were not touched, or are looked at once more
+            looked = {one: problem for one in found if one.name == last}
+        except Stopping:
+            raise
+        except Exception:
+            self._worked(last)
+            raise
+        for one, answer in looked.items():
+            ended[one.name] = self._judge(one.name, answer, found[one])
 
     def _on(self, name: SessionName, alive: Callable[[], None]) -> Ended:
         if not self._state.config.current.enabled:
@@ -88,20 +172,29 @@ class Work:
             return self._gone(name)
         self._state.at_rest.unsettled(name)
         waited = self._state.savings.waited(name, self._state.clocks.steady())
+        looked: Looked
         try:
             self._state.stop_here()
-            result = self._look_into(name, alive, waited, urgent=urgent)
-            if result is None:  # calls in it were carried out
+            looked = self._look_into(name, alive, waited, urgent=urgent)
+        except BsdError as problem:
+            looked = problem
+        return self._judge(name, looked, before)
+
+    def _judge(self, name: SessionName, looked: Looked, before: Written) -> Ended:
+        match looked:
+            case None:  # calls in it were carried out
                 # Just written, by us: what may leave it now is seen when it rests.
                 return self._later(_LOOK_AGAIN_SECONDS)
-        except NotFound:
-            return self._gone(name)
-        except Busy as problem:
-            return self._later(problem.again_in)
-        except BsdError as problem:
-            result = SessionResult(
-                str(name), Status.FAILED, reason=problem.message, hint=problem.hint
-            )
+            case NotFound():
+                return self._gone(name)
+            case Busy():
+                return self._later(looked.again_in)
+            case BsdError():
+                result = SessionResult(
+                    str(name), Status.FAILED, reason=looked.message, hint=looked.hint
+                )
+            case _:
+                result = looked
         if result.status is Status.FAILED and self._look(name) is None:
             return self._gone(name)
         self._tell(name, result)
@@ -146,7 +239,8 @@ class Work:
     def _tell(self, name: SessionName, result: SessionResult) -> None:
         at = self._state.clocks.wall()
         self._state.ledger.worked(name, result, at)
-        self._state.events.publish("session", **result.as_json())
+        if self._state.events.is_heard:
+            self._state.events.publish("session", **result.as_json())
         if result.postponed:
             _log.debug(
                 f"Session {name} can give up too little yet, waiting for more",
@@ -227,8 +321,9 @@ class Workers:
                 state.beats.beat(worker.name, LONGEST_SLEEP_SECONDS)
                 session = state.queue.take()
                 if session is not None:
-                    self._one(worker, session)
-                    worked += 1
+                    sessions = [session, *state.queue.take_more(session, _TOGETHER - 1)]
+                    self._some(worker, sessions)
+                    worked += len(sessions)
                 elif worked >= _MANY:
                     worked = 0
                     give_back_memory()
@@ -240,21 +335,37 @@ class Workers:
                 return
         state.beats.end(worker.name)
 
-    def _one(self, worker: _Worker, session: SessionName) -> None:
+    def _some(self, worker: _Worker, sessions: list[SessionName]) -> None:
+        first, queue = sessions[0], self._state.queue
+        at, ended = first, dict[SessionName, Ended]()
+
         def alive() -> None:
             self._state.beats.beat(worker.name, LONGEST_STEP_SECONDS)
 
+        def began(session: SessionName) -> None:
+            nonlocal at
+            worker.session = at = session
+
         alive()
-        worker.session, worker.since = session, time.time()
-        ended: Ended = Failed("the worker died")
+        worker.session, worker.since = first, time.time()
         try:
-            ended = self._work.on(session, alive)
+            if len(sessions) > 1:
+                ended = self._work.on_several(sessions, alive, began)
+            else:
+                ended[first] = self._work.on(first, alive)
         except Stopping:
-            ended = TryLater()
+            ended[at] = TryLater()
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
-            _log.exception("Work on a session has failed", session=str(session))
+            _log.exception("Work on a session has failed", session=str(at))
             self._state.ledger.count("crashes")
-            ended = Failed(f"internal error: {error!r}")
+            ended[at] = Failed(f"internal error: {error!r}")
+        except BaseException:
+            ended[at] = Failed("the worker died")
+            raise
         finally:
             worker.session = worker.since = None
-            self._state.queue.done(session, ended)
+            for session in sessions:
+                if session in ended:
+                    queue.done(session, ended[session])
+                else:
+                    queue.give_back(session)

@@ -78,6 +78,15 @@ def die_at(child: Child, name: SessionName, step: str) -> None:
     extract(child, name)
 
 
+def die_among(child: Child, several: list[SessionName], last: SessionName) -> None:
+    """Extract one after the other, and be killed once the last one has been exchanged."""
+    for name in several:
+        child.begin()
+        if name == last:
+            die_at(child, name, "exchanged")
+        extract(child, name)
+
+
 def pause_at(child: Child, name: SessionName, step: str, go_on: Path) -> SessionResult | None:
     """Extract, and wait for a file after a step of the exchange."""
 

@@ -19,7 +19,7 @@ from bsd.daemon import children, rare_tasks, tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
 from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid, Unavailable
-from bsd.foundation.layout import Layout
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.inflight import InFlight
 from bsd.surgery.result import SessionResult, Status
@@ -305,7 +305,7 @@ _PARENT = """
 import sys
 from pathlib import Path
 from bsd.daemon.children import Children
-from bsd.foundation.layout import Layout
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from tests.daemon import child_tasks
 from tests.sessions import NAME
@@ -432,3 +432,41 @@ def test_the_arguments_of_an_edit_can_be_sent(house: House) -> None:
     wish = setting([(("message", "role"), "user")])
     asked = house.children.call(child_tasks.give, EditEntry("e1", wish))
     assert asked.wish({"message": {"role": "x"}}) == {"message": {"role": "user"}}
+
+
+def test_a_death_among_several_is_about_the_one_at_work(house: House) -> None:
+    """And what those before it have in flight is looked after as well."""
+    others = [SessionName("main", f"other{n}") for n in range(3)]
+    for other in others:
+        write(house.layout, conversation(3), other)
+    several = [others[0], NAME, *others[1:]]
+    began: list[SessionName] = []
+    with pytest.raises(ChildDied):
+        house.children.call(
+            *(child_tasks.die_among, several, NAME),
+            several=dict.fromkeys(several, 1000),
+            heard={"began": began.append},
+        )
+    assert began == [NAME]
+    assert list(InFlight(house.layout).records()) != []
+    assert [PLACEHOLDER in house.layout.transcript(one).read_bytes() for one in several] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    wanted = [tasks.ToLook(one, 0.0, urgent=True) for one in several]
+    found = house.children.call(
+        *(tasks.look_into_several, wanted),
+        several=dict.fromkeys(several, 1000),
+        heard={"began": began.append, "goes_on": lambda _: True},
+    )
+    assert len(found) == len(several)
+    assert began == [NAME, several[-1]]
+
+
+def test_what_several_remember_comes_back(house: House) -> None:
+    wanted = [tasks.ToLook(NAME, 0.0, urgent=True)]
+    house.children.call(tasks.look_into_several, wanted, several={NAME: 1000}, background=True)
+    assert house.children.call(child_tasks.whose_commit, NAME, session=NAME)
+    assert house.children.call(child_tasks.whose_commit, NAME, several={NAME: 1000})

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bsd.daemon.queue import Backoff, Failed, Finished, TryLater, WorkQueue
+from bsd.daemon.queue import TOGETHER_SECONDS, Backoff, Failed, Finished, TryLater, WorkQueue
 from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
 from tests.daemon.taking import take_at
@@ -90,6 +90,69 @@ def test_a_backlog_gives_way_to_sessions_in_use_alone() -> None:
     assert queue.others_first(A)
     assert queue.take(0) == C
     assert not queue.others_first(C)
+
+
+def backlog(workers: int = 1, work: float = 0.0) -> WorkQueue:
+    """A queue with four sessions of a backlog, the first of them taken."""
+    queue = fixed(workers=workers)
+    for due, session in enumerate(SESSIONS):
+        queue.put(session, due, work=work, backlog=True)
+    assert take_at(queue, 10) == A
+    return queue
+
+
+def test_small_ones_of_a_backlog_go_together() -> None:
+    queue = backlog()
+    assert queue.take_more(A, 2) == [B, C]
+    assert queue.counts().working == 3
+    queue.done(B, Finished(), 11)
+    assert take_at(queue, 11) == D
+    for session in (A, C, D):
+        queue.done(session, Finished(), 12)
+    assert queue.counts().working == queue.counts().waiting == 0
+
+
+def test_other_workers_get_their_part_of_a_backlog() -> None:
+    assert backlog(workers=3).take_more(A, 31) == [B]
+    assert backlog(workers=4).take_more(A, 31) == []
+
+
+def test_what_takes_long_goes_alone() -> None:
+    assert backlog(work=TOGETHER_SECONDS / 2).take_more(A, 31) == [B]
+    assert backlog(work=TOGETHER_SECONDS).take_more(A, 31) == []
+    assert backlog(work=60.0).take_more(A, 31) == []
+
+
+def test_a_session_in_use_neither_takes_others_along_nor_goes_along() -> None:
+    queue = backlog()
+    queue.put(B, 20)
+    assert queue.take_more(A, 31) == []
+    assert queue.take(0) == B
+    assert queue.take_more(B, 31) == []
+
+
+def test_what_is_given_back_waits_as_before() -> None:
+    queue = backlog(work=0.001)
+    assert queue.take_more(A, 31) == [B, C, D]
+    queue.put(C, 15)
+    before = queue.counts()
+    for session in (A, B, C, D):
+        queue.give_back(session)
+    now = queue.counts()
+    assert (now.retried, now.failed) == (before.retried, before.failed)
+    assert [queue.take(0) for _ in SESSIONS] == [C, A, B, D]
+    queue.give_back(A)
+    with pytest.raises(ValueError, match="nobody works on"):
+        queue.give_back(A)
+
+
+def test_one_of_a_batch_that_is_in_use_again_goes_first() -> None:
+    queue = backlog()
+    later = queue.take_more(A, 31)
+    assert not queue.others_first(A, *later)
+    queue.put(D, 100)
+    assert queue.others_first(A, *later)
+    assert not queue.others_first(D)
 
 
 def test_a_due_time_needs_no_change() -> None:
@@ -384,6 +447,7 @@ class Obvious(RuleBasedStateMachine):
         self.work: dict[SessionName, float] = {}
         self.ready: dict[SessionName, float] = {}  # → rank
         self.working: dict[SessionName, bool] = {}  # → heavy
+        self.given: dict[SessionName, tuple[float, float]] = {}  # → due and work, when taken
         self.changed: set[SessionName] = set()
         self.busy: dict[SessionName, int] = {}
         self.failures: dict[SessionName, int] = {}
@@ -433,11 +497,22 @@ class Obvious(RuleBasedStateMachine):
         self.working[got] = got in self.heavy
         self.heavy.discard(got)
         self.changed.discard(got)
+        self.given[got] = self.due[got], self.work[got]
         del self.ready[got], self.due[got], self.work[got]
 
     @property
     def heavy(self) -> set[SessionName]:
         return self.__dict__.setdefault("_heavy", set())  # type: ignore[no-any-return]
+
+    @precondition(lambda self: self.working)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        session = data.draw(st.sampled_from(sorted(self.working)))
+        del self.working[session]
+        due, work = self.given[session]
+        self.due[session] = min(due, self.due.get(session, due))
+        self.work[session] = max(work, self.work.get(session, 0))
+        self.queue.give_back(session)
 
     @precondition(lambda self: self.working)
     @rule(

@@ -14,7 +14,7 @@ from bsd.daemon.chores import AutoCron
 from bsd.daemon.loops import Clocks
 from bsd.daemon.queue import Failed, Finished, TryLater
 from bsd.daemon.state import DaemonState
-from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
+from bsd.daemon.tasks import LONGEST_WAIT_SECONDS, Looked, ToLook
 from bsd.daemon.work import Work
 from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
@@ -85,7 +85,11 @@ class House:
         self.intake = self.state.intake
         self.auto_cron = AutoCron(self.state)
         self.child = Here(self.state.layout, self.config, surgeon=self.surgeon, in_band=self.called)
-        self.work = Work(self.state, self.look_into, worked=self.auto_cron.worked)
+        self.handed: list[ToLook] = []  # to a child, several at once
+        self.broken: tuple[SessionName, Exception] | None = None  # where, and how, a batch ends
+        self.work = Work(
+            self.state, self.look_into, self.look_into_several, worked=self.auto_cron.worked
+        )
 
     def look_into(
         self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
@@ -93,6 +97,26 @@ class House:
         """What a child does, here."""
         self.child.heard = {"alive": alive, "checked": self.state.stop_here}
         return tasks.look_into(self.child, name, waited=waited, urgent=urgent)
+
+    def look_into_several(
+        self,
+        wanted: Mapping[ToLook, int],
+        alive: Callable[[], None],
+        began: Callable[[SessionName], None],
+    ) -> list[Looked]:
+        """The same, of several; with `broken` set nothing is heard of any but that one."""
+        self.handed += wanted
+        if self.broken is not None:
+            began(self.broken[0])
+            raise self.broken[1]
+        goes_on = self.queue.others_first
+        names = [one.name for one in wanted]
+        self.child.heard = {
+            "alive": alive,
+            "checked": self.state.stop_here,
+            "goes_on": lambda name: not goes_on(name, *names[names.index(name) + 1 :]),
+        }
+        return tasks.look_into_several(self.child, list(wanted))
 
     def take(self, later: float = 0.0) -> SessionName | None:
         """What the queue gives so many seconds later."""
@@ -473,3 +497,104 @@ def test_a_turn_every_fifteen_seconds_still_gets_through(house: House) -> None:
     assert live(house, 300, lambda second: second % 15 < 3, quiet=10.0) == [
         2 + 10 + turn for turn in range(0, 300, 15)
     ]
+
+
+# --- several at once ---
+
+SEVERAL = [SessionName("main", f"s{n}") for n in range(1, 5)]
+
+
+@pytest.fixture
+def backlog(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+    """Some of a backlog, taken together; the child asks before each whether it shall go on."""
+    monkeypatch.setattr(tasks, "_ASK_SECONDS", 0.0)
+    for name in SEVERAL:
+        house.write(name=name)
+        house.queue.put(name, house.steady, backlog=True)
+    first = house.take()
+    assert first is not None
+    rest = house.queue.take_more(first, 31)  # each worker has its part of what is ready
+    while len(rest) < len(SEVERAL) - 1:
+        rest += house.queue.take_more(first, 31) or [house.queue.take(0)]  # type: ignore[list-item]
+    assert [first, *rest] == SEVERAL
+    return house
+
+
+def test_each_of_several_ends_as_if_it_had_been_alone(backlog: House) -> None:
+    answers: list[SessionResult | BsdError] = [
+        SessionResult(str(SEVERAL[0]), Status.UNCHANGED, left_as=backlog.identity()),
+        Busy("in use", again_in=8.0),
+        Forbidden("it is not ours"),
+        NotFound("it is gone"),
+    ]
+    backlog.surgeon.meanwhile = lambda: vars(backlog.surgeon).update(answer=answers.pop(0))
+    assert backlog.work.on_several(SEVERAL) == {
+        SEVERAL[0]: Finished(None),
+        SEVERAL[1]: TryLater(58.0),
+        SEVERAL[2]: Failed("it is not ours"),
+        SEVERAL[3]: Finished(),
+    }
+    assert backlog.surgeon.calls == len(SEVERAL)
+    assert not backlog.scan.changed(SEVERAL[0])
+
+
+def test_several_give_way_to_what_is_due_and_the_rest_is_untouched(backlog: House) -> None:
+    backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
+    due = SessionName("main", "due")
+    backlog.surgeon.meanwhile = lambda: backlog.queue.put(due, backlog.steady)
+    assert list(backlog.work.on_several(SEVERAL)) == SEVERAL[:1]
+    assert backlog.surgeon.calls == 1
+
+
+def test_one_of_several_that_is_in_use_again_is_due_itself(backlog: House) -> None:
+    backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
+    backlog.surgeon.meanwhile = lambda: backlog.queue.put(SEVERAL[3], backlog.steady + 9)
+    assert list(backlog.work.on_several(SEVERAL)) == SEVERAL[:1]
+    for name in SEVERAL:
+        backlog.queue.give_back(name)
+    assert backlog.take() == SEVERAL[3]
+
+
+@pytest.mark.parametrize("error", [BsdError("the process ended"), Stopping()], ids=repr)
+def test_what_ends_several_is_about_the_one_at_work(backlog: House, error: Exception) -> None:
+    backlog.auto_cron.run()  # insists on all of them
+    backlog.broken = SEVERAL[2], error
+    if isinstance(error, BsdError):
+        assert backlog.work.on_several(SEVERAL) == {SEVERAL[2]: Failed("the process ended")}
+    else:
+        with pytest.raises(Stopping):
+            backlog.work.on_several(SEVERAL)
+    assert {one.name: one.urgent for one in backlog.handed} == dict.fromkeys(SEVERAL, True)
+    assert all(backlog.intake.take_urgency(name) for name in SEVERAL), "as urgent as before"
+    assert backlog.state.ledger.totals()["failed"] == isinstance(error, BsdError)
+
+
+def test_what_nobody_expected_of_several_ends_the_turn_of_one(backlog: House) -> None:
+    told: list[SessionName] = []
+    looks = backlog.look_into, backlog.look_into_several
+    work = Work(backlog.state, *looks, worked=told.append)
+    backlog.broken = SEVERAL[2], RuntimeError("no")
+    with pytest.raises(RuntimeError):
+        work.on_several(SEVERAL)
+    assert told == [SEVERAL[2]]
+
+
+def test_a_stop_keeps_what_several_have_come_to(backlog: House) -> None:
+    backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
+    backlog.surgeon.meanwhile = backlog.state.stopping.set
+    found = backlog.work.on_several(SEVERAL)
+    assert set(found) <= set(SEVERAL[:1])
+    assert backlog.surgeon.calls == 1
+
+
+def test_one_of_several_that_is_gone_needs_no_child(backlog: House) -> None:
+    for name in SEVERAL:
+        (backlog.sessions / f"{name.session}.jsonl").unlink()
+    assert backlog.work.on_several(SEVERAL) == dict.fromkeys(SEVERAL, Finished())
+    assert backlog.handed == []
+
+
+def test_nothing_is_looked_into_while_switched_off(backlog: House) -> None:
+    backlog.config.update({"enabled": False})
+    assert backlog.work.on_several(SEVERAL) == dict.fromkeys(SEVERAL, Finished())
+    assert backlog.handed == []

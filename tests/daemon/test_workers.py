@@ -36,6 +36,19 @@ class Task:
             self.done.append(name.session)
         return Finished()
 
+    def on_several(
+        self,
+        names: list[SessionName],
+        alive: Callable[[], None],
+        began: Callable[[SessionName], None],
+    ) -> dict[SessionName, Ended]:
+        """Those before one that ends it are not heard of."""
+        found = {}
+        for name in names:
+            began(name)
+            found[name] = self.on(name, alive)
+        return found
+
 
 class Office:
     def __init__(self, root: Path, workers: int, queue: WorkQueue) -> None:
@@ -83,6 +96,24 @@ def test_a_failure_of_one_session_is_told_and_hurts_no_other(office: Office) -> 
     assert "RuntimeError('no')" in parked.error
     assert office.ledger.totals()["crashes"] == 1
     assert [line["session"] for line in lines if line["log_level"] == "error"] == ["main/bad"]
+
+
+@pytest.mark.parametrize(("trouble", "workers_replaced"), [(fail, 0), (die, 1)])
+def test_what_ends_several_costs_one_of_them_an_attempt(
+    tmp_path: Path, trouble: Callable[[], None], workers_replaced: int
+) -> None:
+    office = Office(tmp_path, 1, WorkQueue(workers=1, park_after=1))
+    office.task.do["bad"] = trouble
+    names = ["first", "bad", "last"]
+    for due, session in enumerate(names):
+        office.queue.put(SessionName("main", session), due, backlog=True)
+    office.workers.start()
+    wait_for(lambda: "last" in office.task.done and office.queue.counts().working == 0)
+    office.stop()
+    assert [str(one.session) for one in office.queue.parked()] == ["main/bad"]
+    assert office.task.done == ["first", "bad", "first", "last"]
+    assert office.queue.counts().failed == 1
+    assert office.ledger.totals()["workers_replaced"] == workers_replaced
 
 
 def test_a_worker_that_dies_is_replaced_and_counted(office: Office) -> None:
