@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Literal, Self
@@ -295,7 +295,6 @@ def _check_metadata(source: int, target: int) -> None:
 _SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x01021994}  # ext2/3/4, xfs, btrfs, tmpfs
 _REPORTS_SINCE = (5, 8)  # Linux; before, errors of writing back went unnoticed
 _MANY = 64  # files
-_MUCH = 16 << 20  # bytes, which a disk takes longer to write than a thread to begin
 _THREADS = 8  # fsync waits for the disk, not for the CPU
 _SHARE = 32  # files that a thread takes at once
 
@@ -312,36 +311,16 @@ class Syncing:
         # Opened before the first file is: errors are told of from then on.
         as_a_whole = expected >= _MANY and _can_sync_as_a_whole(directory)
         self._descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC) if as_a_whole else -1
-        self._written = 0  # bytes, since the disk was last told to begin
-        self._early: Future[None] | None = None
-        self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
-    def wrote(self, size: int) -> None:
-        """So many bytes more were written: of very many, the disk begins before the last."""
-        self._written += size
-        if self._written < _MUCH or self._descriptor < 0:
-            return
-        if self._early is not None:
-            if not self._early.done():
-                return
-            self._early.result()
-        self._pool = self._pool or ThreadPoolExecutor(1, "bsd-syncfs")
-        self._early = self._pool.submit(_sync_file_system, self._descriptor)
-        self._written = 0
-
     def sync(self, paths: Iterable[str]) -> None:
         """Make the content of these files durable; their names need a sync of the directory."""
-        if self._early is not None:
-            self._early.result()  # an error is told of once
         if self._descriptor >= 0:
             _sync_file_system(self._descriptor)
         else:

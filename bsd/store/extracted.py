@@ -316,7 +316,6 @@ class SessionStore:
         with Syncing(self._apart, len(keeps)) as syncing:
             for keep in keeps:
                 self._write(keep, f"{apart}/{keep.ref}{_FINISHED}", source)
-                syncing.wrote(keep.size)
             syncing.sync(f"{apart}/{keep.ref}{_FINISHED}" for keep in keeps)
         sync_dir(self._apart)
         try:
@@ -347,7 +346,6 @@ class SessionStore:
                     raise TemporaryFailure(text)
                 self._unfinished.append(keep.ref)
                 self._write(keep, stem + _UNFINISHED, source)
-                syncing.wrote(keep.size)
             syncing.sync(self._stem(ref) + _UNFINISHED for ref in self._unfinished)
         for stem in map(self._stem, self._unfinished):
             os.rename(stem + _UNFINISHED, stem + _FINISHED)

@@ -50,3 +50,4 @@ def test_the_limit_writes_what_the_store_holds_and_the_shorter_session(
     identity = json.loads(lines[5])["id"]
     assert written == {f"{identity}.json": lines[5]}
     assert (scratch / "0.jsonl").read_bytes() == b"".join(lines[:4])
+    assert not (scratch / "apart").exists()

@@ -321,34 +321,3 @@ def test_an_index_that_is_no_file_is_broken(
     assert store.index.records == {}
     assert store.index.broken is not None
     assert "not a plain file" in store.index.broken
-
-
-def test_of_much_the_disk_begins_before_the_last_file(
-    store: SessionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[int] = []
-    monkeypatch.setattr(filesystem, "_MUCH", len(LINES[0]) * 10)
-    monkeypatch.setattr(filesystem, "_can_sync_as_a_whole", lambda _: True)
-    monkeypatch.setattr(filesystem, "_sync_file_system", begun.append)
-    store.keep([keep(0, ref=f"{n:04d}_user") for n in range(70)], SOURCE)
-    assert len(begun) > 1
-    assert len(store.refs()) == 70
-
-
-def test_an_error_of_an_early_sync_leaves_nothing_behind(
-    store: SessionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The system tells of an error once: whoever syncs again hears nothing of it."""
-    errors = [OSError(errno.EIO, os.strerror(errno.EIO))]
-
-    def sync(_: int) -> None:
-        if errors:
-            raise errors.pop()
-
-    monkeypatch.setattr(filesystem, "_MUCH", len(LINES[0]) * 69)
-    monkeypatch.setattr(filesystem, "_can_sync_as_a_whole", lambda _: True)
-    monkeypatch.setattr(filesystem, "_sync_file_system", sync)
-    with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
-        store.keep([keep(0, ref=f"{n:04d}_user") for n in range(70)], SOURCE)
-    assert not store.directory.exists()
-    assert store.leftovers() == []
