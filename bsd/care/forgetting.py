@@ -54,7 +54,7 @@ from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.index import contents_of
 from bsd.store.pack import PACK, Pack, PackDamaged, PackWriter
-from bsd.store.search import forget_sessions
+from bsd.store.search import ask, forget_sessions
 from bsd.text.reader import Line, Transcript, TranscriptFile, parse_entry
 from bsd.text.splice import SpliceError, edit, encode_string
 
@@ -117,6 +117,9 @@ class Forgetting:
             self._empty_trash_of(name)
         with self._locked(name):
             kept_by = self._keepers(name, copy) if alone else []
+            # Before the files, by which the next call knows that there is something to do; and
+            # after them, as somebody may have read them meanwhile.
+            forget_sessions(layout.search_db, [name])
             if not alone and copy is not None:
                 self._take(copy.directory)
                 forget_copy(copy)
@@ -322,7 +325,8 @@ class Forgetting:
         places = (layout.store_dir(name), layout.archive_dir(name), layout.history_dir(name))
         trashed = any(each.rpartition("_")[0] == store for each in ids(layout))
         orphaned = any(orphan.session == str(name) for orphan in list_orphans(layout))
-        if not (any(map(Path.exists, places)) or trashed or orphaned or self._drafts(name)):
+        kept = trashed or orphaned or self._drafts(name) or any(map(Path.exists, places))
+        if not (kept or ask(layout.search_db, lambda index: index.known_as(name), None)):
             raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
 
     def _refuse_in_flight(self, name: SessionName) -> None:

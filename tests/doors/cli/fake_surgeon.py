@@ -133,12 +133,13 @@ def listening(
     def perform(
         verb: Verb[Any, Any],
         hands: CallHands,
-        name: SessionName,
+        name: SessionName | None,
         asked: Any,
         meanwhile: Meanwhile = no_one_waits,
     ) -> Any:
-        if verb.act is not None or verb.name == "show":  # asks for others, or nobody
+        if verb.act or verb.ask or verb.name == "show":  # asks for others, or nobody
             return real_perform(verb, hands, name, asked, meanwhile)
+        assert name is not None
         hands.surgeon(name, writes=verb.changes)
         given = [getattr(asked, one.name) for one in fields(verb.arguments)]
         given = [list(one) if isinstance(one, tuple) else one for one in given]
