@@ -77,6 +77,8 @@ class _Child:
     background: bool
     since: float  # epoch seconds
     session: SessionName | None = None
+    session_before: SessionName | None = None
+    only_reads: bool = False  # what it does may end anywhere
     idle_since: float = 0.0  # steady seconds
     speaking: threading.Lock = field(default_factory=threading.Lock)
     config: Known | None = None  # what it was told
@@ -127,20 +129,24 @@ class Children:
         *arguments: Any,
         session: SessionName | None = None,
         background: bool = False,
+        only_reads: bool = False,
         heard: Heard | None = None,
     ) -> _A:
         """Have a child do `task(child, *arguments)`; returns its answer, raises its error.
 
-        `session` is what it is about, `background`: nobody waits for it, `heard` is told of what
-        happens on the way. Raises ChildDied, Unavailable if none can be started, Stopping.
+        `session` is what it is about, `background`: nobody waits for it, `only_reads`: nothing is
+        lost if it ends anywhere, `heard` is told of what happens on the way. Raises ChildDied,
+        Unavailable if none can be started, Stopping.
         """
         hearing = {**self._heard, **(heard or {})}
         while True:
-            child = self._take(background=background)
-            child.session = session
+            child = self._take(session, background=background, only_reads=only_reads)
             try:
                 done = self._converse(child, self._order(child, task, arguments, session), hearing)
             except _Gone as gone:
+                if only_reads and self._stopping:
+                    self._bury(child)
+                    raise Stopping from None
                 died = self._died(child, begun=gone.begun)
                 if not gone.begun:
                     continue  # it had died before, so nothing was lost
@@ -235,6 +241,9 @@ class Children:
             idle, self._idle = self._idle, []
             busy = [*self._busy]
         for one in busy:
+            if one.only_reads:
+                one.process.kill()
+                continue
             with one.speaking, suppress(OSError):
                 one.line.send(None)
         for one in idle:
@@ -265,18 +274,20 @@ class Children:
                 for one in sorted((*self._busy, *self._idle), key=lambda one: one.since)
             ]
 
-    def _take(self, *, background: bool) -> _Child:
+    def _take(self, session: SessionName | None, *, background: bool, only_reads: bool) -> _Child:
+        """One without work, best the one that was at this session last: it may remember things."""
         with self._lock:
             self._refuse_at_stop()
-            found = next(
-                (one for one in reversed(self._idle) if one.background is background), None
-            )
-            if found is not None:
-                self._idle.remove(found)
-                self._busy.append(found)
-                return found
+            free = [one for one in reversed(self._idle) if one.background is background]
+            child = max(free, key=lambda one: one.session_before == session, default=None)
+            if child is not None:
+                self._idle.remove(child)
+                child.session, child.only_reads = session, only_reads
+                self._busy.append(child)
+                return child
         child = self._start(background=background)
         with self._lock:
+            child.session, child.only_reads = session, only_reads
             self._busy.append(child)
         return child
 
@@ -290,7 +301,8 @@ class Children:
             self._count("children_died")
             self._bury(child)
             return
-        child.session, child.idle_since = None, self._clock()
+        child.session, child.session_before = None, child.session
+        child.idle_since = self._clock()
         with self._lock:
             self._busy.remove(child)
             stopping = self._stopping
