@@ -80,6 +80,8 @@ class _Child:
     begun: FileIO  # tells of each session that is begun (`child.Setup`)
     sessions: tuple[SessionName, ...] = ()  # that it is asked to look after, in order
     at: int = -1  # which of them was begun last, as far as is known
+    session_before: SessionName | None = None
+    only_reads: bool = False  # what it does may end anywhere
     idle_since: float = 0.0  # steady seconds
     speaking: threading.Lock = field(default_factory=threading.Lock)
     config: Known | None = None  # what it was told
@@ -141,23 +143,28 @@ class Children:
         session: SessionName | None = None,
         several: Mapping[SessionName, int] | None = None,
         background: bool = False,
+        only_reads: bool = False,
         heard: Heard | None = None,
     ) -> _A:
         """Have a child do `task(child, *arguments)`; returns its answer, raises its error.
 
         `session` is what it is about; or `several`, each with its size, which it begins one after
         the other (`Child.begin`): at the end, good or bad, "began" tells which one came last.
-        `background`: nobody waits for it, `heard` is told of what happens on the way. Raises
-        ChildDied, Unavailable if none can be started, Stopping.
+        `background`: nobody waits for it, `only_reads`: nothing is lost if it ends anywhere,
+        `heard` is told of what happens on the way. Raises ChildDied, Unavailable if none can be
+        started, Stopping.
         """
         hearing = {**self._heard, **(heard or {})}
         sizes = several or ({} if session is None else {session: self._size(session)})
         while True:
-            child = self._take(background=background)
+            child = self._take(session, background=background, only_reads=only_reads)
             child.at, child.sessions = -1, tuple(sizes)
             try:
                 done = self._converse(child, self._order(child, task, arguments, sizes), hearing)
             except _Gone as gone:
+                if only_reads and self._stopping:
+                    self._bury(child)
+                    raise Stopping from None
                 died = self._died(child, begun=gone.begun)
                 if not gone.begun:
                     continue  # it had died before, so nothing was lost
@@ -255,6 +262,9 @@ class Children:
             idle, self._idle = self._idle, []
             busy = [*self._busy]
         for one in busy:
+            if one.only_reads:
+                one.process.kill()
+                continue
             with one.speaking, suppress(OSError):
                 one.line.send(None)
         for one in idle:
@@ -285,18 +295,20 @@ class Children:
                 for one in sorted((*self._busy, *self._idle), key=lambda one: one.since)
             ]
 
-    def _take(self, *, background: bool) -> _Child:
+    def _take(self, session: SessionName | None, *, background: bool, only_reads: bool) -> _Child:
+        """One without work, best the one that was at this session last: it may remember things."""
         with self._lock:
             self._refuse_at_stop()
-            found = next(
-                (one for one in reversed(self._idle) if one.background is background), None
-            )
-            if found is not None:
-                self._idle.remove(found)
-                self._busy.append(found)
-                return found
+            free = [one for one in reversed(self._idle) if one.background is background]
+            child = max(free, key=lambda one: one.session_before == session, default=None)
+            if child is not None:
+                self._idle.remove(child)
+                child.only_reads = only_reads
+                self._busy.append(child)
+                return child
         child = self._start(background=background)
         with self._lock:
+            child.only_reads = only_reads
             self._busy.append(child)
         return child
 
@@ -310,6 +322,7 @@ class Children:
             self._count("children_died")
             self._bury(child)
             return
+        child.session_before = child.sessions[-1] if child.sessions else None
         child.sessions, child.idle_since = (), self._clock()
         with self._lock:
             self._busy.remove(child)

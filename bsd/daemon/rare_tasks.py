@@ -8,6 +8,7 @@ from bsd.care.bring_back import sweep_returning
 from bsd.care.indexing import Due, ReadOn, read_some
 from bsd.care.interrupted import recover as recover_all
 from bsd.care.keeping import Keeping, KeptNow
+from bsd.care.outlines import Outlines
 from bsd.care.trash import Trash
 from bsd.care.verify import reindex as mend
 from bsd.daemon.child import Child
@@ -82,8 +83,13 @@ def perform_verb(
     return answer
 
 
+_OUTLINES = Outlines()  # of sessions that were looked at here: a child serves one root
+
+
 class _Hands:
-    """Who does verbs here (`verb.RootHands`)."""
+    """Who does verbs here (`verb.Server`, but for what is asked of all sessions)."""
+
+    outlines = _OUTLINES
 
     def __init__(self, child: Child, actor: str, wait: float) -> None:
         self._child = child

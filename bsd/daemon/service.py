@@ -270,12 +270,20 @@ class Daemon:
         self._report.forget_retention()
 
     def perform(
-        self, verb: str, name: SessionName | None, arguments: Any, actor: str, wait: float
+        self,
+        verb: str,
+        name: SessionName | None,
+        arguments: Any,
+        actor: str,
+        wait: float,
+        *,
+        changes: bool,
     ) -> Any:
-        """Have a child do a verb that changes something; raises as `rare_tasks.perform_verb`."""
+        """Have a child do a verb that opens sessions; raises as `rare_tasks.perform_verb`."""
         return self.children.call(
             *(rare_tasks.perform_verb, verb, name, arguments, actor, wait),
             session=name,
+            only_reads=not changes,
             heard={"cleaned": self.cleaned},
         )
 

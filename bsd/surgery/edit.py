@@ -84,7 +84,7 @@ class Edited(Answer):
 
 
 @immutable
-class EditableEntry:
+class EditableEntry(Answer):
     """An entry, for somebody to edit."""
 
     entry_id: str | None

@@ -267,6 +267,7 @@ ARCHIVE_SEARCH = Verb(
     arguments=SearchGone,
     answer=FoundGone,
     ask=_search,
+    reads=True,
     route=Route(
         "GET",
         "/api/archive/search",
@@ -280,6 +281,7 @@ ARCHIVE_SHOW = Verb(
     arguments=ShowGone,
     answer=GoneEntries,
     ask=_show,
+    reads=True,
     route=Route(
         "GET",
         "/api/archive/{agent}/{session}",

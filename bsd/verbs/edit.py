@@ -1,4 +1,7 @@
-"""edit: values of one entry changed as a person wants them; all other bytes stay."""
+"""edit: values of one entry changed as a person wants them; all other bytes stay.
+
+And show_editable: the entry that somebody is about to edit.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.session.session import Session
 from bsd.surgery.edit import (
+    EditableEntry,
     Edited,
     NumberText,
     Wish,
@@ -17,11 +23,12 @@ from bsd.surgery.edit import (
     read_document,
     replaced_by,
     setting,
+    show_entry,
 )
 from bsd.surgery.plan import Means, Plan
 from bsd.text.reader import Transcript
 from bsd.verbs.restore import ENTRY
-from bsd.verbs.verb import Body, Route, Verb, argument
+from bsd.verbs.verb import Body, Hands, Meanwhile, Route, Verb, argument
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -111,4 +118,29 @@ EDIT = Verb(
         tag="entries",
         body=Body(_read, _SCHEMA),
     ),
+)
+
+
+# --- show_editable ---
+
+
+@dataclass(frozen=True, slots=True)
+class ShowEditable:
+    """Of one entry, the header included."""
+
+    entry: str = field(metadata=ENTRY)
+
+
+def _show(hands: Hands, name: SessionName, asked: ShowEditable, _: Meanwhile) -> EditableEntry:
+    source, fmt = Session(hands.layout, name).open()
+    with source:
+        return show_entry(source, fmt, asked.entry)
+
+
+# Doors have routes and commands of their own for it: an entry is shown as it is spelled.
+SHOW_EDITABLE = Verb(
+    name="show_editable",
+    arguments=ShowEditable,
+    answer=EditableEntry,
+    act=_show,
 )

@@ -118,6 +118,7 @@ NAMES = {
         Name("extract"),
         Name("restore_all"),
         Name("edit"),
+        Name("show_editable", module="edit"),
         Name("replace", module="change_context"),
         Name("delete", module="trash"),
         Name("trash_list", module="trash"),

@@ -111,9 +111,24 @@ class Server(RootHands, Protocol):
 _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
 Meanwhile = Callable[[Answer], None]  # is given an answer that is true before all is done
-# Has another process do a verb: its name, the session, arguments, meanwhile. Hands that have one as
-# `send` change nothing themselves: other threads of their process would keep leases waiting.
-Send = Callable[[str, SessionName | None, Any, Meanwhile], Any]
+
+
+class Send(Protocol):
+    """Has another process do a verb, which is named.
+
+    Hands that have one as `send` open no transcript themselves: who parses one keeps all threads of
+    his process waiting, and so leases.
+    """
+
+    def __call__(
+        self,
+        verb: str,
+        name: SessionName | None,
+        asked: Any,
+        meanwhile: Meanwhile,
+        *,
+        changes: bool,
+    ) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +143,18 @@ class Verb(Definition[_A, _R]):
     # The hands are of either kind; `Server` only where nothing but HTTP reaches it.
     act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None
     ask: Callable[[Any, _A], _R] | None = None  # of all sessions, so that none is named
+    reads: bool = False  # what it asks may take reading whole sessions
     # Writes down more than that a session was changed; without a report nothing was.
     noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None
     # Adds to the answer what planners cannot know.
     explained: Callable[[Layout, _R], _R] | None = None
     # The entries of which log and audit tell; None: the one that the answer is about.
     entries: Callable[[_R], list[str]] | None = None
+
+    @property
+    def opens(self) -> bool:
+        """Whether it opens sessions, and perhaps reads all of one."""
+        return self.ask is None or self.changes or self.reads
 
     def action(self, arguments: _A) -> str:
         """What log, audit and history call it, done with these arguments."""
@@ -156,8 +177,8 @@ def perform(
     nothing if that is set.
     """
     send: Send | None = getattr(hands, "send", None)
-    if send is not None and verb.changes and (known := _known_as(verb)):
-        answered: _R = send(known, name, arguments, meanwhile)
+    if send is not None and verb.opens and (known := _known_as(verb)):
+        answered: _R = send(known, name, arguments, meanwhile, changes=verb.changes)
         return answered
     if verb.ask is not None:
         return verb.ask(hands, arguments)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -299,6 +300,49 @@ def test_a_stop_ends_work_where_nothing_is_half_done(house: House) -> None:
     assert house.children.snapshot() == []
     with pytest.raises(Stopping):
         house.children.call(child_tasks.pid)
+
+
+def test_a_stop_waits_for_nobody_who_only_reads(house: House) -> None:
+    begun = threading.Event()
+    ended: list[BaseException] = []
+
+    def read() -> None:
+        heard = {"alive": begun.set}
+        try:
+            house.children.call(child_tasks.hang, 600.0, only_reads=True, heard=heard)
+        except Stopping as stop:
+            ended.append(stop)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert begun.wait(DEADLINE_SECONDS)
+    house.children.stop()
+    assert house.children.join(time.monotonic() + DEADLINE_SECONDS)
+    thread.join(DEADLINE_SECONDS)
+    assert len(ended) == 1
+    assert house.counted["children_died"] == 0
+
+
+def test_one_who_was_at_a_session_is_asked_about_it_again(house: House) -> None:
+    """He may remember things of it; else the last one who had work is."""
+    names = [SessionName("main", text) for text in "abc"]
+    both = threading.Barrier(2)
+    pids: dict[SessionName, int] = {}
+
+    def ask(name: SessionName) -> None:
+        pids[name] = house.children.call(child_tasks.pid, session=name, heard={"alive": both.wait})
+
+    threads = [threading.Thread(target=ask, args=[name]) for name in names[:2]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_SECONDS)
+    assert len(set(pids.values())) == 2
+    last = 0
+    for name in (names[0], names[1], names[0], names[2], names[1]):
+        found = house.children.call(child_tasks.pid, session=name)
+        assert found == pids.get(name, last)
+        last = found
 
 
 _PARENT = """

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,9 +20,11 @@ from bsd.doors.models import answer_model
 from bsd.foundation.answers import Answer
 from bsd.foundation.definition import argument
 from bsd.foundation.errors import Invalid
+from bsd.foundation.layout import SessionName
+from bsd.verbs.edit import SHOW_EDITABLE
 from bsd.verbs.names import NAMES, Name
 from bsd.verbs.read_extracted import LONGEST_TEXT, page_of
-from bsd.verbs.verb import Verb, all_verbs
+from bsd.verbs.verb import Verb, all_verbs, perform
 
 VERBS = all_verbs()
 every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
@@ -42,7 +44,8 @@ def test_it_does_one_thing_and_can_be_reached(verb: Verb[Any, Any]) -> None:
     assert len(ways) == 1
     assert verb.changes or verb.plan is None
     name = next(name for name, one in VERBS.items() if one is verb)
-    assert verb.route or verb.tools or NAMES[name].command or name.replace("_", "-") in COMMANDS
+    by_itself = verb.route or verb.tools or NAMES[name].command
+    assert by_itself or name.replace("_", "-") in COMMANDS or verb is SHOW_EDITABLE
     assert NAMES[name].tools == bool(verb.tools)
     assert bool(NAMES[name].locks) == (verb.changes and NAMES[name].command is not None)
     assert NAMES[name].command in {None, *COMMANDS}, f"nothing is called {NAMES[name].after}"
@@ -120,3 +123,32 @@ def test_an_option_that_is_left_out_is_what_the_verb_says(monkeypatch: pytest.Mo
     for words in ([], ["--start", "3"]):
         assert command.main(words, obj=Call(), standalone_mode=False) == 0
     assert heard == [Count(0), Count(3)]
+
+
+class _Elsewhere:
+    """Hands that have others do what opens sessions; whatever else is asked of them fails."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bool]] = []
+
+    def send(self, verb: str, _: object, __: object, ___: object, *, changes: bool) -> Answer:
+        self.sent.append((verb, changes))
+        return Answer()
+
+
+_OF_LISTS = {"list_sessions", "all_sessions", "search", "search_all", "doctor"}
+_OF_LISTS |= {"archive_list", "trash_list"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_opens_a_session_is_sent_where_that_hurts_nobody(name: str) -> None:
+    hands, verb = _Elsewhere(), VERBS[name]
+    asked: Any = object()
+    session = SessionName("main", "a") if verb.ask is None else None
+    if name in _OF_LISTS:
+        with pytest.raises(AttributeError):
+            perform(verb, cast(Any, hands), session, asked)
+        assert hands.sent == []
+    else:
+        perform(verb, cast(Any, hands), session, asked)
+        assert hands.sent == [(name, verb.changes)]

@@ -192,13 +192,22 @@ class _ServersHands:
         patience = Patience(0.0, sleep=self._sleep, check=self._check)
         return Surgeon(self.layout, self._config, actor="agent", patience=patience)
 
-    def send(self, verb: str, name: SessionName | None, asked: Any, meanwhile: Meanwhile) -> Any:
-        """Have a child change a session; raises Forbidden where nothing may be written."""
-        self._may(writes=True)
-        wait = _LONGEST_WAIT if name and self._scope.may_wait(self.layout, name) else 0.0
+    def send(
+        self,
+        verb: str,
+        name: SessionName | None,
+        asked: Any,
+        meanwhile: Meanwhile,
+        *,
+        changes: bool,
+    ) -> Any:
+        """Have a child open a session; raises Forbidden where nothing may be written."""
+        self._may(writes=changes)
+        waits = changes and name is not None and self._scope.may_wait(self.layout, name)
         return self._children.call(
-            *(rare_tasks.perform_verb, verb, name, asked, "agent", wait),
+            *(rare_tasks.perform_verb, verb, name, asked, "agent", _LONGEST_WAIT if waits else 0.0),
             session=name,
+            only_reads=not changes,
             heard={"meanwhile": meanwhile},
         )
 

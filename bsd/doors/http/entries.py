@@ -30,11 +30,12 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore
-from bsd.surgery.edit import show_entry
 from bsd.surgery.locate import locate
 from bsd.surgery.restore import UNAVAILABLE
 from bsd.surgery.view import ExtractedContent, extracted_content
 from bsd.text.splice import Span, SpliceError, find
+from bsd.verbs.edit import SHOW_EDITABLE, ShowEditable
+from bsd.verbs.verb import perform
 
 _ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"
 _PIECE = 256 * 1024  # bytes
@@ -52,9 +53,7 @@ def routes(hands: ApiHands) -> list[ApiRoute]:
 
     def look(request: Request) -> bytes:
         name, entry = named(request)
-        source, fmt = Session(hands.layout, name).open()
-        with source:
-            shown = show_entry(source, fmt, entry)
+        shown = perform(SHOW_EDITABLE, hands, name, ShowEditable(entry))
         head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
         # The entry as it is spelled: numbers keep all their digits.
         return bytes(JsonAnswer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"

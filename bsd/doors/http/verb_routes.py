@@ -26,7 +26,7 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult, Status
 from bsd.verbs.list_sessions import SearchState
-from bsd.verbs.verb import Send, Verb, all_verbs, perform
+from bsd.verbs.verb import Meanwhile, Send, Verb, all_verbs, perform
 
 _log = get_logger("api")
 
@@ -52,8 +52,8 @@ class ApiHands:
     layout: Layout
     config: ConfigService
     patience: Patience = field(default_factory=lambda: Patience(wait=WAIT_SECONDS))
-    # Does verbs that change something, in another process: verb, session, arguments, actor, wait.
-    work: Callable[[str, SessionName | None, Any, str, float], Any] | None = None
+    # Does verbs that open sessions, in another process (`Daemon.perform`).
+    work: Callable[..., Any] | None = None
     cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
     outlines: Outlines = field(default_factory=Outlines)
     searched: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
@@ -90,10 +90,19 @@ class ApiHands:
 
     @property
     def send(self) -> Send | None:
-        work = self.work
-        if work is None:
-            return None
-        return lambda verb, name, asked, _: work(verb, name, asked, self.actor, self.patience.wait)
+        return self._send if self.work is not None else None
+
+    def _send(
+        self,
+        verb: str,
+        name: SessionName | None,
+        asked: Any,
+        meanwhile: Meanwhile,  # noqa: ARG002 - no verb of the API has two answers
+        *,
+        changes: bool,
+    ) -> Any:
+        assert self.work is not None  # noqa: S101 - see above
+        return self.work(verb, name, asked, self.actor, self.patience.wait, changes=changes)
 
     def clock(self) -> float:
         return self.patience.clock()
