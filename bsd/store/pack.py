@@ -405,14 +405,16 @@ class PackWriter:
         if self._block:
             self._end_block()
         self._record_frame += self._records.flush()
-        hash_ = self._write_index(oldest, newest)
+        # By whole milliseconds, as the pack tells them: who merges gives the same second as a name.
+        first, last = (round(max(0.0, moment) * 1000) for moment in (oldest, newest))
+        hash_ = self._write_index(first, last)
         os.fsync(self._file)
         if hasattr(os, "posix_fadvise"):  # what is read back shall come from the disk
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         with Pack(self._path) as pack:
             if sum(1 for _ in pack) != self.lines:
                 raise PackDamaged(self._path, "it has not all of its lines")
-        moment = datetime.fromtimestamp(newest, UTC)
+        moment = datetime.fromtimestamp(last // 1000, UTC)
         path = self._directory / f"{moment:%Y%m%dT%H%M%SZ}-{hash_.hex()[:16]}{PACK}"
         os.rename(self._path, path)
         sync_dir(self._directory)
@@ -424,7 +426,7 @@ class PackWriter:
         self._write(packed)
         self._block, self._length = [], 0
 
-    def _write_index(self, oldest: float, newest: float) -> bytes:
+    def _write_index(self, oldest: int, newest: int) -> bytes:
         index = self._offset + _SKIP.size
         end = _END.pack(
             index,
@@ -432,7 +434,8 @@ class PackWriter:
             len(self._places),
             len(self._blocks),
             self._content,
-            *(round(max(0.0, moment) * 1000) for moment in (oldest, newest)),
+            oldest,
+            newest,
         )
         parts: list[bytes] = [
             bytes(self._record_frame),

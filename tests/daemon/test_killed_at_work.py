@@ -6,13 +6,17 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from bsd.foundation.layout import Layout, SessionName
 from bsd.text.splice import edit
 from tests.daemon.running import children_of, configure, launched, running
 from tests.needs import require_linux
@@ -24,6 +28,8 @@ pytestmark = pytest.mark.chaos
 
 KILLS = int(os.environ.get("BSD_KILLS", "5"))  # `make soak` has 50
 SESSIONS = 12
+# Read before the tests are given an environment of their own.
+SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "4"))
 _LONGEST_LIFE_SECONDS = 1.6  # a start takes about a third of it
 
 
@@ -115,4 +121,176 @@ def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
     assert restored.returncode == 0, restored.stdout + restored.stderr
     for file, original in originals.items():
         expected = original.splitlines(keepends=True) + agents.written[file]
+        assert without_restored(file.read_bytes()) == expected
+
+
+DEEDS = {"packed", "merged", "restored", "copied", "brought back"}
+
+# Another bsd, that does to the archive all that can be done to it, as often as it can.
+_ARCHIVIST = """
+import os, random, sys, time
+from contextlib import suppress
+from pathlib import Path
+
+from bsd.care.bring_back import BringBack
+from bsd.care.gone import gone_sessions
+from bsd.care.keeping import Keeping
+from bsd.care.retention import RetentionRun
+from bsd.foundation.errors import Busy, Conflict, NotFound
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.store import archive
+from bsd.store.archive import SessionArchive
+from tests.verbs import performed
+
+root, seed = sys.argv[1:]
+layout, chance = Layout(Path(root)), random.Random(seed)
+archive._MANY = 3
+merge = SessionArchive.merge
+
+def told(self, span=None):
+    made = merge(self, span)
+    if made:
+        print("merged", flush=True)
+    return made
+
+SessionArchive.merge = told
+# Its clock is ahead: every session has been at rest for long.
+patience = Patience(0.0, quiet=0.0, clock=lambda: time.time() + 200_000, sleep=lambda _: None)
+surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="chaos", patience=patience)
+
+def retention():
+    for file in layout.extracted.glob("*/[0-9]*.json"):
+        if chance.random() < 0.7:
+            with suppress(FileNotFoundError):
+                os.utime(file, (time.time() - 90_000,) * 2)
+    done = RetentionRun(layout, actor="chaos", wait=0.1).clean_all(PruningConfig())
+    return "packed" if done.cleaned else ""
+
+def restore():
+    stores = sorted(layout.archive.iterdir()) if layout.archive.is_dir() else []
+    chance.shuffle(stores)
+    for store in stores:
+        records = []
+        for path in SessionArchive(store).packs():
+            with suppress(FileNotFoundError), archive.Pack(path) as pack:
+                records += pack.records()
+        if records:
+            name = layout.session_of_store(store.name)
+            entry = chance.choice(records)["entry_id"]
+            answer = performed.restore(surgeon, name, entry)
+            return "restored" if not answer.get("unavailable") else f"PROBLEM {answer}"
+    return ""
+
+def keep():
+    return "copied" if Keeping(layout, "never", patience).run().sessions else ""
+
+def bring_back():
+    for copy in gone_sessions(layout):
+        back = BringBack(layout, copy, actor="chaos", patience=patience).run()
+        return f"PROBLEM {back}" if back.unavailable else "brought back"
+    return ""
+
+while True:
+    for work in (retention, restore, keep, bring_back):
+        try:
+            if said := work():
+                print(said, flush=True)
+        except (Busy, Conflict, NotFound):  # somebody has it just now; it is gone
+            pass
+        except Exception as error:
+            print(f"PROBLEM {work.__name__}: {error!r}", flush=True)
+"""
+
+
+class Archivist:
+    """That other bsd; whatever it is at, it can be killed and begins again."""
+
+    def __init__(self, root: Path, told: Path) -> None:
+        self._root = root
+        self._told = told
+        self._begun = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self._begun += 1
+        with self._told.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _ARCHIVIST, str(self._root), str(self._begun)],
+                cwd=Path(__file__).parents[2],
+                stdout=out,
+                stderr=out,
+            )
+
+    def kill(self) -> None:
+        self._process.kill()
+        assert self._process.wait() == -signal.SIGKILL, self._told.read_text()
+
+    def did(self) -> Counter[str]:
+        """How often it did what, as far as it came to say so; nothing may have gone wrong."""
+        said = self._told.read_text().splitlines()
+        wrong = [line for line in said if line.startswith(("PROBLEM", "Traceback"))]
+        assert not wrong, "\n".join(wrong[:10])
+        return Counter(said)
+
+
+def _some_vanish(layout: Layout, names: list[SessionName], chance: random.Random) -> None:
+    """Their program deletes sessions of which there is a copy, without a word to bsd."""
+    for name in names:
+        copied = any(layout.archive_dir(name).glob("session-*/copy.json"))
+        if copied and chance.random() < 0.3:
+            layout.transcript(name).unlink(missing_ok=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_beside_an_archive_that_takes_merges_and_gives_it_loses_nothing(tmp_path: Path) -> None:
+    """Daemon, children and another bsd are killed; agents write; some sessions are deleted."""
+    require_linux()
+    root = tmp_path / "root"
+    originals = {
+        add_session(root, f"main/s{n}", content): content
+        for n in range(SESSIONS)
+        for content in [sample(6, n)]
+    }
+    configure(root, keep_recent=0, min_value_length=500, keep_after_restore_seconds=0)
+    layout, chance = Layout(root), random.Random(5)
+    # Nobody writes to the first three: whichever copy there is of them is as good as the last.
+    vanishing = [SessionName("main", f"s{n}") for n in range(3)]
+    agents = Agents(list(originals)[3:])
+    archivist = Archivist(root, tmp_path / "told")
+    agents.start()
+    end = time.monotonic() + SECONDS
+    latest = end + 60 + 7 * SECONDS
+    try:
+        while (now := time.monotonic()) < end or (now < latest and archivist.did().keys() < DEEDS):
+            with launched(root, tmp_path) as daemon:
+                life = time.monotonic() + chance.uniform(1.0, 4.0)
+                while time.monotonic() < life:
+                    time.sleep(chance.uniform(0.05, 0.3))
+                    if chance.random() < 0.3:
+                        _kill_some(children_of(daemon.process.pid), chance)
+                    _some_vanish(layout, vanishing, chance)
+                assert daemon.process.poll() is None, daemon.log()
+                daemon.stop(signal.SIGKILL)
+            archivist.kill()
+            archivist.begin()
+        wait_for(lambda: all(map(Path.exists, originals)), "the last of them to be brought back")
+    finally:
+        agents.end()
+        archivist.kill()
+    sys.stdout.write(f"\nchaos, the archive: {dict(archivist.did())}\n")
+    assert archivist.did().keys() == DEEDS
+
+    with running(root, tmp_path) as daemon:
+        wait_for(lambda: not daemon.status()["queue"]["working"], "the work to end")
+        verified = daemon.bsd("verify")
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+    restored = daemon.bsd("restore-all", "--yes", "--keep-enabled")
+    assert restored.returncode == 0, restored.stdout + restored.stderr
+    for file, original in originals.items():
+        expected = original.splitlines(keepends=True) + agents.written.get(file, [])
         assert without_restored(file.read_bytes()) == expected
