@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from bsd.care.indexing import Due, find_due
+from bsd.care.indexing import Due
 from bsd.daemon import rare_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
@@ -99,7 +99,12 @@ class Indexer:
             return now + _COURTESY_SECONDS
         try:
             self._check_room()
-            use(self._layout.search_db, self._look_at_all, wait=_LOCK_SECONDS)
+            empty = use(self._layout.search_db, SearchIndex.is_empty, wait=_LOCK_SECONDS)
+            with self._lock:
+                # Somebody may have removed the index, or it was damaged and is made anew.
+                wanted = self._all or (self._complete and empty)
+            if wanted:
+                self._look_at_all()
             self._read()
         except Stopping:
             return None
@@ -138,16 +143,10 @@ class Indexer:
             _log.warning("The search index cannot be kept", problem=problem.message)
         return self._not_before
 
-    def _look_at_all(self, index: SearchIndex) -> None:
-        with self._lock:
-            # Somebody may have removed the index, or it was damaged and is made anew.
-            wanted = self._all or (self._complete and index.is_empty())
-        if not wanted:
-            return
-        due, gone = find_due(self._layout, index)
-        if gone:
-            with index.change():
-                self._dropped |= sum(map(index.forget, gone)) > 0
+    def _look_at_all(self) -> None:
+        """Have a child find what is to be read: what it knows of all sessions goes with it."""
+        due, dropped = self._children.call(rare_tasks.find_unread, _LOCK_SECONDS, background=True)
+        self._dropped |= dropped
         with self._lock:
             found = OrderedDict((each.name, _Wanted(each)) for each in due)
             self._waiting = found | self._waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
@@ -151,7 +151,7 @@ class SessionsAtRest:
         self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings
         self._printed: tuple[PruningConfig, str] | None = None
 
-    def known(self) -> list[Left]:
+    def known(self) -> Iterator[Left]:
         """How sessions were left under the settings that hold now."""
         return self._state.rests(self._fingerprint())
 

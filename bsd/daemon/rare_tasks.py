@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bsd.care.bring_back import sweep_returning
-from bsd.care.indexing import Due, ReadOn, read_some
+from bsd.care.indexing import Due, ReadOn, find_due, read_some
 from bsd.care.interrupted import recover as recover_all
 from bsd.care.keeping import Keeping, KeptNow
 from bsd.care.outlines import Outlines
@@ -29,6 +29,22 @@ def recover(child: Child) -> list[Recovered]:
 def reindex(child: Child, name: SessionName) -> bool:
     """Mend the index of a session's store if it lacks a file; raises as `verify.reindex`."""
     return mend(child.layout, name, wait=0.0)
+
+
+def find_unread(child: Child, wait: float) -> tuple[list[Due], bool]:
+    """Which sessions the search index lacks as they are, and whether some that are gone left it.
+
+    Another bsd may have the index for `wait` seconds; raises as `search.use`.
+    """
+
+    def look(index: SearchIndex) -> tuple[list[Due], bool]:
+        due, gone = find_due(child.layout, index)
+        if not gone:
+            return due, False
+        with index.change():
+            return due, sum(map(index.forget, gone)) > 0
+
+    return use(child.layout.search_db, look, wait=wait)
 
 
 def read_words(

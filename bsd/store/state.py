@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -76,7 +76,7 @@ _SCHEMA = 3
 _GUARDED = 4096  # bytes before a checkpoint that must be what they were
 _WAIT_SECONDS = 5.0
 _CACHE_KIB = 512
-_AT_ONCE = 500  # ids that one question names
+_AT_ONCE = 500  # ids that one question names, and rows that one answer has
 _PLACE = tuple(field.name for field in fields(Checkpoint) if field.name not in {"ids", "earlier"})
 
 _BEGIN = (
@@ -85,6 +85,10 @@ _BEGIN = (
 _MOVE = (
     "UPDATE checkpoints SET (session, settings, dev, ino, guard, place) = (?, ?, ?, ?, ?, ?)"
     " WHERE number = ?"
+)
+_RESTS = (
+    "SELECT session, dev, ino, size, mtime_ns, due_at FROM rests"
+    " WHERE session > ? AND settings = ? ORDER BY session LIMIT ?"
 )
 _ADD = "INSERT OR IGNORE INTO ids VALUES (?, ?)"
 _AMONG = "SELECT id FROM ids WHERE number = ? AND id IN ({})"
@@ -201,7 +205,7 @@ class StateDb:
         with self._open(create=False) as database:
             if database is not None:
                 query = "SELECT session FROM checkpoints UNION SELECT session FROM rests"
-                for (text,) in database.execute(query).fetchall():
+                for (text,) in database.execute(query):
                     with suppress(BsdError):  # no name that a session may have
                         name = SessionName.parse(text)
                         if not is_there(name):
@@ -228,22 +232,24 @@ class StateDb:
             hint="run the same command again: the session is read whole then",
         )
 
-    def rests(self, settings: str) -> list[Left]:
-        """How sessions were left under these settings."""
-        found: list[Left] = []
+    def rests(self, settings: str) -> Iterator[Left]:
+        """How sessions were left under these settings; of very many only some are in memory."""
+        after = ""
+        while rows := self._rests_after(after, settings):
+            for name, *file, due_at in rows:
+                try:
+                    session = SessionName.parse(name)
+                except BsdError:  # no name that a session may have
+                    continue
+                yield Left(session, settings, Written(*map(unsigned, file)), due_at)
+            after = rows[-1][0]
+
+    def _rests_after(self, session: str, settings: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
         with self._open(create=False) as database:
             if database is not None:
-                query = (
-                    "SELECT session, dev, ino, size, mtime_ns, due_at FROM rests WHERE settings = ?"
-                )
-                for name, *file, due_at in database.execute(query, (settings,)):
-                    try:
-                        session = SessionName.parse(name)
-                    except BsdError:  # no name that a session may have
-                        continue
-                    left_as = Written(*map(unsigned, file))
-                    found.append(Left(session, settings, left_as, due_at))
-        return found
+                rows = database.execute(_RESTS, (session, settings, _AT_ONCE)).fetchall()
+        return rows
 
     def note_rests(self, rests: Mapping[SessionName, Left | None]) -> None:
         """Keep how sessions were left; None: there is more to do to this one."""

@@ -179,7 +179,7 @@ def test_a_removed_index_is_made_anew(bench: Bench) -> None:
 def test_trouble_is_told_and_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(
-            indexer, "find_due", raising(sqlite3.OperationalError("database or disk is full"))
+            rare_tasks, "find_due", raising(sqlite3.OperationalError("database or disk is full"))
         )
         bench.indexer.everything()
         again = bench.indexer.step(bench.now)

@@ -243,7 +243,7 @@ def test_what_waits_for_more_to_be_saved_is_not_at_rest_for_the_next_daemon(hous
     house.surgeon.plan = small_saving(house)
     house.work.on(NAME)
     house.state.at_rest.flush()
-    assert house.state.at_rest.known() == []
+    assert list(house.state.at_rest.known()) == []
     house.surgeon.plan = None
     house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
     house.work.on(NAME)

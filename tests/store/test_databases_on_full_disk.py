@@ -40,7 +40,7 @@ name = SessionName("main", "s")
 def state():
     known = StateDb(place / "state.db")
     known.note_rests({name: Left(name, "abc", Written(1, 2, 3, 4), None)})
-    known.rests("abc")
+    list(known.rests("abc"))
 
 def search():
     def work(index):
