@@ -96,12 +96,16 @@ def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
     agents.start()
     died = 0
     try:
-        for _ in range(KILLS):
+        for left in reversed(range(KILLS)):
             with launched(root, tmp_path) as daemon:
                 end = time.monotonic() + chance.uniform(0.2, _LONGEST_LIFE_SECONDS)
                 while time.monotonic() < end:
                     time.sleep(chance.uniform(0.02, 0.3))
                     died += _kill_some(children_of(daemon.process.pid), chance)
+                pid = daemon.process.pid
+                if not left and not died:  # on a busy machine no life was long enough
+                    wait_for(lambda pid=pid: _kill_some(children_of(pid), chance))  # type: ignore[misc]
+                    died += 1
                 assert daemon.process.poll() is None, daemon.log()
                 daemon.stop(signal.SIGKILL)
     finally:
@@ -114,7 +118,6 @@ def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
         assert not daemon.status()["queue"]["parked"]
         verified = daemon.bsd("verify")
         assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert died, "no child was there to be killed"
     assert not list(root.glob("agents/*/sessions/*.lock"))
 
     restored = daemon.bsd("restore-all", "--yes", "--keep-enabled")
