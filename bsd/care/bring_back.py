@@ -230,8 +230,9 @@ class BringBack:
 
     def _refuse_taken(self, coming: Sequence[_Coming]) -> None:
         """Raise before anything is made, if a place is taken by something else."""
-        for one in coming:
+        for one in reversed(coming):  # the transcript says most
             inside(one.target.parent, one.top)
+            _refuse_no_directory(one)
             if not os.path.lexists(one.target) or _looks_placed(one):
                 continue
             if one.is_transcript and one.copy is self._head:
@@ -400,6 +401,16 @@ def _looks_placed(one: _Coming) -> bool:
     was = one.file.was
     plain = one.target.is_file() and not one.target.is_symlink()
     return plain and found.st_mtime_ns == was.mtime_ns and found.st_mode & 0o777 == one.file.mode
+
+
+def _refuse_no_directory(one: _Coming) -> None:
+    for directory in one.target.parents:
+        if directory.is_dir():
+            return
+        if os.path.lexists(directory):
+            raise Conflict(
+                f"{directory} is there, and is no directory", hint="move it away, then try again"
+            )
 
 
 def _write_out(one: _Coming) -> None:

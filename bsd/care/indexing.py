@@ -24,7 +24,7 @@ from bsd.care.gone import gone_sessions, open_or_copy
 from bsd.care.keeping import is_gone
 from bsd.care.statistics import Statistics
 from bsd.foundation.database_file import signed
-from bsd.foundation.errors import BsdError, Busy, NotFound
+from bsd.foundation.errors import BsdError, Busy, NotFound, os_problem
 from bsd.foundation.files import UNCERTAIN_NS
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
@@ -370,7 +370,11 @@ def _read_store(layout: Layout, index: SearchIndex, name: SessionName, budget: i
     """Follow a session's store directory; whether that is all of it."""
     store = SessionStore(layout, name)
     archive = SessionArchive(layout.archive_dir(name))
-    there, packed = set(store.refs()), archive.names()
+    there = set(store.refs())
+    try:
+        packed = archive.names()
+    except OSError as error:
+        raise os_problem(error, f"reading {archive.directory}") from error
     known = index.stored(name)
     if gone := known - there - packed:
         index.forget_stored(store.directory.name, gone)

@@ -190,24 +190,38 @@ def _packs(layout: Layout, wait: float, *, repair: bool) -> Iterator[Finding]:
     except (FileNotFoundError, NotADirectoryError):
         return
     for directory in filter(Path.is_dir, directories):
-        for copy, damage in damaged_copies(directory):
-            yield Finding("damaged_copy", str(copy), damage.message, hint=damage.hint)
-        archive = SessionArchive(directory)
-        for pack in archive.packs():
+        try:
+            yield from _packs_in(layout, directory, wait if repair else None)
+        except OSError as error:
+            problem = os_problem(error, f"reading {directory}")
+            yield Finding("unreadable", str(directory), problem.message, hint=problem.hint)
+
+
+def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[Finding]:
+    """The same of one session; raises OSError."""
+    for copy, damage in damaged_copies(directory):
+        yield Finding("damaged_copy", str(copy), damage.message, hint=damage.hint)
+    archive = SessionArchive(directory)
+    for pack in archive.packs():
+        whose = layout.session_of_store(directory.name) or directory.name
+        try:
             problem = _why_damaged(pack)
-            if problem is None:
-                continue
-            whose = layout.session_of_store(directory.name) or directory.name
-            message = f"of the archive of {whose}: {problem.why}"
-            if isinstance(problem, LinesDamaged):
-                hint = "bring it back from a backup: whatever else it holds can be restored"
-                yield Finding("damaged_pack", str(pack), message, hint=hint)
-                continue
-            yield _mended_pack(layout, archive, pack, message, wait if repair else None)
+        except OSError as error:
+            unread = os_problem(error, f"the archive of {whose}")
+            yield Finding("unreadable", str(pack), unread.message, hint=unread.hint)
+            continue
+        if problem is None:
+            continue
+        message = f"of the archive of {whose}: {problem.why}"
+        if isinstance(problem, LinesDamaged):
+            hint = "bring it back from a backup: whatever else it holds can be restored"
+            yield Finding("damaged_pack", str(pack), message, hint=hint)
+            continue
+        yield _mended_pack(layout, archive, pack, message, wait)
 
 
 def _why_damaged(pack: Path) -> PackDamaged | None:
-    """What is wrong with a pack; LinesDamaged if its index is whole."""
+    """What is wrong with a pack; LinesDamaged if its index is whole. Raises OSError."""
     try:
         with Pack(pack) as opened:
             opened.check()
@@ -215,8 +229,6 @@ def _why_damaged(pack: Path) -> PackDamaged | None:
         return None  # merged since we looked
     except PackDamaged as problem:
         return problem
-    except OSError as error:
-        return PackDamaged(pack, os_problem(error, "reading").message)
     return None
 
 

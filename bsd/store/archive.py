@@ -72,8 +72,13 @@ class SessionArchive:
         return [self.directory / name for name in sorted(names) if is_pack(name)]
 
     def summaries(self) -> Iterator[tuple[Path, PackSummary]]:
-        """What the ends of the packs say; those that are damaged are left out."""
-        for path in self.packs():
+        """What the ends of the packs say; what cannot be read is left out."""
+        try:
+            packs = self.packs()
+        except OSError as error:
+            _log.warning("An archive cannot be read", problem=str(error))
+            return
+        for path in packs:
             with suppress(PackDamaged, OSError), Pack(path) as pack:
                 yield path, pack.summary
 

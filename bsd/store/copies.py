@@ -140,15 +140,23 @@ _PLAIN = (
 
 
 def copies_of(layout: Layout, name: SessionName) -> list[SessionCopy]:
-    """All that are kept of sessions of this name, the latest first."""
-    return copies_in(layout.archive_dir(name))
+    """All that are kept of sessions of this name, the latest first; raises OSError."""
+    return _copies(layout.archive_dir(name))
 
 
 def copies_in(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
-    """The same by the session's directory in the archive; a damaged one is left out.
+    """The same by the session's directory in the archive; what cannot be read is left out.
 
     `but_one` is of no interest: if there is only one, it is not even read.
     """
+    try:
+        return _copies(archive, but_one=but_one)
+    except OSError as error:  # those of other sessions are none the worse for it
+        _log.warning("The copies of a session cannot be read", problem=str(error))
+        return []
+
+
+def _copies(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
     found: list[SessionCopy] = []
     with suppress(FileNotFoundError, NotADirectoryError):
         names = sorted(name for name in os.listdir(archive) if name.startswith(_BEGINNING))
@@ -221,6 +229,7 @@ class CopiedParts:
         self._copy = copy
         self._open = ExitStack()
         self._packs: list[Pack] | None = None
+        self._unreadable: Exception | None = None  # why a pack could not be opened
 
     def close(self) -> None:
         self._open.close()
@@ -230,7 +239,7 @@ class CopiedParts:
         """A part, whose hash is right."""
         if self._packs is None:
             self._packs = list(self._opened())
-        problem: Exception | None = None
+        problem = self._unreadable
         for pack in self._packs:
             try:
                 if (place := pack.find(part.hash)) is not None:
@@ -245,8 +254,10 @@ class CopiedParts:
 
     def _opened(self) -> Iterator[Pack]:
         for path in _packs(self._copy.directory):
-            with suppress(PackDamaged, OSError):  # what only it holds will be missed
+            try:
                 yield self._open.enter_context(Pack(path))
+            except (PackDamaged, OSError) as problem:  # what only it holds will be missed
+                self._unreadable = problem
 
 
 class CopiedTranscript(InBlocks):

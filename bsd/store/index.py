@@ -375,17 +375,37 @@ class Contents:
             number, was = known.pop(path, (None, None))
             there = packs.get(path, [])
             if state != was or state == _UNKNOWN:
-                found = SessionArchive(self._layout.root / path).packs()
-                there = [f"{path}/{pack.name}" for pack in found]
+                there, readable = self._packs_in(path)
                 for each in there:
                     if each not in known:
-                        rows = _packed_rows(self._layout.root / each)
-                        _insert(database, each, _UNKNOWN, rows)
+                        readable &= self._take_in(database, each)
+                if not readable:
+                    state = _UNKNOWN  # it is looked at again, though nothing here may change
                 if number is not None:
                     _forget(database, number)
                 _insert(database, path, state, ())
             for each in there:
                 known.pop(each, None)
+
+    def _packs_in(self, path: str) -> tuple[list[str], bool]:
+        """The packs of an archive, and whether it could be looked into."""
+        try:
+            found = SessionArchive(self._layout.root / path).packs()
+        except OSError as error:  # others are none the worse for it
+            _log.warning("An archive cannot be read", where=path, problem=str(error))
+            return [], False
+        return [f"{path}/{pack.name}" for pack in found], True
+
+    def _take_in(self, database: sqlite3.Connection, path: str) -> bool:
+        """Note what a pack holds, if it can be read."""
+        try:
+            _insert(database, path, _UNKNOWN, _packed_rows(self._layout.root / path))
+        except OSError as error:
+            _log.warning("A pack cannot be read", pack=path, problem=str(error))
+            number = database.execute("SELECT id FROM places WHERE path = ?", (path,)).fetchone()
+            _forget(database, *number)
+            return False
+        return True
 
     def _stores(self) -> Iterator[str]:
         """The stores' paths below the root; as text, since there may be very many."""
@@ -418,18 +438,24 @@ class Contents:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
+        if self._memory is None and (database := self._on_disk()) is not None:
+            with closing(database):
+                yield database
+            return
         if self._memory is None:
-            try:
-                with closing(self._connect()) as database:
-                    yield database
-                return
-            except OSError as error:
-                if error.errno not in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}:
-                    raise
             self._memory = sqlite3.connect(":memory:", check_same_thread=False)
             _create(self._memory)
             self._again_at = 0.0
         yield self._memory
+
+    def _on_disk(self) -> sqlite3.Connection | None:
+        """None where nothing can be written."""
+        try:
+            return self._connect()
+        except OSError as error:
+            if error.errno not in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}:
+                raise
+        return None
 
     def _connect(self) -> sqlite3.Connection:
         if make_database_file(self._file):
@@ -513,19 +539,23 @@ def _parts(path: str) -> tuple[str, str]:
 
 
 def _packed_rows(path: Path) -> Iterator[_Row]:
-    """What the lines of a pack are; where its index is damaged, as far as they say it."""
-    with suppress(OSError):
-        try:
-            with Pack(path) as pack:
-                found = sorted(pack.places(), key=lambda place: place.number)
-                for place, record in zip(found, pack.records(), strict=True):
-                    at = str(record.get("extracted_at", ""))
-                    yield place.hash, ref_of(record), entry_key(record.get("entry_id", "")), at
-        except PackDamaged as problem:
-            _log.warning("A pack of the archive is damaged", problem=str(problem))
-            for number, (hash_, line) in enumerate(salvaged_lines(path)):
-                entry = entry_key(entry_id(parse_kept(line) or {}) or "")
-                yield hash_, f"{number:04d}_salvaged", entry, ""
+    """What the lines of a pack are; where its index is damaged, as far as they say it.
+
+    Raises OSError.
+    """
+    try:
+        with Pack(path) as pack:
+            found = sorted(pack.places(), key=lambda place: place.number)
+            for place, record in zip(found, pack.records(), strict=True):
+                at = str(record.get("extracted_at", ""))
+                yield place.hash, ref_of(record), entry_key(record.get("entry_id", "")), at
+    except FileNotFoundError:
+        return  # merged since we looked
+    except PackDamaged as problem:
+        _log.warning("A pack of the archive is damaged", problem=str(problem))
+        for number, (hash_, line) in enumerate(salvaged_lines(path)):
+            entry = entry_key(entry_id(parse_kept(line) or {}) or "")
+            yield hash_, f"{number:04d}_salvaged", entry, ""
 
 
 def _records(index: Path) -> Iterator[dict[str, object]]:

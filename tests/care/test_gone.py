@@ -252,6 +252,57 @@ def test_whatever_is_in_the_way_stays(layout: Layout, clock: Clock, kind: str) -
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
 
 
+def test_a_file_where_a_directory_should_be_is_named_and_stays(
+    tmp_path: Path, clock: Clock
+) -> None:
+    home = ClaudeHome.of(tmp_path, 1, small=True)
+    [name] = home.names
+    keep(home.layout, clock)
+    home.delete_older_than(1)
+    beside = home.source / "-home-me-project" / name.session
+    beside.parent.mkdir()
+    beside.write_text("mine")
+    with pytest.raises(Conflict, match=f"{name.session} is there, and is no directory"):
+        bring_back(home.layout, str(name), clock)
+    assert [path.name for path in beside.parent.iterdir()] == [name.session]
+    assert beside.read_text() == "mine"
+
+
+def test_under_the_name_of_a_session_that_is_there_that_one_is_named(
+    tmp_path: Path, clock: Clock
+) -> None:
+    home = ClaudeHome.of(tmp_path, 2, small=True)
+    gone, other = home.names
+    keep(home.layout, clock)
+    home.layout.session_file(gone).unlink()
+    with pytest.raises(Conflict, match=f"there is a session {other} again"):
+        bring_back(home.layout, str(gone), clock, renamed=other)
+
+
+@pytest.mark.parametrize("kind", ["cut", "fifo", "link"])
+def test_a_copy_whose_pack_cannot_be_read_says_why(
+    layout: Layout, clock: Clock, tmp_path: Path, kind: str
+) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    keep(layout, clock)
+    path.unlink()
+    [pack] = layout.archive_dir(NAME).glob("session-*/*.zst")
+    content = pack.read_bytes()
+    pack.unlink()
+    match kind:
+        case "cut":
+            pack.write_bytes(content[:-1])
+        case "fifo":
+            os.mkfifo(pack)
+        case "link":
+            (tmp_path / "elsewhere").write_bytes(content)
+            pack.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unavailable, match=pack.name):
+        bring_back(layout, str(NAME), clock)
+    assert not path.exists()
+
+
 def test_another_users_directory_is_an_error_and_no_loss(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     set_at_rest(path, 2 * DAY)

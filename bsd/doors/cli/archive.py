@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from bsd.doors.cli.arguments import parameters
@@ -12,6 +14,8 @@ from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.answers import Answer
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
+from bsd.foundation.setting import OFF
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.verbs.archive import (
     ARCHIVE_BRING_BACK,
     ARCHIVE_FORGET,
@@ -20,6 +24,7 @@ from bsd.verbs.archive import (
     ARCHIVE_SHOW,
     BringBackGone,
     ForgetKept,
+    GoneSession,
     ListGone,
     SearchGone,
     ShowGone,
@@ -27,6 +32,7 @@ from bsd.verbs.archive import (
 )
 from bsd.verbs.verb import perform
 
+_ID = re.compile(r"@[0-9a-f]{8}\Z")  # what an id has after the name
 _MORE = """
 A session that has been at rest for a day is copied, for as long as the setting `archive_sessions`
 says once it is gone. AGENT/SESSION is its name; an ID is what the list shows, for sessions that had
@@ -63,7 +69,7 @@ def list_gone(call: Call, /, agent: str | None = None, limit: int = 100) -> int:
             size(one.kept_bytes),
             _moment(one.updated),
             _moment(one.gone_at) if one.gone_at else "just now",
-            _moment(one.expires_at) if one.expires_at else "never",
+            _expires(one, found.keep),
             one_line(one.title or "", 60),
         )
         for one in found.sessions
@@ -173,7 +179,7 @@ def forget(call: Call, /, session: str, entry: str | None, yes: bool) -> int:
         if done.in_transcript:
             note(f"{done.session} is in its place, and may still say it")
         for other in done.kept_by:
-            note(f"{other} still keeps it: `bsd archive forget {other}`")
+            note(f"{other} still keeps it: `bsd archive forget {_also(other, entry)}`")
     return request.exit_code
 
 
@@ -186,6 +192,19 @@ def _ask_about(call: Call, session: str, entry: str | None) -> None:
     words = ["bsd archive forget", session, *([entry] if entry else []), "--yes"]
     refusal = f"`{' '.join(words)}`"
     ask_first(f"Delete {what} for good{stays}?", refusal, "deleted")
+
+
+def _also(other: str, entry: str | None) -> str:
+    """What to forget there; of an entry only that, in all that is kept under the name."""
+    return f"{_ID.sub('', other)} {entry}" if entry else other
+
+
+def _expires(one: GoneSession, keep: str) -> str:
+    """Its time begins to run when it is noticed that it is gone."""
+    if one.expires_at is not None:
+        return _moment(one.expires_at)
+    counts = one.gone_at is None and keep != OFF and lifetime_seconds(keep) is not None
+    return f"{keep} on" if counts else "never"
 
 
 def _is_there(call: Call, name: SessionName) -> bool:
