@@ -101,6 +101,7 @@ class Child:
         self._parent = parent
         self._log: tuple[str, str, bool] | None = None
         self._silent_until = 0.0
+        self._stops = False
 
     # --- for tasks ---
 
@@ -175,8 +176,9 @@ class Child:
         try:
             heard = self._parent.recv()
         except (EOFError, OSError):
-            raise Stopping from None
+            heard = None
         if heard is None:
+            self._stops = True
             raise Stopping
         return heard
 
@@ -195,7 +197,7 @@ class Child:
             done = self._do(order)
             with suppress(OSError):
                 self._parent.send(done)
-            if done.leaves:
+            if done.leaves or self._stops:  # what it asked may be answered yet, to nobody
                 return
             _tidy()
 

@@ -111,3 +111,8 @@ def _with_steps(after: Step) -> None:
 def whose_commit(child: Child, name: SessionName) -> bool:
     """Whether this child knows of a commit that another made."""
     return child.in_flight.own.hand_over(name)[1] is not None
+
+
+def ask(child: Child) -> Any:
+    """What the daemon answers."""
+    return child.ask("question")

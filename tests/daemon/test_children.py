@@ -323,6 +323,19 @@ def test_a_stop_waits_for_nobody_who_only_reads(house: House) -> None:
     assert house.counted["children_died"] == 0
 
 
+def test_an_answer_that_comes_behind_a_stop_is_not_taken_for_work(
+    house: House, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def answer() -> bool:
+        house.children.stop()
+        return True
+
+    with pytest.raises(Stopping):
+        house.children.call(child_tasks.ask, heard={"question": answer})
+    assert house.children.join(time.monotonic() + DEADLINE_SECONDS)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_one_who_was_at_a_session_is_asked_about_it_again(house: House) -> None:
     """He may remember things of it; else the last one who had work is."""
     names = [SessionName("main", text) for text in "abc"]
