@@ -122,12 +122,14 @@ class Daemon:
         return self.used().cpu
 
     def used(self) -> Used:
-        """What it has used so far, with the processes that it has started."""
+        """What it has used so far, with the processes that it has started; it alone was woken."""
         ticks = wakeups = 0
         for pid in self._tree():
             with suppress(FileNotFoundError, ProcessLookupError):  # then its parent's tell of it
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 ticks += sum(map(int, fields[11:15]))  # its own, and of children it waited for
+                if pid != self._process.pid:
+                    continue  # those of a child that ends meanwhile would be taken away
                 for status in Path(f"/proc/{pid}/task").glob("*/status"):
                     lines = status.read_text().splitlines()
                     wakeups += sum(int(x.split()[1]) for x in lines if x.startswith("voluntary"))
