@@ -266,10 +266,14 @@ def _begin_cleaning(hands: CallHands, _: object, asked: CleanUp) -> CleanUp:
 def _tell_cleaned(call: Call, done: Retention) -> None:
     if isinstance(done, ForecastAll):
         _print_store(done)
-        _print_archive(done.archive)
-        _print_gone(done.sessions)
-        _print_history(done.history)
-        _print_trash(done.trash)
+        _print_going(done.archive, "pack", "of the archive would be deleted", "archive_retention")
+        _print_going(
+            done.sessions, "session", "that are gone would leave the archive", "archive_sessions"
+        )
+        _print_going(
+            done.history, "operation", "in the history would be forgotten", "trash_retention"
+        )
+        _print_going(done.trash, "session", "in the trash would go", "trash_retention")
         _print_held(done)
     elif isinstance(done, CleanedAll):
         _print_done(call, done)
@@ -317,43 +321,12 @@ def _print_in_flight(call: Call) -> None:
         note(in_flight_line(found.as_json(), time.time()))
 
 
-def _print_history(found: Forecast) -> None:
-    """Say what could no longer be undone; nothing, if there is no history."""
+def _print_going(found: Forecast, thing: str, what_becomes: str, setting: str) -> None:
+    """Say what a setting lets go; nothing, if there is none of it."""
     if found.going or found.staying:
-        going = counted(len(found.going), "operation")
         say(
-            f"{going} ({size(found.bytes)}) in the history would be forgotten now, "
-            f"{found.staying:,} kept: trash_retention is {found.keep}"
-        )
-
-
-def _print_trash(found: Forecast) -> None:
-    """Say what could no longer be restored from the trash; nothing, if it is empty."""
-    if found.going or found.staying:
-        going = counted(len(found.going), "session")
-        say(
-            f"{going} ({size(found.bytes)}) in the trash would go now, "
-            f"{found.staying:,} kept: trash_retention is {found.keep}"
-        )
-
-
-def _print_gone(found: Forecast) -> None:
-    """Say which sessions could no longer be brought back; nothing, if none is gone."""
-    if found.going or found.staying:
-        going = counted(len(found.going), "session")
-        say(
-            f"{going} ({size(found.bytes)}) that are gone would leave the archive now, "
-            f"{found.staying:,} kept: archive_sessions is {found.keep}"
-        )
-
-
-def _print_archive(found: Forecast) -> None:
-    """Say what the archive would lose for good; nothing, if it is empty."""
-    if found.going or found.staying:
-        going = counted(len(found.going), "pack")
-        say(
-            f"{going} ({size(found.bytes)}) of the archive would be deleted now, "
-            f"{found.staying:,} kept: archive_retention is {found.keep}"
+            f"{counted(len(found.going), thing)} ({size(found.bytes)}) {what_becomes} now, "
+            f"{found.staying:,} kept: {setting} is {found.keep}"
         )
 
 
