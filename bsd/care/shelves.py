@@ -42,6 +42,7 @@ _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
 _LASTING = re.compile("|".join(map(re.escape, (UNDONE, RESTORED))) + rf"|\w+{re.escape(DAMAGED)}")
 # An extraction holds a session's lock for a moment; what is still locked then goes next time.
 WAIT_SECONDS = 5.0
+_AT_ONCE_NS = 20_000_000  # writing an index changes its directory, too, a tick of the clock later
 
 
 class _StoreLot:
@@ -54,14 +55,18 @@ class _StoreLot:
         self._layout = layout
         self._wait = wait
         self._names: set[str] = set()  # of all that lay there at the last look
+        self._index_is_old = False
         self.deleted: list[str] = []  # names without their ending
 
     def things(self) -> list[Thing]:
         found = []
         self._names.clear()
+        self._index_is_old = False
         with os.scandir(self.path) as entries:
             for entry in entries:
                 self._names.add(entry.name)
+                if entry.name == INDEX_FILE:
+                    self._index_is_old = self._has_changed_since(entry)
                 if not self._pattern.fullmatch(entry.name):
                     continue
                 with suppress(FileNotFoundError):
@@ -71,8 +76,17 @@ class _StoreLot:
                         found.append(thing)
         return found
 
+    def _has_changed_since(self, index: os.DirEntry[str]) -> bool:
+        """Whether names came or went after the index was written: whoever did that was killed."""
+        with suppress(FileNotFoundError):
+            written = index.stat(follow_symlinks=False).st_ctime_ns
+            return self.path.stat().st_mtime_ns > written + _AT_ONCE_NS
+        return False
+
     def is_untidy(self) -> bool:
-        return self._names <= {INDEX_FILE} or any(map(_LEFTOVER.fullmatch, self._names))
+        if self._index_is_old or self._names <= {INDEX_FILE}:
+            return True
+        return any(map(_LEFTOVER.fullmatch, self._names))
 
     def tidy(self) -> None:
         with self._lock(0.0):
@@ -127,7 +141,11 @@ class _StoreLot:
         path = self.path / INDEX_FILE
         index = Index(path, session_named_in(path) or _apparent_name(self.path))
         left = [record for record in index.records.values() if record.file in there]
-        if index.broken or len(left) == len(index.records):
+        if index.broken:
+            return
+        if len(left) == len(index.records):
+            with suppress(OSError):
+                os.utime(path, follow_symlinks=False)  # as new as the directory, so not read again
             return
         try:
             index.replace(left)

@@ -183,6 +183,38 @@ def test_a_file_that_cannot_be_deleted_stops_nothing(
     assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
 
 
+def test_an_index_that_was_left_behind_by_a_kill_follows_with_the_next_run(layout: Layout) -> None:
+    store = put(layout, NAME, {"0001_thinking": 1, "0002_thinking": 2})
+    store.file("0001_thinking").unlink()  # as retention does, which was killed then
+    later = store.index.path.lstat().st_ctime + 1
+    os.utime(store.directory, (later, later))
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    assert list(SessionStore(layout, NAME).index.records) == ["0002_thinking.json"]
+
+
+def test_an_index_that_names_what_is_there_is_read_once(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = put(layout, NAME, {"0001_thinking": 1})
+    later = store.index.path.lstat().st_ctime + 0.1
+    os.utime(store.directory, (later, later))
+    read: list[object] = []
+    tidy_up = shelves._StoreLot._tidy_up
+
+    def noted(lot: shelves._StoreLot) -> None:
+        read.append(lot)
+        tidy_up(lot)
+
+    monkeypatch.setattr(shelves._StoreLot, "_tidy_up", noted)
+    clean(shelf(layout), Ages(NOW))
+    time.sleep(0.15)  # the moment that was put ahead has come
+    clean(shelf(layout), Ages(NOW))
+    assert len(read) <= 2
+    clean(shelf(layout), Ages(NOW))
+    assert len(read) <= 2
+    assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
+
+
 def test_links_and_strange_files_are_not_touched(layout: Layout, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
