@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,8 +25,8 @@ from bsd.care.expiry import (
     clean_lots,
     forecast,
 )
-from bsd.care.forgetting import GoneShelf
-from bsd.care.search import forget_stored
+from bsd.care.forgetting import GoneShelf, forget_on
+from bsd.care.letting_go import catch_up, letting_go
 from bsd.care.shelves import (
     WAIT_SECONDS,
     ArchiveShelf,
@@ -47,7 +47,6 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 from bsd.session.rest import Patience
-from bsd.store.index import contents_of
 
 _log = get_logger("retention")
 
@@ -157,6 +156,8 @@ class RetentionRun:
 
         With `forget` what leaves the store is deleted, whatever `archive` says.
         """
+        forget_on(self._layout, actor=self._actor, patience=Patience(0.0, clock=self._clock))
+        catch_up(self._layout)
         keep, others, archived = config.retention, config.trash_retention, config.archive_retention
         held, held_others, held_archive = (
             self._ages.why_held(lifetime_seconds(each)) for each in (keep, others, archived)
@@ -188,11 +189,8 @@ class RetentionRun:
         """
         shelf = StoreShelf(self._layout, keep, wait=self._wait, packing=packing)
         lifetime = lifetime_seconds(keep)
-        try:
+        with letting_go(self._layout, shelf.deleted):
             done = clean(shelf, self._ages, self._stopping)
-        finally:
-            self._forget_text(shelf.deleted)
-            contents_of(self._layout).changed()
         more: dict[str, object] = {}
         if lifetime is not None:
             more["keep"] = keep
@@ -212,13 +210,10 @@ class RetentionRun:
         0 is no limit.
         """
         shelf = ArchiveShelf(self._layout, keep, wait=self._wait)
-        try:
+        with letting_go(self._layout, shelf.deleted):
             done = clean(shelf, self._ages, self._stopping)
             if most:
                 done += clean_lots(shelf, shelf.oldest_over(most), self._stopping)
-        finally:
-            self._forget_text(shelf.deleted)
-            contents_of(self._layout).changed()
         self._audit(done, "archive_retention", keep=keep, expired_before=iso_utc(shelf.newest))
         return done
 
@@ -228,10 +223,6 @@ class RetentionRun:
         shelf = GoneShelf(self._layout, keep, actor=self._actor, patience=patience)
         held = self._ages.why_held(lifetime_seconds(shelf.keep))
         return CleanedPlace(keep, held, clean(shelf, self._ages, self._stopping))
-
-    def _forget_text(self, deleted: Mapping[str, list[str]]) -> None:
-        if gone := {name: refs for name, refs in deleted.items() if refs}:
-            forget_stored(self._layout, gone)
 
     def clean_history(self, keep: str) -> Cleaned:
         """Forget operations that are older than `keep`: they can no longer be undone.

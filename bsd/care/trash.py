@@ -158,6 +158,8 @@ class Trash:
                     gateway.enter_context(self._rest.owners_lock(each, waiting.left))
                 self._rest.refuse_unless(names)
                 self._refuse_others(name)  # it may be back by now
+                if permanent:
+                    self._rest.blank(names)
                 journal = self._journal(members, permanent=permanent)
                 head = journal.items[0].id
                 moves = self._run(journal)
@@ -313,6 +315,7 @@ class Trash:
         """Delete one session in the trash for good; raises NotFound, Busy."""
         item = self.find(text)
         with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
+            self._rest.blank([item.name])  # it may have been deleted a moment ago
             self._hand_down.provide([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             moves = self._run(journal)

@@ -420,14 +420,14 @@ def _merged(copy: SessionCopy, parts: Iterable[Part], now: float) -> Path:
             raise Unavailable(str(damaged), hint="check this disk") from damaged
 
 
-def forget_copy(copy: SessionCopy) -> None:
+def forget_copy(directory: Path) -> None:
     """Remove a copy for good; what says that it is there goes first. Raises OSError."""
     with suppress(FileNotFoundError):
-        (copy.directory / _MANIFEST).unlink()
-        sync_dir(copy.directory)
-    shutil.rmtree(copy.directory, ignore_errors=False)
+        (directory / _MANIFEST).unlink()
+        sync_dir(directory)
+    shutil.rmtree(directory, ignore_errors=False)
     with suppress(OSError):  # packs of values lie there, or another copy
-        copy.directory.parent.rmdir()
+        directory.parent.rmdir()
 
 
 def _packs(directory: Path) -> list[Path]:
