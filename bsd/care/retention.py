@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bsd.care.archive_limit import OverLimit, everything
 from bsd.care.expiry import (
     Cleaned,
     Expired,
@@ -25,7 +26,7 @@ from bsd.care.expiry import (
     clean_lots,
     forecast,
 )
-from bsd.care.forgetting import GoneShelf, forget_on
+from bsd.care.forgetting import Forgetting, GoneShelf, forget_on
 from bsd.care.letting_go import catch_up, letting_go
 from bsd.care.shelves import (
     WAIT_SECONDS,
@@ -40,13 +41,14 @@ from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 from bsd.session.rest import Patience
+from bsd.store.pack import PACK
 
 _log = get_logger("retention")
 
@@ -205,7 +207,7 @@ class RetentionRun:
         return done
 
     def clean_archive(self, keep: str, most: int) -> Cleaned:
-        """Delete packs that are older than `keep`, and the oldest, if they are over `most` bytes.
+        """Delete packs that are older than `keep`; and what is over `most` bytes, with copies.
 
         0 is no limit.
         """
@@ -213,9 +215,21 @@ class RetentionRun:
         with letting_go(self._layout, shelf.deleted):
             done = clean(shelf, self._ages, self._stopping)
             if most:
-                done += clean_lots(shelf, shelf.oldest_over(most), self._stopping)
+                done += self._clean_over(shelf, most)
         self._audit(done, "archive_retention", keep=keep, expired_before=iso_utc(shelf.newest))
         return done
+
+    def _clean_over(self, shelf: ArchiveShelf, most: int) -> Cleaned:
+        try:
+            patience = Patience(self._wait, clock=self._clock)
+            forgetting = Forgetting(self._layout, actor=self._actor, patience=patience)
+            over = OverLimit(self._layout, most, forgetting)
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"looking into {self._layout.archive}").message
+            _log.error("[RETENTION] The archive is not made smaller", problem=problem)
+            return Cleaned(errors=1)
+        done = clean_lots(over, everything, self._stopping)
+        return done + clean_lots(shelf, over.packs(), self._stopping)
 
     def clean_gone(self, keep: str) -> CleanedPlace:
         """Forget sessions that have been gone for longer than `keep`; each is audited."""
@@ -284,11 +298,14 @@ def archive_forecast(layout: Layout, config: PruningConfig, ages: Ages) -> Forec
     found = forecast(shelf, ages)
     if not config.archive_max_bytes:
         return found
-    over = shelf.oldest_over(config.archive_max_bytes)
-    things = {thing.path: thing for lot in shelf.lots() for thing in lot.things() if over(thing)}
-    more = [things[path] for path in things.keys() - {thing.path for thing in found.going}]
+    over = [
+        one for goer in OverLimit(layout, config.archive_max_bytes).going for one in goer.things
+    ]
+    known = {thing.path for thing in found.going}
+    more = [thing for thing in over if thing.path not in known]
+    packs = sum(thing.path.suffix == PACK for thing in more)
     going = sorted([*found.going, *more], key=lambda thing: thing.mtime)
-    return replace(found, going=tuple(going), staying=found.staying - len(more))
+    return replace(found, going=tuple(going), staying=found.staying - packs)
 
 
 def in_plain_words(config: PruningConfig) -> str:

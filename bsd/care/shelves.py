@@ -364,20 +364,6 @@ class ArchiveShelf:
         for directory in _directories(self._layout, self._layout.archive):
             yield _ArchiveLot(self._layout, directory, self._wait, self)
 
-    def oldest_over(self, limit: int) -> Expired:
-        """Which packs have to go so that the rest takes no more bytes than this."""
-        packs = sorted(
-            (thing for lot in self.lots() for thing in lot.things()), key=lambda one: one.mtime
-        )
-        over = sum(thing.size for thing in packs) - limit
-        going = set()
-        for thing in packs:
-            if over <= 0:
-                break
-            going.add(thing.path)
-            over -= thing.size
-        return lambda thing: thing.path in going
-
 
 class _ArchiveLot:
     def __init__(self, layout: Layout, path: Path, wait: float, shelf: ArchiveShelf) -> None:
