@@ -70,7 +70,7 @@ class SessionArchive:
         """All packs, the oldest first; raises OSError if the directory cannot be read."""
         try:
             names = os.listdir(self.directory)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
         return [self.directory / name for name in sorted(names) if is_pack(name)]
 

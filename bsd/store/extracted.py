@@ -296,7 +296,9 @@ class SessionStore:
         """Whether a file of this name exists, or is known to have existed."""
         if self._is_there(ref) or self.index.names(ref):
             return True
-        return self.archive is not None and ref in self.archive.names()
+        with suppress(OSError):  # it is by the hash that lines are found
+            return self.archive is not None and ref in self.archive.names()
+        return False
 
     def _is_there(self, ref: str) -> bool:
         # One look at a name costs as much as a hundred names in a list. Nobody else writes here
