@@ -50,6 +50,9 @@ Examples:
 """
 
 
+_WHAT_HELPS = "`bsd archive forget SESSION` takes copies; files of the program are its own"
+
+
 archive = group("archive", _MORE, usual="list")
 
 
@@ -163,7 +166,8 @@ def forget(call: Call, /, session: str, entry: str | None, yes: bool) -> int:
     """Delete for good what is kept of a session, gone or not, or of one entry.
 
     In store, archive, trash, history and search index, at once. The session itself stays, if it is
-    in its place; what it lacks can no longer be restored then.
+    in its place; what it lacks can no longer be restored there then, whoever else still keeps it.
+    Of an entry, files that belong to the session are looked through for the same text, and named.
     """
     with stop_request() as request:
         hands = CallHands(call, request)
@@ -180,6 +184,8 @@ def forget(call: Call, /, session: str, entry: str | None, yes: bool) -> int:
             note(f"{done.session} is in its place, and may still say it")
         for other in done.kept_by:
             note(f"{other} still keeps it: `bsd archive forget {_also(other, entry)}`")
+        for where in done.said_in:
+            note(f"{where} says the same: {_WHAT_HELPS}")
     return request.exit_code
 
 
