@@ -131,7 +131,8 @@ class Forgetting:
                     self._rest.blank([name])
                     kept_by = Keepers(layout, name).of_copy(copy, layout.transcript(name))
                     begun = replace(begun, hashes=self._hashes_of(name))
-                    begun.write()
+                    with suppress(Unavailable):  # a full disk: what goes needs no room
+                        begun.write()
                     kept_by += self._forget_all(begun)
             if copy is None:
                 self._empty_trash_of(name)
@@ -153,12 +154,12 @@ class Forgetting:
         history = layout.history_dir(name)
         stays = self._is_there(name)
         self._clear(history, before, but=(FORGOTTEN,) if stays else ())
-        if stays and begun.hashes:
-            note_forgotten(history, name, begun.hashes)
         self._after_step("history")
         for step, directory in zip(("store", "archive"), stores, strict=True):
             self._clear(directory, before)
             self._after_step(step)
+        if stays and begun.hashes:  # now there is room for it
+            note_forgotten(history, name, begun.hashes)
         contents_of(layout).changed()
         for directory in self._drafts(name):
             self._clear(directory, before)
