@@ -26,8 +26,8 @@ from bsd.care.gone import gone_sessions
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.trash import Trash
 from bsd.care.trashed import ids
-from bsd.foundation.answers import Answer, contract
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.foundation.files import sync_dir
 from bsd.foundation.layout import Layout, SessionName

@@ -23,8 +23,8 @@ from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.foundation.answers import Answer, contract
 from bsd.foundation.claims import elsewhere
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Busy, ConfigError, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable

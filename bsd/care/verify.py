@@ -21,8 +21,8 @@ from bsd.care.leftovers import adds_nothing, stores_without_transcript
 from bsd.care.shelves import own_lock_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
-from bsd.foundation.answers import Answer
 from bsd.foundation.claims import elsewhere
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName

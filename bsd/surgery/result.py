@@ -8,7 +8,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Busy, LeftAlone
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName

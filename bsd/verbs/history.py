@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from bsd.agents.dialect import Format
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.remember import settle
 from bsd.session.session import Session

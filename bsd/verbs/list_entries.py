@@ -6,8 +6,11 @@ entries as they stand, whole ones, or one value, for the command line. Nothing i
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any, ClassVar
@@ -15,7 +18,7 @@ from typing import Any, ClassVar
 from bsd.agents.dialect import Format
 from bsd.care import catalog
 from bsd.care.catalog import children
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
@@ -24,8 +27,8 @@ from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.surgery.plan import Means
 from bsd.surgery.restore import UNAVAILABLE
-from bsd.surgery.view import EntryView, Outline, extracted_content, preview_of, views
-from bsd.text.reader import BytesTranscript, Transcript, parse_entry
+from bsd.surgery.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
+from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
 from bsd.verbs.list_sessions import SessionInList, listed
 from bsd.verbs.read_extracted import held_by
 from bsd.verbs.verb import Meanwhile, Route, Server, Verb, argument, no_one_waits
@@ -343,3 +346,74 @@ SHOW = Verb(
         "bsd show main/4f2a --entry 1c556fa0 --key output | less",
     ),
 )
+
+
+# --- the outlines of sessions that somebody looks at: kept meanwhile, within bounds ---
+
+
+MOST_BYTES = 16 << 20
+
+
+class Outlines:
+    """Those asked for last stay; may be called from any thread."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[SessionName, Outline] = OrderedDict()
+        self._drawing: dict[SessionName, _Drawing] = {}
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes they hold."""
+        with self._lock:
+            return sum(outline.memory for outline in self._kept.values())
+
+    def of(self, name: SessionName, source: TranscriptFile, fmt: Format) -> Outline:
+        """The outline of a session as it was opened; reads what is not known of it."""
+        with self._alone_with(name):
+            known = self._known(name)
+            if known is not None and known.is_of(source):
+                return known
+            begun = known if known is not None and known.is_begun_of(source) else None
+            outline = outline_of(source, fmt, begun)
+            self._keep(name, outline)
+            return outline
+
+    @contextmanager
+    def _alone_with(self, name: SessionName) -> Iterator[None]:
+        """Two who want the same one shall not read it twice."""
+        with self._lock:
+            drawing = self._drawing.setdefault(name, _Drawing())
+            drawing.wanted_by += 1
+        try:
+            with drawing.lock:
+                yield
+        finally:
+            with self._lock:
+                drawing.wanted_by -= 1
+                if not drawing.wanted_by:
+                    del self._drawing[name]
+
+    def _known(self, name: SessionName) -> Outline | None:
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+            return self._kept.get(name)
+
+    def _keep(self, name: SessionName, outline: Outline) -> None:
+        with self._lock:
+            self._kept[name] = outline
+            self._kept.move_to_end(name)
+            total = sum(each.memory for each in self._kept.values())
+            while total > self._most_bytes:
+                _, gone = self._kept.popitem(last=False)
+                total -= gone.memory
+
+
+class _Drawing:
+    """Somebody reads a session; the others wait for what he finds."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wanted_by = 0

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from bsd.care.keeping import is_gone
 from bsd.care.search import by_title, search, search_as_it_is
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchHit

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bsd.care.retention import Retention, RetentionRun, forecast_all
 from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.foundation.ages import Ages, look, trust
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
 from bsd.verbs.verb import Meanwhile, RootHands, Route, Verb, argument

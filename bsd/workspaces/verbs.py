@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bsd.foundation.ages import look, steady
-from bsd.foundation.answers import UNSAID, Answer, Unsaid, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.definition import Wing, WingVerb, argument
+from bsd.foundation.definition import UNSAID, Answer, Unsaid, Wing, WingVerb, argument, contract
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced

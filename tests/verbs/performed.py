@@ -10,7 +10,7 @@ from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.notes import Notes
-from bsd.session.queries import Queries
+from bsd.session.session import Queries
 from bsd.session.surgeon import Surgeon
 from bsd.surgery import edit as editing
 from bsd.surgery import restore as restore_planner

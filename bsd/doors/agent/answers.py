@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bsd.doors.agent.tools import TOOLS
-from bsd.foundation.answers import told_fields
+from bsd.foundation.definition import told_fields
 from bsd.foundation.errors import BsdError, Busy
 from bsd.surgery.targets import Refused
 from bsd.verbs.context import ChangeContext, GetContext
