@@ -1,6 +1,11 @@
-"""Finishes or undoes what an earlier process left half done: deletes and restores, and commits."""
+"""Finishes or undoes what an earlier process left half done.
+
+Deletes and restores, what was being forgotten, and commits.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from bsd.foundation.errors import BsdError, ConfigError
 from bsd.foundation.layout import Layout
@@ -19,6 +24,7 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
     """
     if has_moves(surgeon.layout):
         # Only then: whoever works on sessions seldom needs to know how they are thrown away.
+        from bsd.care.forgetting import forget_on  # noqa: PLC0415
         from bsd.care.trash import Trash  # noqa: PLC0415
 
         keep, patience = _trash_retention(surgeon), Patience(clock=surgeon.patience.clock)
@@ -27,6 +33,7 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
+        forget_on(surgeon.layout, actor=surgeon.actor, patience=patience)
     return surgeon.operator.recover()
 
 
@@ -41,8 +48,12 @@ def _trash_retention(surgeon: Surgeon) -> str:
 
 
 def has_moves(layout: Layout) -> bool:
-    """Whether the way of a session into the trash or out of it may have been cut off."""
+    """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""
+    return any(map(_holds_something, (layout.moving, layout.forgetting)))
+
+
+def _holds_something(directory: Path) -> bool:
     try:
-        return next(layout.moving.iterdir(), None) is not None
+        return next(directory.iterdir(), None) is not None
     except (FileNotFoundError, NotADirectoryError):
         return False

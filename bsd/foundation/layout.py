@@ -122,6 +122,16 @@ class Layout:
         return _at(self.root, ".brainsurgeon/clock.json")
 
     @property
+    def forgetting(self) -> Path:
+        """What is being forgotten, so that whoever is killed meanwhile is gone on from."""
+        return _at(self.root, ".brainsurgeon/forgetting")
+
+    @property
+    def letting_go(self) -> Path:
+        """There while content is deleted whose words the search index still has."""
+        return _at(self.root, ".brainsurgeon/letting-go")
+
+    @property
     def locks(self) -> Path:
         return _at(self.root, ".brainsurgeon/locks")
 
