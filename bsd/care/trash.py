@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bsd.agents.owners import owner_of
 from bsd.care.catalog import Member, family
@@ -36,6 +37,7 @@ from bsd.care.trashed import (
 from bsd.foundation.errors import (
     BsdError,
     Busy,
+    ConfigError,
     Conflict,
     Invalid,
     LeftAlone,
@@ -43,15 +45,20 @@ from bsd.foundation.errors import (
     os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest, Waiting
 from bsd.store.search import forget_sessions
 
+if TYPE_CHECKING:  # who only looks at the trash loads no surgeon
+    from bsd.session.commit.displaced import Recovered
+    from bsd.session.surgeon import Surgeon
+
 _log = get_logger("trash")
+_surgeon_log = get_logger("surgeon")
 
 
 @traced(_log)
@@ -433,6 +440,32 @@ class Trash:
 
     def _moves(self) -> Moves:
         return Moves(self.layout, self.patience.clock, self._after_step)
+
+
+def recover(surgeon: Surgeon) -> list[Recovered]:
+    """Finish or undo what an earlier process left half done under a root, commits included.
+
+    As far as that is possible now: to be called once at start, and then regularly. Returns what
+    became of each commit in flight.
+    """
+    if surgeon.layout.has_moves():
+        keep, patience = _trash_retention(surgeon), Patience(clock=surgeon.patience.clock)
+        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, patience=patience)
+        try:
+            trash.recover()
+        except BsdError as problem:  # sessions are none the worse for it
+            _surgeon_log.error("Deletes and restores cannot be finished", problem=problem.message)
+    return surgeon.operator.recover()
+
+
+def _trash_retention(surgeon: Surgeon) -> str:
+    # Restoring and undoing need no settings, and shall not wait until broken ones are mended;
+    # whoever needs some learns of it then.
+    try:
+        return surgeon.config.current.trash_retention
+    except ConfigError as problem:
+        _surgeon_log.warning("Settings are broken", problem=problem.message)
+        return "never"
 
 
 @contextmanager

@@ -155,6 +155,13 @@ class Layout:
         """Journals of sessions on their way into the trash, out of it, or away for good."""
         return _at(self.root, ".brainsurgeon/moving")
 
+    def has_moves(self) -> bool:
+        """Whether the way of a session into the trash or out of it may have been cut off."""
+        try:
+            return next(self.moving.iterdir(), None) is not None
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     @property
     def facts_db(self) -> Path:
         """What agents remember, if the settings do not say otherwise; the plugin has it there."""
