@@ -29,11 +29,11 @@ from bsd.foundation.errors import BsdError, Busy, ConfigError, Conflict, os_prob
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest
 from bsd.store.copies import (
     CopiedFile,

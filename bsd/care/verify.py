@@ -26,12 +26,12 @@ from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
 from bsd.store.archive import SessionArchive

@@ -98,7 +98,7 @@ class Session:
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep
     ) -> AbstractContextManager[object]:
         """bsd's own lock, held from planning to audit; entering it raises Busy after `wait` s."""
-        from bsd.session.commit.lock import own_lock  # noqa: PLC0415 - who only reads, locks not
+        from bsd.foundation.locks import own_lock  # noqa: PLC0415 - who only reads, locks not
 
         return own_lock(self.layout, self.name, wait, sleep=sleep)
 

@@ -25,8 +25,8 @@ from bsd.agents.openclaw.lock_file import (
 from bsd.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
 from bsd.foundation.errors import Busy, NotFound, os_problem
 from bsd.foundation.layout import SessionName
+from bsd.foundation.locks import WaitingLock
 from bsd.foundation.logs import get_logger
-from bsd.foundation.waiting_lock import WaitingLock
 
 _log = get_logger("lock")
 

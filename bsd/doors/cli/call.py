@@ -167,7 +167,6 @@ class Call:
 
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
-        from bsd.care import interrupted
         from bsd.session import rest, surgeon
 
         config = self._config(create=writes)
@@ -178,8 +177,12 @@ class Call:
         if not self._begun or (writes and not self._writes):
             self.log(writes=writes)
             self._begun, self._writes = True, writes
-            if writes:
-                interrupted.recover(hired)
+            if writes and self.layout.has_moves():
+                from bsd.care.interrupted import recover  # seldom is anything of it half done
+
+                recover(hired)
+            elif writes:
+                hired.operator.recover()
         return hired
 
 
