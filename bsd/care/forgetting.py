@@ -27,17 +27,17 @@ from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.keepers import Keepers, emptied, format_of, lines_of, values_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
-from bsd.foundation.answers import Answer, contract
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.foundation.files import sync_dir
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import NEVER
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest
 from bsd.store.copies import (

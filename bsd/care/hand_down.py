@@ -27,9 +27,9 @@ from bsd.care.trashed import transcripts
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchange import Step, no_step
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.extracted import Keep, SessionStore

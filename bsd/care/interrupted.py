@@ -5,10 +5,9 @@ Deletes and restores, what was being forgotten, and commits.
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from bsd.care.forgetting import forget_on
+from bsd.care.trash import Trash
 from bsd.foundation.errors import BsdError, ConfigError
-from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.displaced import Recovered
 from bsd.session.rest import Patience
@@ -22,11 +21,7 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
 
     To be called once at start, and then regularly; returns what became of each commit in flight.
     """
-    if has_moves(surgeon.layout):
-        # Only then: whoever works on sessions seldom needs to know how they are thrown away.
-        from bsd.care.forgetting import forget_on  # noqa: PLC0415
-        from bsd.care.trash import Trash  # noqa: PLC0415
-
+    if surgeon.layout.has_moves():
         keep, patience = _trash_retention(surgeon), Patience(clock=surgeon.patience.clock)
         trash = Trash(surgeon.layout, keep, actor=surgeon.actor, patience=patience)
         try:
@@ -45,15 +40,3 @@ def _trash_retention(surgeon: Surgeon) -> str:
     except ConfigError as problem:
         _log.warning("Settings are broken", problem=problem.message)
         return "never"
-
-
-def has_moves(layout: Layout) -> bool:
-    """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""
-    return any(map(_holds_something, (layout.moving, layout.forgetting)))
-
-
-def _holds_something(directory: Path) -> bool:
-    try:
-        return next(directory.iterdir(), None) is not None
-    except (FileNotFoundError, NotADirectoryError):
-        return False

@@ -24,17 +24,17 @@ from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.foundation.answers import Answer, contract
 from bsd.foundation.claims import elsewhere
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Conflict, Unavailable, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest
 from bsd.store.copies import (
     CopiedFile,

@@ -39,8 +39,8 @@ from bsd.care.shelves import (
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
-from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout

@@ -23,9 +23,9 @@ from bsd.care.expiry import Cleaned, Expired, Lot, Thing, unlink
 from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import OwnLock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
-from bsd.session.commit.lock import OwnLock
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
 from bsd.store.extracted import APART

@@ -44,11 +44,11 @@ from bsd.foundation.errors import (
     os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest, Waiting
 from bsd.store.search import forget_sessions
 

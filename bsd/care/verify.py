@@ -22,17 +22,17 @@ from bsd.care.leftovers import adds_nothing, stores_without_transcript
 from bsd.care.shelves import own_lock_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
-from bsd.foundation.answers import Answer
 from bsd.foundation.claims import elsewhere
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import NEVER, iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
 from bsd.session.rest import Patience

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from bsd.daemon.events import Subscription
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 
 Facts = dict[str, Any]
 

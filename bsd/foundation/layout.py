@@ -165,6 +165,10 @@ class Layout:
         """Journals of sessions on their way into the trash, out of it, or away for good."""
         return _at(self.root, ".brainsurgeon/moving")
 
+    def has_moves(self) -> bool:
+        """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""
+        return any(map(_holds_something, (self.moving, self.forgetting)))
+
     @property
     def facts_db(self) -> Path:
         """What agents remember, if the settings do not say otherwise; the plugin has it there."""
@@ -326,6 +330,13 @@ class Layout:
 
 
 @lru_cache(maxsize=2048)
+def _holds_something(directory: Path) -> bool:
+    try:
+        return next(directory.iterdir(), None) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _at(root: Path, place: str) -> Path:
     """What lies at a place in a root; a path takes longer to make than to look at."""
     return root / place

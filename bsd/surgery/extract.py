@@ -22,11 +22,10 @@ from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
-from bsd.surgery.kept import OriginalLine, Return, original_of, same_values
-from bsd.surgery.plan import Plan, Report, Saving
+from bsd.surgery.locate import OriginalLine, Return, original_of, same_values
+from bsd.surgery.plan import Plan, Rate, Report, Saving, is_charged
 from bsd.surgery.rules import Chosen, Policy, Reason
 from bsd.surgery.survey import Judged, Progress, Settling, Survey
-from bsd.surgery.tokens import Rate, is_charged
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry
 from bsd.text.splice import (

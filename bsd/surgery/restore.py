@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, RESTORED, Marker
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.foundation.spelling import iso_utc
@@ -20,8 +20,16 @@ from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
-from bsd.surgery.kept import OriginalLine, Return, member_of, nothing_away, original_of
-from bsd.surgery.locate import Located, locate, name_of
+from bsd.surgery.locate import (
+    Located,
+    OriginalLine,
+    Return,
+    locate,
+    member_of,
+    name_of,
+    nothing_away,
+    original_of,
+)
 from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Line, Transcript, parse_entry

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Protocol
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import RESTORED, Marker, standing_at
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
@@ -27,8 +27,7 @@ from bsd.store.history import (
 )
 from bsd.store.markers import away_paths
 from bsd.surgery.conversation import identifier
-from bsd.surgery.kept import OriginalLine, Return, made_again
-from bsd.surgery.locate import name_of
+from bsd.surgery.locate import OriginalLine, Return, made_again, name_of
 from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry, parse_kept

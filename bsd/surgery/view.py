@@ -19,15 +19,14 @@ from typing import Any, ClassVar
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import paths_of, value_at
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
-from bsd.surgery.kept import nothing_away, original_of
-from bsd.surgery.locate import locate
+from bsd.surgery.locate import locate, nothing_away, original_of
 from bsd.surgery.restore import UNAVAILABLE, unavailable
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, parse_entry

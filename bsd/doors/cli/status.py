@@ -16,9 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from bsd.command_line import split_command
 from bsd.doors.cli.commands import PIPE_CLOSED
 from bsd.doors.cli.output import counted, one_line, print_json, say, size
-from bsd.doors.command_line import split_command
 from bsd.foundation.errors import BsdError, FieldError, Forbidden, Unavailable, os_problem
 from bsd.foundation.locations import (
     find_root,

@@ -24,8 +24,9 @@ from bsd.doors.cli.verbs import CallHands, carry_out, verb_command
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
-from bsd.verbs.retention import RETENTION, CleanUp
 from bsd.verbs.trash import (
+    RETENTION,
+    CleanUp,
     Delete,
     DeleteFromTrash,
     Emptied,

@@ -40,6 +40,7 @@ from bsd.foundation.leases import (
     tail_hash,
     take_lease,
 )
+from bsd.foundation.locks import own_lock
 from bsd.foundation.processes import seconds_up
 from bsd.session.commit.exchange import Step
 from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
@@ -55,7 +56,6 @@ from bsd.session.commit.late import (
     split_lines,
     without,
 )
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.commit.protocol import commit, header_hash
 from bsd.text.change import Change, Edit

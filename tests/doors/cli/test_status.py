@@ -20,6 +20,7 @@ from bsd.doors.cli import status
 from bsd.doors.cli.status import find_client, spell_seconds, spell_when, status_lines
 from bsd.foundation.errors import ConfigError, Unavailable
 from tests.doors.http.fake_daemon import sample_result, sample_status
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.mark.parametrize("line", ['root = "here"', "root = 5", 'socket = "run/bsd.sock"'])
@@ -80,8 +81,8 @@ def test_who_comes_to_a_crowded_socket_waits_for_his_turn(
     answers: list[object] = []
     asking.start()
     serving.start()
-    asking.join(20)
-    serving.join(20)
+    asking.join(DEADLINE_SECONDS)
+    serving.join(DEADLINE_SECONDS)
     assert answers == [{}]
 
 
