@@ -23,7 +23,7 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.orphans import Orphan, keep_orphan, list_orphans
 from bsd.session.rest import Patience
 from bsd.store.index import Contents
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
@@ -215,6 +215,29 @@ def test_a_permanent_delete_takes_the_words_of_what_was_displaced(
     make_surgeon(layout, clock).operator.recover()
     assert displaced(layout) == []
     assert list_orphans(layout) == []
+
+
+@pytest.mark.parametrize("way", ["delete", "trash"])
+def test_a_permanent_delete_takes_late_bytes_and_drafts_too(
+    layout: Layout, clock: Clock, way: str
+) -> None:
+    everywhere(layout, clock)
+    draft = layout.edits / f"{NAME.session}-abcdefgh" / "entry.txt"
+    draft.parent.mkdir(parents=True)
+    draft.write_text(f"{WORDS[0]} edited")
+    late = layout.root / "late"
+    late.write_text(f"{WORDS[0]} late")
+    about = Orphan(late, str(NAME), "s1.jsonl", "no place", late.stat().st_size, 1)
+    with late.open("rb") as stream:
+        keep_orphan(layout, "1-old-0", stream.fileno(), 0, about)
+    late.unlink()
+    assert len(list_orphans(layout)) == 1
+    trash = trash_of(layout, clock=clock.now, sleep=clock.sleep)
+    trash.delete(NAME, permanent=way == "delete")
+    if way == "trash":
+        assert list_orphans(layout) != []
+        trash.remove(str(NAME))
+    assert said(layout, WORDS[0]) == []
 
 
 # --- killed ---
