@@ -8,7 +8,7 @@ import click
 
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, stop_request
-from bsd.doors.cli.output import counted, note, one_line, print_json, print_table, say, size
+from bsd.doors.cli.output import counted, minute, note, one_line, print_json, print_table, say, size
 from bsd.doors.cli.verb_words import print_entries, print_hits
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.definition import Answer
@@ -67,8 +67,8 @@ def list_gone(call: Call, /, agent: str | None = None, limit: int = 100) -> int:
             one.id if names.count(one.session) > 1 else one.session,
             size(one.size),
             size(one.kept_bytes),
-            _moment(one.updated),
-            _moment(one.gone_at) if one.gone_at else "just now",
+            minute(one.updated),
+            minute(one.gone_at) if one.gone_at else "just now",
             _expires(one, found.keep),
             one_line(one.title or "", 60),
         )
@@ -202,7 +202,7 @@ def _also(other: str, entry: str | None) -> str:
 def _expires(one: GoneSession, keep: str) -> str:
     """Its time begins to run when it is noticed that it is gone."""
     if one.expires_at is not None:
-        return _moment(one.expires_at)
+        return minute(one.expires_at)
     counts = one.gone_at is None and keep != OFF and lifetime_seconds(keep) is not None
     return f"{keep} on" if counts else "never"
 
@@ -224,7 +224,3 @@ def _told(call: Call, answer: Answer) -> bool:
     if call.json:
         print_json(answer.as_json())
     return call.json
-
-
-def _moment(text: str) -> str:
-    return text[:16].replace("T", " ")
