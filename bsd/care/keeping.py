@@ -25,7 +25,7 @@ from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import BsdError, Busy, ConfigError, os_problem
+from bsd.foundation.errors import BsdError, Busy, ConfigError, Conflict, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
@@ -415,12 +415,19 @@ def _parent(layout: Layout, owner: Owner) -> str | None:
 
 
 def archived(layout: Layout) -> list[Path]:
-    """The directories of sessions in the archive."""
+    """The directories of sessions in the archive; raises BsdError if nobody can look there."""
     try:
         with os.scandir(layout.refuse_outside(layout.archive)) as found:
             return [Path(one.path) for one in found if one.is_dir(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
+    except NotADirectoryError as error:
+        raise Conflict(
+            f"{layout.archive} is not a directory, so nothing of the archive can be read",
+            hint="move away what lies there, and bring the directory back",
+        ) from error
+    except OSError as error:
+        raise os_problem(error, f"reading {layout.archive}") from error
 
 
 def as_copied(layout: Layout) -> dict[str, Written]:

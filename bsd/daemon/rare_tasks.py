@@ -6,9 +6,9 @@ from typing import Any
 
 from bsd.care.bring_back import sweep_returning
 from bsd.care.indexing import Due, ReadOn, find_due, read_some
+from bsd.care.interrupted import recover as recover_all
 from bsd.care.keeping import Keeping, KeptNow
 from bsd.care.trash import Trash
-from bsd.care.trash import recover as recover_all
 from bsd.care.verify import reindex as mend
 from bsd.daemon.child import Child
 from bsd.foundation.definition import Answer

@@ -47,7 +47,16 @@ UNAVAILABLE = {
     Missing.GONE: "[Content unavailable - extracted file missing]",
     Missing.CORRUPT: "[Content unavailable - extracted file corrupted]",
     Missing.FOREIGN: "[Content unavailable - extracted file is of another entry]",
+    Missing.FORGOTTEN: "[Content unavailable - forgotten: `bsd archive forget` was asked for it]",
+    Missing.UNREADABLE: "[Content unavailable - {}]",
 }
+
+
+def unavailable(why: Missing, stored: Stored) -> str:
+    """What to show instead of content that cannot be had."""
+    return UNAVAILABLE[why].format(stored.trouble())
+
+
 _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
 _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
@@ -294,7 +303,7 @@ def _restore(
     entry = parse_entry(line.raw) or {}
     original = original_of(line.raw, entry, marked.marker, fmt, stored)
     if isinstance(original, Missing):
-        answer.unavailable.update(dict.fromkeys(away, UNAVAILABLE[original]))
+        answer.unavailable.update(dict.fromkeys(away, unavailable(original, stored)))
         answer.missing, answer.ref = original, marked.marker.ref
         answer.extracted_at = marked.marker.at
         return line

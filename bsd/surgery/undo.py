@@ -34,6 +34,7 @@ from bsd.text.reader import Transcript, parse_entry, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
+_HOW = {Missing.GONE: "gone", Missing.FORGOTTEN: "forgotten"}
 
 
 class Past(Protocol):
@@ -349,7 +350,9 @@ class _Undoing:
     def _content_lost(self, line: ChangedLine, why: Missing, ref: str | None = None) -> Conflict:
         file = ref or line.ref
         what = f"the stored file {file}" if file else "the history"
-        how = "gone" if why is Missing.GONE else "damaged"
+        how = _HOW.get(why, "damaged")
+        if why is Missing.UNREADABLE:
+            how = f"not to be had ({self._stored.trouble()})"
         return Conflict(
             f"{self._operation} cannot be undone: {what} of {_name(line)} is {how}; "
             "nothing was changed",

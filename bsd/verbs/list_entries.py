@@ -26,7 +26,7 @@ from bsd.foundation.value_path import paths_of, value_at
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.surgery.plan import Means
-from bsd.surgery.restore import UNAVAILABLE
+from bsd.surgery.restore import unavailable
 from bsd.surgery.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
 from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
 from bsd.verbs.list_sessions import SessionInList, listed
@@ -137,7 +137,7 @@ def _kept(store: SessionStore, row: EntryView) -> tuple[str | None, str | None]:
     except (OSError, BsdError):  # gone, or a ref that names no file: reading it will say more
         line = Missing.GONE
     if isinstance(line, Missing):
-        return None, UNAVAILABLE[line]
+        return None, unavailable(line, store)
     return _beginning(line, row.marker.keys), None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.trash import recover
+from bsd.care.interrupted import recover
 from bsd.care.trashed import TrashPlace
 from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.files import make_private_dir

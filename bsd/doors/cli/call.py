@@ -178,7 +178,7 @@ class Call:
             self.log(writes=writes)
             self._begun, self._writes = True, writes
             if writes and self.layout.has_moves():
-                from bsd.care.trash import recover  # seldom is anything of it half done
+                from bsd.care.interrupted import recover  # seldom is anything of it half done
 
                 recover(hired)
             elif writes:

@@ -420,9 +420,10 @@ def _tell_verified(found: Verification, _: object) -> None:
         ]
         print_table(("", "WHAT", "WHERE", "MESSAGE"), rows)
         say()
+    packed = f", {counted(found.packed, 'line')} in the archive" if found.packed else ""
     numbers = (
         f"{counted(found.sessions, 'session')}, {counted(found.placeholders, 'placeholder')}, "
-        f"{counted(found.files, 'stored file')}"
+        f"{counted(found.files, 'stored file')}{packed}"
         f"{f', {found.expired:,} expired' if found.expired else ''}"
         f"{f', {found.unmarked:,} without marker' if found.unmarked else ''}"
     )

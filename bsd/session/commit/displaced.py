@@ -213,6 +213,8 @@ class Displaced:
 
     def was_rewritten(self, mark: Mark) -> bool:
         """Tell whether bytes that had been there when it was marked are others now."""
+        if self.record.is_blank:  # by our own hand, and nobody needs them
+            return False
         now, known = os.fstat(self.fd), mark.identity
         if now.st_size < known.size or header_hash(self.fd) != mark.header:
             return True
@@ -309,7 +311,7 @@ class Displaced:
 
     def without_returned(self, late: bytes, other: Mark) -> bytes:
         """Leave out what came from the other file: an undo that was not finished."""
-        known = {(n.offset, n.length) for n in self.record.notes if n.of != self.of}
+        known = {(n.offset, n.length) for n in self.record.notes if n.of != self.of and n.length}
         if not known or not late:
             return late
         with suppress(OSError):
