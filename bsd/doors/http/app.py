@@ -29,8 +29,7 @@ from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
 from bsd.doors.http import early, entries, events, verb_routes
 from bsd.doors.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread
 from bsd.doors.http.layers import ReadOnlyGuard
-from bsd.doors.http.route import ApiRoute, actor_of, json_object
-from bsd.doors.http.verb_routes import WAIT_SECONDS, ApiHands
+from bsd.doors.http.verb_routes import WAIT_SECONDS, ApiHands, ApiRoute, actor_of, json_object
 from bsd.foundation.definition import Body
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from bsd.daemon.events import Event
 from bsd.daemon.status import Service
 from bsd.doors.http.answer import STOPPING
-from bsd.doors.http.route import ApiRoute
+from bsd.doors.http.verb_routes import ApiRoute
 from bsd.foundation.errors import Unavailable
 
 MOST_LISTENERS = 32
