@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care import catalog, letting_go
+from bsd.care import catalog
+from bsd.care import search as care_search
 from bsd.care.gone import gone_sessions
 from bsd.care.retention import CleanedAll, RetentionRun, forecast_all, in_plain_words
 from bsd.care.search import search, search_as_it_is
@@ -711,7 +712,7 @@ def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
         clean(layout)
         config = PruningConfig(archive_max_bytes=1)
     with monkeypatch.context() as patch:
-        patch.setattr(letting_go, "forget_stored", _killed)
+        patch.setattr(care_search, "forget_stored", _killed)
         with pytest.raises(_Killed):
             clean(layout, config)
     assert layout.letting_go.exists()

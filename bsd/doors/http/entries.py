@@ -22,8 +22,7 @@ from bsd.agents.marker import Marker
 from bsd.care import catalog
 from bsd.care.catalog import Agents
 from bsd.doors.http.answer import JsonAnswer, reading
-from bsd.doors.http.route import ApiRoute
-from bsd.doors.http.verb_routes import ApiHands, entry_name
+from bsd.doors.http.verb_routes import ApiHands, ApiRoute, entry_name
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.files import plain_file
 from bsd.foundation.layout import Layout, SessionName
