@@ -119,6 +119,8 @@ NAMES = {
         Name("restore_all"),
         Name("edit"),
         Name("show_editable", module="edit"),
+        Name("show_extracted"),
+        Name("read_held", module="read_extracted"),
         Name("replace", module="change_context"),
         Name("delete", module="trash"),
         Name("trash_list", module="trash"),
