@@ -107,7 +107,7 @@ def index(session: Session, plan: Plan, at: float) -> bool:
                 hash=keep.hash,
                 size=keep.size,
                 keys=keep.keys,
-                sizes_bytes=keep.sizes,
+                sizes_bytes=keep.sizes_bytes,
                 extracted_at=extracted_at,
             )
             for keep in plan.keeps
