@@ -14,7 +14,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,8 +46,13 @@ def _sync_pooled(directory: Path) -> None:
     paths = [entry.path for entry in os.scandir(directory)]
     shares = [paths[start : start + _SHARE] for start in range(0, len(paths), _SHARE)]
     with ThreadPoolExecutor(_THREADS) as pool:
-        for _ in pool.map(lambda share: [_sync(path) for path in share], shares):
+        for _ in pool.map(_sync_each, shares):
             pass
+
+
+def _sync_each(paths: Iterable[str]) -> None:
+    for path in paths:
+        _sync(path)
 
 
 def _sync_at_once(directory: Path) -> None:
