@@ -241,7 +241,7 @@ class _Extraction:
         span = FileSpan(outcome.offset, outcome.length)
         free = not taken and first not in self._refs
         ref = first if free else self._stored.free_ref(first, self._refs)
-        return _KeptAt(ref, hash_, len(raw), span)
+        return _KeptAt(ref, hash_, outcome.length, span)
 
     def _kept_of_marked(
         self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, values: list[Value]

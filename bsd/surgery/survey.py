@@ -129,13 +129,16 @@ class Survey:
         # One row per entry.
         self._prefix = Prefix(policy.binds, since)
         self._index, self._id = self._prefix.lines, self._prefix.ids
-        self._offset, self._length, self._time = array("Q"), array("Q"), array("d")
-        self._messages_to, self._subject, self._kind = array("Q"), array("L"), array("L")
-        self._names: list[str | None] = []
+        self._offset, self._length, self._time = array("Q"), array("I"), array("d")
+        self._messages_to, self._subject, self._kind = array("I"), array("I"), array("I")
+        self._names, self._names_to = (
+            bytearray(),
+            array("L"),
+        )  # one after the other; where each ends
         # Of the texts of those that could lose values, one after the other: to measure them here,
         # where they are at hand, takes less than to parse them again.
-        self._text_bytes, self._characters = array("L"), array("L")
-        self._texts_from = array("L")  # where those of an entry begin
+        self._text_bytes, self._characters = array("I"), array("I")
+        self._texts_from = array("I")  # where those of an entry begin
         self._subjects: list[Subject] = []
         self._outlines: dict[Hashable, tuple[int, bool]] = {}
         self._candidates: dict[tuple[int, _Where], int] = {}
@@ -215,7 +218,9 @@ class Survey:
         self._time.append(nan if facts.time_ms is None else facts.time_ms)
         self._messages_to.append(self.messages)
         self._kind.append(self._kinds.setdefault(facts.kind, len(self._kinds)))
-        self._names.append(facts.id if candidate or self._keep_names else None)
+        if facts.id is not None and (candidate or self._keep_names):
+            self._names += facts.id.encode("utf-8", "surrogatepass")
+        self._names_to.append(len(self._names))
         self._subject.append(number)
 
     def _note_bsd(self, line: Line, entry: Entry, facts: Facts) -> None:
@@ -330,7 +335,7 @@ class Survey:
                 index,
                 self._offset[row],
                 self._length[row],
-                self._names[row],
+                self._name(row),
                 kinds[self._kind[row]],
                 None if time_ms is None else max(0.0, self._now - time_ms / 1000),
                 subject.marked,
@@ -342,6 +347,11 @@ class Survey:
                 sent,
                 self._texts(row) if decision.chosen else {},
             )
+
+    def _name(self, row: int) -> str | None:
+        start = self._names_to[row - 1] if row else 0
+        name = self._names[start : self._names_to[row]]
+        return name.decode("utf-8", "surrogatepass") if name else None
 
     def _decide(self, number: int, standing: Standing) -> Decision:
         """Judge a subject; most stand so deep in their session that where makes no difference."""
