@@ -20,10 +20,9 @@ from pathlib import Path
 from bsd.agents.dialect import Format
 from bsd.care.bring_back import clear_returning
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing
-from bsd.care.forgetting_begun import Begun, begun
 from bsd.care.gone import gone_sessions, open_or_copy
 from bsd.care.hand_down import HandDown, Leaving
-from bsd.care.keepers import Keepers, emptied, format_of, lines_of, values_of
+from bsd.care.keepers import Begun, Keepers, begun, emptied, format_of, lines_of, values_of
 from bsd.care.leftovers import drafts_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids

@@ -27,7 +27,7 @@ from bsd.care.expiry import (
     forecast,
 )
 from bsd.care.forgetting import Forgetting, GoneShelf, forget_on
-from bsd.care.letting_go import catch_up, letting_go
+from bsd.care.search import catch_up, letting_go
 from bsd.care.shelves import (
     WAIT_SECONDS,
     ArchiveShelf,

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care import catalog, letting_go
+from bsd.care import catalog
+from bsd.care import search as care_search
 from bsd.care.gone import gone_sessions
 from bsd.care.retention import CleanedAll, RetentionRun, forecast_all, in_plain_words
 from bsd.care.search import search, search_as_it_is
@@ -20,11 +21,13 @@ from bsd.care.shelves import archive_use
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.doors.http.entries import open_content
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.ages import Ages
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError
 from bsd.foundation.files import read_plain
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
@@ -244,7 +247,9 @@ def test_an_extraction_and_a_restore_can_be_undone(
 def test_it_is_shown_listed_and_searched_without_being_put_back(
     layout: Layout, surgeon: Surgeon, archived: bytes
 ) -> None:
-    with closing(open_content(layout, NAME, "e3")) as content:
+    with closing(
+        open_content(ApiHands(layout, ConfigService(layout.config_file)), NAME, "e3")
+    ) as content:
         (text,) = json.loads(b"".join(content.pieces()))["content"].values()
     assert text == f"3 {LONG}"
     assert performed.extracted_content(surgeon, NAME, "e1")["unavailable"] == {}
@@ -711,7 +716,7 @@ def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
         clean(layout)
         config = PruningConfig(archive_max_bytes=1)
     with monkeypatch.context() as patch:
-        patch.setattr(letting_go, "forget_stored", _killed)
+        patch.setattr(care_search, "forget_stored", _killed)
         with pytest.raises(_Killed):
             clean(layout, config)
     assert layout.letting_go.exists()

@@ -13,9 +13,9 @@ import pytest
 import zstandard
 
 from bsd.care.forgetting import Forgetting
-from bsd.care.forgetting_begun import Begun
 from bsd.care.gone import find_gone, gone_sessions
 from bsd.care.interrupted import recover
+from bsd.care.keepers import Begun
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search
 from bsd.care.shelves import Packing

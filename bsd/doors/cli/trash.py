@@ -17,7 +17,7 @@ from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import Call, ask_first, command, group
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.names import only_one, say_who
-from bsd.doors.cli.output import counted, note, print_table, say, size
+from bsd.doors.cli.output import counted, minute, note, print_table, say, size
 from bsd.doors.cli.status import in_flight_line
 from bsd.doors.cli.verb_words import VerbWords
 from bsd.doors.cli.verbs import CallHands, carry_out, verb_command
@@ -108,8 +108,8 @@ def _say_list(found: TrashList, _: object) -> None:
             size(item.size),
             str(item.entry_count),
             size(item.extracted_bytes),
-            _moment(item.trashed_at),
-            _moment(item.expires_at),
+            minute(item.trashed_at),
+            minute(item.expires_at),
         )
         for item in found.sessions
     ]
@@ -210,10 +210,6 @@ def _find(trash: Trash, text: str) -> Trashed:
         found = begin[whole]
         say_who(text, whole)
     return found
-
-
-def _moment(text: str | None) -> str:
-    return "never" if text is None else text[:16].replace("T", " ")
 
 
 def _amount(items: Sequence[Trashed]) -> str:

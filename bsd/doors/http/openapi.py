@@ -15,7 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 from bsd import __version__
 from bsd.doors.http.answer import Error
-from bsd.doors.http.route import ApiRoute
+from bsd.doors.http.verb_routes import ApiRoute
 from bsd.doors.models import Document, answer_model
 from bsd.foundation.definition import Body, schema_name
 from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message
 
-from bsd.daemon.events import Events, Subscription
+from bsd.daemon.status import Events, Subscription
 from bsd.doors.http.app import create_app
 from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.errors import NotFound
