@@ -28,7 +28,7 @@ from typing import Any
 
 import orjson
 
-from bsd.agents.entry import entry_id
+from bsd.agents.entry import entry_id, entry_key
 from bsd.foundation.database_file import (
     being_opened,
     make_database_file,
@@ -239,6 +239,7 @@ _CREATE = (
     "CREATE INDEX held_by_place ON held (place)",
     f"PRAGMA user_version = {_DATABASE_VERSION}",
 )
+_DROP = ("DROP TABLE IF EXISTS places", "DROP TABLE IF EXISTS held")
 _COLUMNS = "SELECT path, ref, hash, at, entry FROM held JOIN places ON id = place WHERE "
 _NEWEST = " ORDER BY at DESC, path, ref"
 
@@ -272,9 +273,8 @@ class StoredPlace:
     def line(self) -> bytes | None:
         """What lies there, if it is what it shall be, and may be read."""
         if self.pack:  # or in another pack, if that one was merged since we looked
-            return packed_line(self.file, self.hash) or SessionArchive(self.directory).line(
-                self.hash
-            )
+            archive = SessionArchive(self.directory)
+            return packed_line(self.file, self.hash) or archive.line(self.hash)
         with suppress(OSError):
             line = read_plain(self.file, LARGEST_LINE)
             return line if f"sha256:{hashlib.sha256(line).hexdigest()}" == self.hash else None
@@ -298,9 +298,8 @@ class Contents:
 
     def with_hash(self, hash: str) -> list[StoredPlace]:
         """Where a line of this hash lies, in any store; those in the trash last."""
-        digest = hash.removeprefix("sha256:")
         try:
-            key = bytes.fromhex(digest)
+            key = bytes.fromhex(hash.removeprefix("sha256:"))
         except ValueError:  # a marker that somebody wrote by hand
             return []
         found = self._places("hash = :value", key)
@@ -324,16 +323,12 @@ class Contents:
         if not self._layout.own.is_dir():  # no bsd has worked here, and looking leaves no traces
             return []
         with self._lock:
-            try:
-                return self._ask(condition, value)
-            except (sqlite3.Error, OSError) as error:
-                self._give_up(error)
-            try:
-                return self._ask(condition, value)
-            except (sqlite3.Error, OSError) as error:  # a full disk: what others need is asked for
-                _log.warning("The index of the stores is held in memory", problem=str(error))
-                self._hold_in_memory()
-                return self._ask(condition, value)
+            for instead in (self._give_up, self._hold_in_memory):
+                try:
+                    return self._ask(condition, value)
+                except (sqlite3.Error, OSError) as error:  # in the end a full disk
+                    instead(error)
+            return self._ask(condition, value)
 
     def _ask(self, condition: str, value: object) -> list[StoredPlace]:
         with self._open() as database:
@@ -447,31 +442,28 @@ class Contents:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        if self._memory is not None and time.monotonic() > self._in_memory_until:
-            self._memory = None  # the disk may be as it should be again
-        if self._memory is None and (database := self._on_disk()) is not None:
+        memory = self._memory if time.monotonic() <= self._in_memory_until else None
+        if memory is None and (database := self._on_disk()) is not None:
             with closing(database):
                 yield database
             return
-        if self._memory is None:
-            self._hold_in_memory()
-        assert self._memory is not None  # noqa: S101
-        yield self._memory
+        yield memory or self._hold_in_memory()
 
-    def _hold_in_memory(self) -> None:
+    def _hold_in_memory(self, _: Exception | None = None) -> sqlite3.Connection:
         self._memory = sqlite3.connect(":memory:", check_same_thread=False)
         _create(self._memory)
         self._again_at = 0.0
         self._in_memory_until = time.monotonic() + _IN_MEMORY_SECONDS
+        return self._memory
 
     def _on_disk(self) -> sqlite3.Connection | None:
         """None where nothing can be written."""
         try:
             return self._connect()
         except OSError as error:
-            if error.errno not in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}:
-                raise
-        return None
+            if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}:
+                return None
+            raise
 
     def _connect(self) -> sqlite3.Connection:
         if make_database_file(self._file):
@@ -502,9 +494,7 @@ def contents_of(layout: Layout) -> Contents:
 def _create(database: sqlite3.Connection) -> None:
     database.execute("BEGIN IMMEDIATE")
     with database:
-        for table in ("places", "held"):
-            database.execute(f"DROP TABLE IF EXISTS {table}")
-        for statement in _CREATE:
+        for statement in (*_DROP, *_CREATE):
             database.execute(statement)
 
 
@@ -588,12 +578,6 @@ def _records(index: Path) -> Iterator[dict[str, object]]:
             record = orjson.loads(lines.pop().rstrip(b",\r\n"))
             if isinstance(record, dict):
                 yield record
-
-
-def entry_key(entry: object) -> int:
-    """Eight bytes that stand for an entry's id: of a root's entries, few share them."""
-    text = str(entry).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big", signed=True)
 
 
 def _state(directory: str) -> _State:
