@@ -15,7 +15,7 @@ from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.processes import give_back_memory
+from bsd.foundation.processes import give_back_memory, without_collecting
 from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
@@ -190,7 +190,8 @@ class _Operation:
             self.path = self.session.path  # its program may have moved it
             unrest = by.rest.why_not(name, self.path) or by.rest.late_lines(name)
             if unrest is None:
-                done, answer = self._attempt(planner, waiting, worth)
+                with without_collecting():
+                    done, answer = self._attempt(planner, waiting, worth)
                 outcome = done.outcome
                 if outcome is None or outcome.committed:
                     return done, answer

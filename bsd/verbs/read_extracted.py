@@ -13,7 +13,7 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.values import Picture, picture_of
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.value_path import format_path, names_value, parse_path, value_at
 from bsd.store.extracted import Stored

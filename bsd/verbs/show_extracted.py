@@ -16,7 +16,7 @@ from typing import NamedTuple
 import orjson
 
 from bsd.agents.marker import Marker
-from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
 from bsd.foundation.files import plain_file
 from bsd.foundation.json_text import document

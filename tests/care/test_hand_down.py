@@ -19,8 +19,8 @@ from bsd.doors.http.entries import open_content
 from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore

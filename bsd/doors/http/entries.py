@@ -17,8 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from bsd.care import catalog
 from bsd.care.catalog import Agents
 from bsd.doors.http.answer import JsonAnswer, reading
-from bsd.doors.http.route import ApiRoute
-from bsd.doors.http.verb_routes import ApiHands, entry_name
+from bsd.doors.http.verb_routes import ApiHands, ApiRoute, entry_name
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.files import plain_file
 from bsd.foundation.layout import SessionName
