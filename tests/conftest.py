@@ -30,7 +30,7 @@ settings.register_profile(
 settings.load_profile("unhurried")
 
 _OURS = ("BRAINSURGEON_", "OPENCLAW_", "BSD_", "AUTO_REFRESH_MS")
-_THREAD_DEADLINE_SECONDS = 30.0
+_THREAD_DEADLINE_SECONDS = 60.0
 
 
 @pytest.hookimpl(optionalhook=True)

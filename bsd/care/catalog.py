@@ -18,7 +18,7 @@ from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
-from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable

@@ -23,17 +23,17 @@ from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.foundation.answers import Answer, contract
 from bsd.foundation.claims import elsewhere
-from bsd.foundation.errors import BsdError, Busy, ConfigError, os_problem
+from bsd.foundation.definition import Answer, contract
+from bsd.foundation.errors import BsdError, Busy, ConfigError, Conflict, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest
 from bsd.store.copies import (
     CopiedFile,
@@ -415,12 +415,19 @@ def _parent(layout: Layout, owner: Owner) -> str | None:
 
 
 def archived(layout: Layout) -> list[Path]:
-    """The directories of sessions in the archive."""
+    """The directories of sessions in the archive; raises BsdError if nobody can look there."""
     try:
         with os.scandir(layout.refuse_outside(layout.archive)) as found:
             return [Path(one.path) for one in found if one.is_dir(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
+    except NotADirectoryError as error:
+        raise Conflict(
+            f"{layout.archive} is not a directory, so nothing of the archive can be read",
+            hint="move away what lies there, and bring the directory back",
+        ) from error
+    except OSError as error:
+        raise os_problem(error, f"reading {layout.archive}") from error
 
 
 def as_copied(layout: Layout) -> dict[str, Written]:

@@ -139,11 +139,11 @@ def models(layout: Layout, agent: str | None = None) -> dict[str, str]:
     return ask(layout.search_db, lambda index: index.models(agent), {})
 
 
-def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
+def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> bool:
     """Take the text of deleted stored files (refs by store directory) out of the index, for good.
 
     A session that changed since it was read is read now: the text may have been in its lines when
-    it was. A problem is logged.
+    it was. A problem is logged; returns whether there was none.
     """
 
     def drop(index: SearchIndex) -> bool:
@@ -157,7 +157,7 @@ def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
             _catch_up(layout, index, was)
         return known
 
-    drop_for_good(layout.search_db, drop)
+    return drop_for_good(layout.search_db, drop)
 
 
 def _catch_up(layout: Layout, index: SearchIndex, was: Known) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,17 +37,18 @@ from bsd.foundation.errors import (
     BsdError,
     Busy,
     Conflict,
+    Forbidden,
     Invalid,
     LeftAlone,
     NotFound,
     os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest, Waiting
 from bsd.store.search import forget_sessions
 
@@ -158,7 +159,10 @@ class Trash:
                     gateway.enter_context(self._rest.owners_lock(each, waiting.left))
                 self._rest.refuse_unless(names)
                 self._refuse_others(name)  # it may be back by now
+                if permanent:
+                    self._rest.blank(names)
                 journal = self._journal(members, permanent=permanent)
+                self._refuse_closed(journal.items)
                 head = journal.items[0].id
                 moves = self._run(journal)
             moves.end(journal)
@@ -280,6 +284,7 @@ class Trash:
             if head.id in refused:
                 raise refused[head.id]
             coming = [item for item in items if item.id not in refused]
+            self._refuse_closed(coming, back=True)
             journal = Journal.begin(self.layout, Aim.BACK, self._actor, self._now(), coming)
             moves = self._run(journal)
             moves.end(journal)
@@ -291,6 +296,19 @@ class Trash:
             tuple(key for done in moves.put_back.values() for key in done.taken),
             {each: problem.message for each, problem in stayed.items()},
         )
+
+    def _refuse_closed(self, items: Iterable[Trashed], *, back: bool = False) -> None:
+        """Raise Forbidden, before anything goes, for directories that we cannot move."""
+        moves = self._moves()
+        for item in items:
+            for pair in moves.directories(item, TrashPlace(self.layout.trash_dir(), item.id)):
+                directory = pair[1 if back else 0]
+                if directory.is_dir() and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+                    raise Forbidden(
+                        f"{directory} cannot be moved: Permission denied; nothing was changed",
+                        hint="run as the owner of these files, or mend their permissions; "
+                        "`bsd doctor` names those that belong to somebody else",
+                    )
 
     def _in_the_way(self, item: Trashed) -> Conflict | None:
         """Why a session cannot come back."""
@@ -313,6 +331,8 @@ class Trash:
         """Delete one session in the trash for good; raises NotFound, Busy."""
         item = self.find(text)
         with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
+            self._refuse_closed([item], back=True)
+            self._rest.blank([item.name])  # it may have been deleted a moment ago
             self._hand_down.provide([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             moves = self._run(journal)

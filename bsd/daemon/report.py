@@ -13,6 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from bsd import __version__
+from bsd.care.archive_limit import OverLimit
 from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Forecast, Shelf, forecast
 from bsd.care.keeping import copies_use
@@ -270,9 +271,13 @@ def _archive(layout: Layout, config: PruningConfig, ages: Ages, at: float) -> di
     """What the archive holds and saves, and what goes from it."""
     shelf = ArchiveShelf(layout, config.archive_retention)
     answer = _forecast(shelf, ages, at, partial(archive_forecast, layout, config))
-    answer |= {"on": config.archive, "most_bytes": config.archive_max_bytes}
-    with suppress(BsdError):  # it has been told as a problem
+    most = config.archive_max_bytes
+    answer |= {"on": config.archive, "most_bytes": most, "used_bytes": None, "nearly_full": False}
+    with suppress(BsdError, OSError):  # it has been told as a problem
         answer |= archive_use(layout).as_json()
+        if most:
+            limit = OverLimit(layout, most)
+            answer |= {"used_bytes": limit.used, "nearly_full": limit.is_near}
     return answer
 
 

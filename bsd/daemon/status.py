@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from bsd.daemon.events import Subscription
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 
 Facts = dict[str, Any]
 
@@ -80,9 +80,10 @@ class DaemonStatus(Answer):
     retention: Facts = field(
         metadata=contract(
             "keep, next_run, files, bytes (of the next run), next_expiry, held, trash; archive: "
-            "these, and on, most_bytes, packs, lines, content (bytes of these), kept (bytes that "
-            "they take), ratio, oldest, newest; copies (of sessions): keep, sessions, gone, "
-            "content, kept, ratio, oldest"
+            "these, and on, most_bytes, used_bytes (by packs and copies; null: there is no limit), "
+            "nearly_full (90 % of most_bytes or more), packs, lines, content (bytes of these), "
+            "kept (bytes that they take), ratio, oldest, newest; copies (of sessions): keep, "
+            "sessions, gone, content, kept, ratio, oldest"
         )
     )
 

@@ -1,13 +1,17 @@
-"""A session as one object: its name, where it lies, whose it is; opened and locked from here."""
+"""A session as one object: its name, where it lies, whose it is; opened and locked from here.
+
+And who only looks at it: nothing here waits or writes, plans, or loads what operates.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import Owner
@@ -15,9 +19,13 @@ from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.session.notes import Notes
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
-from bsd.text.reader import TranscriptFile
+from bsd.surgery.plan import Means
+from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("session")
 
@@ -90,10 +98,52 @@ class Session:
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep
     ) -> AbstractContextManager[object]:
         """bsd's own lock, held from planning to audit; entering it raises Busy after `wait` s."""
-        from bsd.session.commit.lock import own_lock  # noqa: PLC0415 - who only reads, locks not
+        from bsd.foundation.locks import own_lock  # noqa: PLC0415 - who only reads, locks not
 
         return own_lock(self.layout, self.name, wait, sleep=sleep)
 
     def owners_lock(self, path: Path, wait: float) -> AbstractContextManager[object]:
         """The lock that its owner honours; entering it raises Busy."""
         return self.owner.lock(self.name, path, wait)
+
+
+_asked_log = get_logger("surgeon")
+
+_Answer = TypeVar("_Answer")
+
+
+@traced(_asked_log)
+class Queries:
+    """Answers what is asked of one session at a time; `actor` is named in the log."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: ConfigService,
+        *,
+        actor: str = "cli",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.layout = layout
+        self.config = config
+        self.clock = clock
+        self.notes = Notes(layout, actor, clock)
+
+    def look(
+        self, name: SessionName, query: Callable[[Transcript, Format, Means], _Answer]
+    ) -> _Answer:
+        """Ask something of a session as it stands; raises NotFound and what the query raises."""
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
+        with source:
+            return query(source, fmt, self._means(name, session.store))
+
+    def _means(self, name: SessionName, store: SessionStore) -> Means:
+        return Means(name, store, self.clock(), lambda: self.config.current)
+
+    def settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
+        """The settings as they are, but for those of one call; raises ConfigError, Invalid."""
+        config = self.config.current
+        if not overrides:
+            return config
+        return PruningConfig.checked({**config.as_json(), **overrides})

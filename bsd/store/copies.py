@@ -171,6 +171,14 @@ def _copies(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
     return sorted(found, key=lambda copy: copy.kept_at, reverse=True)
 
 
+def copy_directories(archive: Path) -> Iterator[Path]:
+    """Where the copies of a session lie, damaged ones too; raises OSError."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for each in sorted(os.listdir(archive)):
+            if each.startswith(_BEGINNING):
+                yield archive / each
+
+
 def copy_directory(layout: Layout, name: SessionName, origin: str) -> Path:
     """Where the copy of the session of this name and origin lies, or would."""
     return layout.archive_dir(name) / f"{_BEGINNING}{origin}"
@@ -202,14 +210,12 @@ def read_copy(directory: Path) -> SessionCopy | None:
 
 def damaged_copies(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
     """Copies of a session that cannot be brought back whole; all of each is read."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for each in sorted(os.listdir(archive)):
-            if each.startswith(_BEGINNING):
-                try:
-                    if copy := read_copy(archive / each):
-                        _read_all(copy)
-                except Unavailable as problem:
-                    yield archive / each, problem
+    for directory in copy_directories(archive):
+        try:
+            if copy := read_copy(directory):
+                _read_all(copy)
+        except Unavailable as problem:
+            yield directory, problem
 
 
 def _read_all(copy: SessionCopy) -> None:
@@ -420,14 +426,14 @@ def _merged(copy: SessionCopy, parts: Iterable[Part], now: float) -> Path:
             raise Unavailable(str(damaged), hint="check this disk") from damaged
 
 
-def forget_copy(copy: SessionCopy) -> None:
+def forget_copy(directory: Path) -> None:
     """Remove a copy for good; what says that it is there goes first. Raises OSError."""
     with suppress(FileNotFoundError):
-        (copy.directory / _MANIFEST).unlink()
-        sync_dir(copy.directory)
-    shutil.rmtree(copy.directory, ignore_errors=False)
+        (directory / _MANIFEST).unlink()
+        sync_dir(directory)
+    shutil.rmtree(directory, ignore_errors=False)
     with suppress(OSError):  # packs of values lie there, or another copy
-        copy.directory.parent.rmdir()
+        directory.parent.rmdir()
 
 
 def _packs(directory: Path) -> list[Path]:

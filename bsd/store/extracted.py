@@ -32,6 +32,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
+from bsd.store.forgotten import forgotten_in
 from bsd.store.index import INDEX_FILE, Contents, Index, StoredPlace, contents_of
 from bsd.text.change import Readable
 
@@ -84,6 +85,8 @@ class Missing(StrEnum):
     GONE = "missing"
     CORRUPT = "corrupt"
     FOREIGN = "foreign"  # it is there, and was another entry
+    FORGOTTEN = "forgotten"  # somebody wanted it so; others may keep it
+    UNREADABLE = "unreadable"  # it may lie where nobody could look: see `Stored.trouble`
 
 
 class Stored(Protocol):
@@ -95,6 +98,10 @@ class Stored(Protocol):
 
     def own(self, ref: str, hash: str) -> bytes | Missing:
         """The original line that `ref` holds in this very store: it can be used again."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Why content was not found where it may lie, in words, if something could not be read."""
         ...
 
     def held(self, ref: str, hash: str) -> str | None:
@@ -134,6 +141,9 @@ class SessionStore:
         self.directory = directory or layout.store_dir(name)
         # What lies in the trash is found as another session's would be.
         self.archive = None if directory else SessionArchive(layout.archive_dir(name))
+        self._layout = layout
+        self._unread: Path | None = None  # a pack of another session that has what was looked for
+        self._forgotten: frozenset[str] | None = None  # read when it is asked for
         self.index = Index(self.directory / INDEX_FILE, name)
         self._unfinished: list[str] = []  # refs of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
@@ -219,11 +229,28 @@ class SessionStore:
             return found
         if self.archive and (line := self.archive.line(hash)) is not None:
             return line
+        if self._has_forgotten(hash):
+            return Missing.FORGOTTEN
         if (line := self._elsewhere(hash)) is not None:
             return line
+        if found is Missing.GONE and self.trouble() is not None:
+            return Missing.UNREADABLE
         if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
             return Missing.GONE
         return found
+
+    def trouble(self) -> str | None:
+        """Why content was not found where it may lie, in words, if something could not be read."""
+        if self.archive and self.archive.trouble:
+            return self.archive.trouble
+        return f"{self._unread} cannot be read, or is damaged" if self._unread else None
+
+    def _has_forgotten(self, hash: str) -> bool:
+        if self._forgotten is None:
+            own = self.archive is not None  # what lies in the trash has its own history there
+            history = self._layout.history_dir(self.name)
+            self._forgotten = forgotten_in(history) if own else frozenset()
+        return hash in self._forgotten
 
     def _elsewhere(self, hash: str) -> bytes | None:
         """The line as another store of the root has it, or its archive."""
@@ -232,8 +259,11 @@ class SessionStore:
             return line
         if places:  # it has just moved, if it is not damaged
             self._contents.changed()
-            new = (place for place in self._contents.with_hash(hash) if place not in places)
-            return next(filter(None, (place.line() for place in new)), None)
+            again = self._contents.with_hash(hash)
+            new = (place for place in again if place not in places)
+            if line := next(filter(None, (place.line() for place in new)), None):
+                return line
+            self._unread = next((place.file for place in again if place.pack), None)
         return None
 
     def _is_anothers(self, ref: str) -> bool:
@@ -271,7 +301,9 @@ class SessionStore:
         """Whether a file of this name exists, or is known to have existed."""
         if self._is_there(ref) or self.index.names(ref):
             return True
-        return self.archive is not None and ref in self.archive.names()
+        with suppress(OSError):  # it is by the hash that lines are found
+            return self.archive is not None and ref in self.archive.names()
+        return False
 
     def _is_there(self, ref: str) -> bool:
         # One look at a name costs as much as a hundred names in a list. Nobody else writes here

@@ -22,7 +22,7 @@ from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
-from bsd.surgery.kept import OriginalLine, Return, original_of, same_values
+from bsd.surgery.locate import OriginalLine, Return, original_of, same_values
 from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.rules import Chosen, Policy, Reason
 from bsd.surgery.survey import Judged, Progress, Settling, Survey

@@ -25,7 +25,7 @@ from bsd.foundation.json_text import is_too_large
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
 from bsd.foundation.value_path import ValuePath, value_at
 from bsd.store.state import NO_ID, Checkpoint
-from bsd.surgery.plan import Leaked
+from bsd.surgery.plan import Leaked, Meter, Rate
 from bsd.surgery.rules import (
     Decision,
     Option,
@@ -39,7 +39,6 @@ from bsd.surgery.rules import (
     thinks,
 )
 from bsd.surgery.sight import LastTurn, Prefix
-from bsd.surgery.tokens import Meter, Rate
 from bsd.text.reader import Line, Transcript, parse_entry
 
 Progress = Callable[[int], None]

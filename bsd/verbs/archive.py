@@ -15,7 +15,7 @@ from bsd.care.gone import find_gone, gone_sessions
 from bsd.care.keeping import CopiesUse, copies_use
 from bsd.care.leftovers import kept_beside
 from bsd.care.search import search_gone
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Conflict, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.setting import OFF

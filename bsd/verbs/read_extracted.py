@@ -13,11 +13,11 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.values import Picture, picture_of
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import format_path, names_value, parse_path, value_at
-from bsd.session.queries import Queries
+from bsd.session.session import Queries
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means

@@ -30,7 +30,7 @@ from bsd.store.archive import SessionArchive
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.index import contents_of
 from bsd.store.pack import Pack, Packed, PackWriter
-from tests.agents.sources.tree import EVERYTHING, Home, Kind
+from tests.agents.sources.tree import EVERYTHING, Kind, recorded_homes
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
@@ -562,11 +562,8 @@ def test_real_sessions_come_back_from_a_sixth_of_what_the_store_took(
 def test_real_sessions_of_other_programs_come_back(
     kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
 ) -> None:
-    for number, path in enumerate(sorted(shared_data.glob(kind.recorded))):
-        (top := tmp_path / str(number)).mkdir()
-        home = Home.of(kind, top, path)
+    for home, old in recorded_homes(kind, tmp_path, shared_data):
         surgeon = make_surgeon(home.layout, clock)
-        old = path.read_bytes()
         assert surgeon.extract(home.name, overrides=EVERYTHING).values
         archive_all(home.layout, [home.name])
         set_at_rest(home.path)

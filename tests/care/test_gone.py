@@ -19,7 +19,7 @@ from bsd.care.verify import verify
 from bsd.foundation.database_file import remove_database
 from bsd.foundation.errors import BsdError, Conflict, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.lock import own_lock
+from bsd.foundation.locks import own_lock
 from bsd.session.rest import Patience
 from bsd.store.copies import copies_of
 from bsd.verbs.search import found_entries

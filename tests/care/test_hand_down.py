@@ -18,7 +18,7 @@ from bsd.care.verify import verify
 from bsd.doors.http.entries import open_content
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.lock import own_lock
+from bsd.foundation.locks import own_lock
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore

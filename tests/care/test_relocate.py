@@ -12,7 +12,7 @@ import pytest
 from bsd.care.relocate import copy_file, give_up_for_copy, join, link_back
 from bsd.foundation.filesystem import strength
 from tests.session.commit.scene import somebody_is_blocked_on
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 _APPEND = "import sys; open(sys.argv[1], 'ab').write(b'late\\n')"
 
@@ -64,7 +64,7 @@ def test_who_comes_at_the_last_moment_writes_into_a_file_that_stays(
 
     monkeypatch.setattr(os, "fsync", fsync_as_somebody_comes)
     assert not give_up_for_copy(source, copy)
-    assert others[0].wait(timeout=20) == 0
+    assert others[0].wait(DEADLINE_SECONDS) == 0
     assert source.read_bytes() == b"one\nlate\n"
     assert give_up_for_copy(source, copy)
     assert copy.read_bytes() == b"one\nlate\n"

@@ -102,7 +102,7 @@ def test_after_many_events_the_session_is_looked_at_once_it_is_quiet(
 def test_a_restored_value_leaves_again_although_the_file_did_not_change(
     root: Path, tmp_path: Path
 ) -> None:
-    configure(root, keep_after_restore_seconds=8, scan_interval_seconds=3600)
+    configure(root, keep_after_restore_seconds=15, scan_interval_seconds=3600)
     path = file_of(root, "main/alpha")
     with running(root, tmp_path) as daemon:
         before = wait_for(lambda: placeholders(path), "the backlog to be extracted")

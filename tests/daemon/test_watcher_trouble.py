@@ -20,6 +20,7 @@ from bsd.daemon.watches import InotifyWatches, ObserverWatches, lost_by_fsevents
 from bsd.foundation.layout import Layout, SessionName
 from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, with_a_session
 from tests.refusing import raising
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [
     pytest.mark.daemon,
@@ -228,7 +229,7 @@ def test_a_real_overflow_of_the_kernel_s_queue_has_the_scan_look(layout: Layout)
         heard.clear()
         first, second = (file_of(layout, SessionName("main", name)) for name in ("a", "b"))
         with first.open("ab", buffering=0) as one, second.open("ab", buffering=0) as other:
-            assert heard.entered.wait(20)
+            assert heard.entered.wait(DEADLINE_SECONDS)
             for _ in range(limit):  # in turn, or the kernel puts them together
                 one.write(b"\n")
                 other.write(b"\n")

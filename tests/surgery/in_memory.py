@@ -57,6 +57,9 @@ class Shelf:
         line = self.files[ref]
         return line if hash == f"sha256:{sha256(line).hexdigest()}" else Missing.CORRUPT
 
+    def trouble(self) -> str | None:
+        return None
+
     def held(self, ref: str, hash: str) -> str | None:
         return None if isinstance(self.own(ref, hash), Missing) else ref
 

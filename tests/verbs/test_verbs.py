@@ -17,8 +17,7 @@ from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.verb_words import VerbWords
 from bsd.doors.cli.verbs import verb_command
 from bsd.doors.models import answer_model
-from bsd.foundation.answers import Answer
-from bsd.foundation.definition import argument
+from bsd.foundation.definition import Answer, argument
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import SessionName
 from bsd.verbs.edit import SHOW_EDITABLE

@@ -12,7 +12,7 @@ from typing import Any
 
 from bsd.agents.owners import owner_of
 from bsd.daemon.instance import is_running
-from bsd.foundation.answers import contract
+from bsd.foundation.definition import contract
 from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService

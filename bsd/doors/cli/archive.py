@@ -11,7 +11,7 @@ from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, stop_request
 from bsd.doors.cli.output import counted, note, one_line, print_json, print_table, say, size
 from bsd.doors.cli.verb_words import print_entries, print_hits
 from bsd.doors.cli.verbs import CallHands
-from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
 from bsd.foundation.setting import OFF

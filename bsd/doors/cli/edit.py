@@ -37,7 +37,7 @@ from bsd.surgery.edit import (
     show_entry,
 )
 from bsd.surgery.targets import ContextChanged
-from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
+from bsd.verbs.context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.edit import EDIT, EditEntry
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen

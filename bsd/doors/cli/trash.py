@@ -24,8 +24,9 @@ from bsd.doors.cli.verbs import CallHands, carry_out, verb_command
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
-from bsd.verbs.retention import RETENTION, CleanUp
 from bsd.verbs.trash import (
+    RETENTION,
+    CleanUp,
     Delete,
     DeleteFromTrash,
     Emptied,
@@ -266,7 +267,7 @@ def _begin_cleaning(hands: CallHands, _: object, asked: CleanUp) -> CleanUp:
 def _tell_cleaned(call: Call, done: Retention) -> None:
     if isinstance(done, ForecastAll):
         _print_store(done)
-        _print_going(done.archive, "pack", "of the archive would be deleted", "archive_retention")
+        _print_archive(done.archive)
         _print_going(
             done.sessions, "session", "that are gone would leave the archive", "archive_sessions"
         )
@@ -287,7 +288,7 @@ def _print_done(call: Call, done: CleanedAll) -> None:
         new = f": {size(done.archived_bytes)} there" if done.store.cleaned else ""
         say(f"moved {amount}, kept {done.keep}, into the archive{new}")
     if done.archive.cleaned:
-        gone = f"{counted(done.archive.cleaned, 'pack')} ({size(done.archive.bytes)})"
+        gone = f"{_parts(done.archive.cleaned)} ({size(done.archive.bytes)})"
         say(f"deleted {gone} of the archive for good, kept {done.archive.keep}")
     if done.sessions.cleaned:
         gone = f"{counted(done.sessions.cleaned, 'session')} ({size(done.sessions.bytes)})"
@@ -328,6 +329,19 @@ def _print_going(found: Forecast, thing: str, what_becomes: str, setting: str) -
             f"{counted(len(found.going), thing)} ({size(found.bytes)}) {what_becomes} now, "
             f"{found.staying:,} kept: {setting} is {found.keep}"
         )
+
+
+def _print_archive(found: Forecast) -> None:
+    if found.going or found.staying:
+        going = f"{_parts(len(found.going))} ({size(found.bytes)})"
+        say(
+            f"{going} of the archive would be deleted now, "
+            f"{counted(found.staying, 'pack')} kept: archive_retention is {found.keep}"
+        )
+
+
+def _parts(number: int) -> str:
+    return "1 pack or copy" if number == 1 else f"{number:,} packs and copies"
 
 
 def _print_store(done: ForecastAll) -> None:

@@ -11,13 +11,11 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bsd.care.outlines import Outlines
 from bsd.care.trash import Trash
 from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.route import ApiRoute, InBody, InQuery, actor_of, checked, json_object
 from bsd.doors.models import arguments_model
-from bsd.foundation.answers import Answer
-from bsd.foundation.definition import Body, Definition, Route, WingVerb, arguments_of
+from bsd.foundation.definition import Answer, Body, Definition, Route, WingVerb, arguments_of
 from bsd.foundation.errors import BsdError, Busy, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
@@ -25,6 +23,7 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult, Status
+from bsd.verbs.list_entries import Outlines
 from bsd.verbs.list_sessions import SearchState
 from bsd.verbs.verb import Meanwhile, Send, Verb, all_verbs, perform
 

@@ -15,6 +15,7 @@ from bsd.foundation.errors import Busy, FieldError, Invalid, NotFound
 from tests.doors.cli.conftest import Call, Program, open_up, snapshot
 from tests.needs import as_ordinary_user, require_linux
 from tests.openclaw_tree import add_session, set_status
+from tests.waiting import DEADLINE_SECONDS
 
 
 def _told(error: str) -> str:
@@ -124,7 +125,7 @@ def test_a_running_session_is_busy(program: Program) -> None:
             assert process.poll() is None
             time.sleep(0.01)
         process.terminate()
-        _, error = process.communicate(timeout=30)
+        _, error = process.communicate(timeout=DEADLINE_SECONDS)
     finally:
         process.kill()
         process.communicate()

@@ -20,6 +20,7 @@ from bsd.doors.cli import status
 from bsd.doors.cli.status import find_client, spell_seconds, spell_when, status_lines
 from bsd.foundation.errors import ConfigError, Unavailable
 from tests.doors.http.fake_daemon import sample_result, sample_status
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.mark.parametrize("line", ['root = "here"', "root = 5", 'socket = "run/bsd.sock"'])
@@ -80,8 +81,8 @@ def test_who_comes_to_a_crowded_socket_waits_for_his_turn(
     answers: list[object] = []
     asking.start()
     serving.start()
-    asking.join(20)
-    serving.join(20)
+    asking.join(DEADLINE_SECONDS)
+    serving.join(DEADLINE_SECONDS)
     assert answers == [{}]
 
 
@@ -217,9 +218,12 @@ def test_the_trash_is_told_of_if_there_is_something_in_it() -> None:
 def test_an_archive_that_is_nearly_full_or_loses_something_is_told() -> None:
     status = sample_status()
     archive = status["retention"]["archive"]
-    archive["most_bytes"] = archive["kept"] + 1
-    assert "; of 6.0 MB (archive_max_bytes): then the oldest is deleted" in shown(status)
+    assert "! archive" not in shown(status)
+    archive |= {"most_bytes": 1 << 20, "used_bytes": 1 << 19, "nearly_full": True}
+    assert "! archive  packs and copies take 512.0 KB of 1.0 MB (archive_max_bytes)" in shown(
+        status
+    )
     archive |= {"files": 1, "bytes": 1024}
-    assert "; 1 pack (1.0 KB) will be deleted in 1 h" in shown(status)
+    assert "; 1 pack or copy (1.0 KB) will be deleted in 1 h" in shown(status)
     del status["retention"]["archive"]
     assert "files (4.0 KB) will be deleted in 1 h" in shown(status)

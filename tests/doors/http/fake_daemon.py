@@ -132,6 +132,8 @@ def sample_status() -> dict[str, Any]:
                 "next_expiry": "2026-11-24T11:00:00.000Z",
                 "on": True,
                 "most_bytes": 0,
+                "used_bytes": None,
+                "nearly_full": False,
                 "packs": 2,
                 "lines": 812,
                 "content": 41 * _MB,

@@ -16,6 +16,7 @@ from bsd.doors.http.sockets import open_local_socket
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, TemporaryFailure
 from bsd.foundation.locations import LONGEST_SOCKET_PATH, find_socket, peer_uid
 from tests.logs import capture_logs
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -260,7 +261,7 @@ def test_of_many_that_start_at_once_one_wins(path: Path) -> None:
                 assert answers(path)
     finally:
         for racer in racers:
-            racer.communicate(timeout=30)
+            racer.communicate(timeout=DEADLINE_SECONDS)
     assert sorted(results) == ["busy"] * 5 + ["won"]
 
 

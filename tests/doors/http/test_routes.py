@@ -27,6 +27,7 @@ from tests.doors.http.fake_daemon import (
     sample_status,
 )
 from tests.logs import capture_logs
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -314,10 +315,10 @@ def test_no_more_threads_than_allowed_work_at_once() -> None:
         with guard:
             working.add(threading.get_ident())
             seen.append(len(working))
-        together.wait(20)  # so all that may work do so at the same time
+        together.wait(DEADLINE_SECONDS)  # so all that may work do so at the same time
         with guard:
             working.discard(threading.get_ident())
-        together.wait(20)
+        together.wait(DEADLINE_SECONDS)
         return threading.get_ident()
 
     async def all_at_once() -> list[int]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.session.commit.ledger import Ledger, line
-
-_DEADLINE_SECONDS = 20.0
+from tests.waiting import DEADLINE_SECONDS
 
 
 @dataclass
@@ -71,7 +70,7 @@ class Writer:
     def go_and_block(self, inode: int) -> None:
         """Let it do its next part, in which it will have to wait for a lease on `inode`."""
         os.write(self.commands, b"!")
-        deadline = time.monotonic() + _DEADLINE_SECONDS
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while not _is_breaking(inode):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"nobody waits for inode {inode}")

@@ -35,6 +35,7 @@ from tests.session.commit.chaos_report import Report
 from tests.session.commit.crashed import fast_directory, session
 from tests.session.commit.writers import NodeWriter, missing_doubled_disordered
 from tests.verbs import performed
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -43,7 +44,7 @@ _ROUND_SECONDS = 1.5
 SETTINGS = {"keep_recent": 0, "min_value_length": 500, "keep_after_restore_seconds": 0}
 # Read before the tests are given an environment of their own. `make soak` has 30.
 SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "4"))
-_LONGER = 8  # a loaded machine gets this many times as long to have had enough
+_LONGER = 6  # a loaded machine gets this many times as long to have had enough, and a minute more
 
 
 # --- where surgeons and writers meet: sessions at which both work at once ---
@@ -92,7 +93,7 @@ class Arena:
 
     def settle(self) -> None:
         """Recover until nothing is in flight any more."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + DEADLINE_SECONDS
         later = 100.0
         while list(InFlight(self.layout).records()):
             results = self.recover(later)
@@ -127,7 +128,7 @@ def storm(
     problems: list[str] = []
     surgeon = place.surgeon()
     end = time.monotonic() + how_long
-    latest = end + (_LONGER - 1) * how_long
+    latest = end + (_LONGER - 1) * how_long + 60
     while (now := time.monotonic()) < end or (now < latest and not enough(place.report)):
         name = SessionName("main", f"chat{place.report.sessions}")
         path = place.new_session(name)
