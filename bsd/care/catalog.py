@@ -42,7 +42,7 @@ class ListedSession:
     status: str | None  # by that list, or where its program has put it
     parent: str | None  # session id of its parent
     extracted_entries: int
-    extracted_bytes: int  # of the store files
+    extracted_bytes: int  # of their original lines, each as it left last
 
 
 # What programs have put away, by agent.
@@ -235,8 +235,9 @@ def describe(
     registry = owner_of(layout, name.agent).registry()
     entry = next(registry.find(name.session), None)
     store = SessionStore(layout, name)
-    records = store.index.records.values()
-    packed = [pack for _, pack in store.archive.summaries()] if store.archive else []
+    out = store.archive.entries() if store.archive else {}
+    # One that came back and left again lies there more than once: what left last counts.
+    out |= {record.entry_id: record.size for record in store.index.records.values()}
     return ListedSession(
         name=name,
         size=stat.st_size,
@@ -246,10 +247,8 @@ def describe(
         label=entry.key if entry else None,
         status=status_of(layout, name, entry),
         parent=entry.parent if entry else None,
-        extracted_entries=len({record.entry_id for record in records})
-        + sum(pack.lines for pack in packed),
-        extracted_bytes=sum(record.size for record in records)
-        + sum(pack.content for pack in packed),
+        extracted_entries=len(out),
+        extracted_bytes=sum(out.values()),
     )
 
 

@@ -10,7 +10,6 @@ store, archive, beside, index, ended.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -24,6 +23,7 @@ from bsd.care.expiry import Cleaned, Expired, Lot, Thing
 from bsd.care.gone import gone_sessions, open_or_copy
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.keepers import Begun, Keepers, begun, emptied, format_of, lines_of, values_of
+from bsd.care.leftovers import drafts_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.audit import AuditLog
@@ -63,7 +63,6 @@ from bsd.text.splice import encode_string
 _log = get_logger("archive")
 
 _FORGOTTEN = "[content forgotten]"
-_DRAFT = r"-[a-z0-9_]{8}"  # what is added to a draft's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,8 @@ class Forgetting:
                     self._rest.blank([name])
                     kept_by = Keepers(layout, name).of_copy(copy, layout.transcript(name))
                     begun = replace(begun, hashes=self._hashes_of(name))
-                    begun.write()
+                    with suppress(Unavailable):  # a full disk: what goes needs no room
+                        begun.write()
                     kept_by += self._forget_all(begun)
             if copy is None:
                 self._empty_trash_of(name)
@@ -152,14 +152,14 @@ class Forgetting:
         history = layout.history_dir(name)
         stays = self._is_there(name)
         self._clear(history, before, but=(FORGOTTEN,) if stays else ())
-        if stays and begun.hashes:
-            note_forgotten(history, name, begun.hashes)
         self._after_step("history")
         for step, directory in zip(("store", "archive"), stores, strict=True):
             self._clear(directory, before)
             self._after_step(step)
+        if stays and begun.hashes:  # now there is room for it
+            note_forgotten(history, name, begun.hashes)
         contents_of(layout).changed()
-        for directory in self._drafts(name):
+        for directory in drafts_of(layout, name):
             self._clear(directory, before)
         for orphan in list_orphans(layout):
             late = before is not None and orphan.found_at_ns / 1e9 > before
@@ -194,14 +194,6 @@ class Forgetting:
                 item = trash.remove(each)
                 self._files += 1 + item.extracted_files
                 self._bytes += item.size + item.extracted_bytes
-
-    def _drafts(self, name: SessionName) -> list[Path]:
-        """What people wrote that could not be applied; its agent is not told there."""
-        mine = re.compile(re.escape(name.session[:100]) + _DRAFT)
-        with suppress(OSError, BsdError):
-            edits = self._layout.refuse_outside(self._layout.edits)
-            return [edits / each for each in sorted(os.listdir(edits)) if mine.fullmatch(each)]
-        return []
 
     # --- one entry ---
 
@@ -354,7 +346,11 @@ class Forgetting:
         trashed = any(each.rpartition("_")[0] == store for each in ids(layout))
         orphaned = any(orphan.session == str(name) for orphan in list_orphans(layout))
         kept = (
-            remembered or trashed or orphaned or self._drafts(name) or any(map(Path.exists, places))
+            remembered
+            or trashed
+            or orphaned
+            or drafts_of(layout, name)
+            or any(map(Path.exists, places))
         )
         if not (kept or ask(layout.search_db, lambda index: index.known_as(name), None)):
             raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")

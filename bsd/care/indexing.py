@@ -92,11 +92,12 @@ def _keep_copied(
 ) -> tuple[list[Due], list[str]]:
     """What the archive keeps of sessions that are gone stays, or is read."""
     there = {str(each.name) for each in due}
-    kept = {
-        str(copy.name): copy
-        for copy in reversed(gone_sessions(layout, agent))
-        if is_gone(layout, copy.name)
-    }
+    try:
+        copies = gone_sessions(layout, agent)
+    except BsdError as problem:  # then nobody knows which are, and other sessions can be searched
+        _log.warning("Sessions that are gone cannot be searched", problem=problem.message)
+        return due, []
+    kept = {str(copy.name): copy for copy in reversed(copies) if is_gone(layout, copy.name)}
     known = index.known_among(kept)
     for text, copy in kept.items():
         was = known.get(text)

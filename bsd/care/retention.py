@@ -216,7 +216,8 @@ class RetentionRun:
             done = clean(shelf, self._ages, self._stopping)
             if most:
                 done += self._clean_over(shelf, most)
-        self._audit(done, "archive_retention", keep=keep, expired_before=iso_utc(shelf.newest))
+        more = {"expired_before": iso_utc(shelf.newest)} if shelf.newest else {}
+        self._audit(done, "archive_retention", keep=keep, **more)
         return done
 
     def _clean_over(self, shelf: ArchiveShelf, most: int) -> Cleaned:

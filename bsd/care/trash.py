@@ -7,6 +7,7 @@ What is under way is written into a journal first (`trashed.Journal`) and made i
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 from bsd.agents.owners import owner_of
 from bsd.care.catalog import Member, family
 from bsd.care.hand_down import HandDown, Leaving
-from bsd.care.leftovers import kept_beside
+from bsd.care.leftovers import drafts_of, kept_beside
 from bsd.care.relocate import in_the_way
 from bsd.care.trash_moves import JOINED, Moves
 from bsd.care.trashed import (
@@ -49,6 +50,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest, Waiting
 from bsd.store.search import forget_sessions
 
@@ -167,6 +169,8 @@ class Trash:
                 moves = self._run(journal)
             moves.end(journal)
         self._forget(journal)
+        if permanent:
+            self._forget_beside(journal)
         if head in moves.refused:
             raise moves.refused[head]
         return Deleted(tuple(journal.items), permanent)
@@ -337,6 +341,7 @@ class Trash:
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             moves = self._run(journal)
             moves.end(journal)
+        self._forget_beside(journal)
         return item
 
     def _leaving(self, name: SessionName) -> Leaving:
@@ -414,10 +419,23 @@ class Trash:
             moves.end(journal)
         if journal.deletes:
             self._forget(journal)
+        if journal.aim is Aim.AWAY:
+            self._forget_beside(journal)
 
     def _forget(self, journal: Journal) -> None:
         """Take what is gone out of the search index; restoring reads it again."""
         forget_sessions(self.layout.search_db, [item.name for item in journal.items])
+
+    def _forget_beside(self, journal: Journal) -> None:
+        """Take late bytes and drafts of what is gone for good, unless a session of that name is."""
+        for item in journal.items:
+            if os.path.lexists(self.layout.transcript(item.name)):
+                continue
+            for orphan in list_orphans(self.layout):
+                if orphan.session == str(item.name):
+                    forget_orphan(orphan)
+            for draft in drafts_of(self.layout, item.name):
+                shutil.rmtree(draft, ignore_errors=True)
 
     def _goes_on(self, item: Trashed) -> bool:
         """Whether a session that was to be deleted is still in its place, and was used since."""

@@ -17,6 +17,7 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
+from bsd.care.keeping import Keeping
 from bsd.care.leftovers import adds_nothing, stores_without_transcript
 from bsd.care.shelves import own_lock_of
 from bsd.care.trash import Trash
@@ -29,11 +30,12 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
-from bsd.foundation.spelling import iso_utc
+from bsd.foundation.spelling import NEVER, iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
+from bsd.session.rest import Patience
 from bsd.store.archive import SessionArchive
 from bsd.store.copies import damaged_copies
 from bsd.store.extracted import Missing, SessionStore, digest
@@ -209,7 +211,12 @@ def _packs(layout: Layout, result: Verification, wait: float, *, repair: bool) -
 
 def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[Finding]:
     """The same of one session; raises OSError."""
-    for copy, damage in damaged_copies(directory):
+    for copy, damage in list(damaged_copies(directory)):
+        name = layout.session_of_store(directory.name)
+        if wait is not None and name is not None and _is_made_anew(layout, name, copy, wait):
+            message = f"{damage.message}; its session is there, and was copied anew"
+            yield Finding("damaged_copy", str(copy), message, repaired=True)
+            continue
         yield Finding("damaged_copy", str(copy), damage.message, hint=damage.hint)
     archive = SessionArchive(directory)
     for pack in archive.packs():
@@ -232,6 +239,12 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
             yield Finding("damaged_pack", str(pack), message, hint=hint)
             continue
         yield _mended_pack(layout, archive, pack, message, wait)
+
+
+def _is_made_anew(layout: Layout, name: SessionName, copy: Path, wait: float) -> bool:
+    """Whether a copy is whole now, since its session is in its place and could be read."""
+    made = Keeping(layout, NEVER, Patience(wait)).remake(name)
+    return made and copy not in dict(damaged_copies(copy.parent))
 
 
 def _are_elsewhere(layout: Layout, archive: SessionArchive, pack: Path, wait: float) -> bool:

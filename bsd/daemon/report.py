@@ -16,7 +16,7 @@ from bsd import __version__
 from bsd.care.archive_limit import OverLimit
 from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Forecast, Shelf, forecast
-from bsd.care.keeping import copies_use
+from bsd.care.keeping import NO_COPIES, copies_use
 from bsd.care.retention import TrashShelf, archive_forecast
 from bsd.care.shelves import ArchiveShelf, StoreShelf, archive_use
 from bsd.daemon.children import Children
@@ -262,9 +262,15 @@ def _retention(
         "next_run": None if next_run is None else iso_utc(next_run),
         **_forecast(StoreShelf(layout, config.retention), ages, at),
         "archive": _archive(layout, config, ages, at),
-        "copies": {"keep": config.archive_sessions, **copies_use(layout).as_json()},
+        "copies": {"keep": config.archive_sessions, **_copies(layout)},
         "trash": trash,
     }
+
+
+def _copies(layout: Layout) -> dict[str, Any]:
+    with suppress(BsdError, OSError):  # it is told as a problem of the archive
+        return copies_use(layout).as_json()
+    return NO_COPIES.as_json()
 
 
 def _archive(layout: Layout, config: PruningConfig, ages: Ages, at: float) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class SessionArchive:
         """All packs, the oldest first; raises OSError if the directory cannot be read."""
         try:
             names = os.listdir(self.directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return [self.directory / name for name in sorted(names) if is_pack(name)]
 
@@ -99,6 +99,9 @@ class SessionArchive:
         except OSError as error:
             _log.warning("An archive cannot be read", problem=str(error))
             self.trouble = os_problem(error, f"reading the archive {self.directory}").message
+        for place in (self.directory.parent, self.directory):
+            if os.path.lexists(place) and not place.is_dir():
+                self.trouble = f"{place} is not a directory"
         return None
 
     def _line_in(self, pack: Path, hash: str) -> bytes | None:
@@ -113,6 +116,23 @@ class SessionArchive:
         if self._names is None:
             self._names = frozenset(ref for path in self.packs() for ref in _names_in(path))
         return self._names
+
+    def entries(self) -> dict[str, int]:
+        """The entries of which it has lines, and how many bytes the one has that came last.
+
+        Only the ends of packs are read; what is damaged is left out.
+        """
+        found: dict[str, int] = {}
+        try:
+            packs = self.packs()
+        except OSError as error:
+            _log.warning("An archive cannot be read", problem=str(error))
+            return found
+        for path in packs:
+            with suppress(PackDamaged, OSError), Pack(path) as pack:
+                for place, record in zip(_in_order(pack), pack.records(), strict=True):
+                    found[str(record.get("entry_id") or place.hash.hex())] = place.size
+        return found
 
     def lines(self, refs: frozenset[str]) -> Iterator[Packed]:
         """The lines that had these refs, each once; what is damaged is left out."""

@@ -340,12 +340,18 @@ def unchanged_parts(source: Transcript, before: CopiedFile) -> tuple[Part, ...]:
 class NewParts:
     """Takes in parts, and packs those that are not there; to be used in a `with`."""
 
-    def __init__(self, directory: Path, before: SessionCopy | None, now: float) -> None:
+    def __init__(
+        self, directory: Path, before: SessionCopy | None, now: float, *, mending: bool = False
+    ) -> None:
+        """`mending`: packs that are there are read whole; the damaged ones do not count."""
         self._directory = directory
-        self._known = set(_held(directory)) if before or directory.is_dir() else set()
+        self._damaged = list(filter(_is_damaged, _packs(directory))) if mending else []
+        there = before or directory.is_dir()
+        self._known = set(_held(directory, self._damaged)) if there else set()
         self._now = now
         self._writer: PackWriter | None = None
         self._unfinished = ExitStack()
+        self._made: Path | None = None
         self.taken = 0  # bytes that were packed
 
     def __enter__(self) -> Self:
@@ -368,11 +374,17 @@ class NewParts:
             self.taken += len(content)
         return part
 
+    def drop_damaged(self) -> None:
+        """Remove packs that did not count, once all that they had lies elsewhere."""
+        for path in self._damaged:
+            if path != self._made:
+                path.unlink(missing_ok=True)
+
     def finish(self) -> None:
         """Make them durable; raises Unavailable, OSError."""
         if self._writer is not None:
             try:
-                self._writer.finish(self._now, self._now)
+                self._made = self._writer.finish(self._now, self._now)
             except PackDamaged as damaged:
                 raise Unavailable(str(damaged), hint="check this disk") from damaged
 
@@ -440,8 +452,17 @@ def _packs(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"*{PACK}"))
 
 
-def _held(directory: Path) -> Collection[bytes]:
-    return [one for path in _packs(directory) for one in _hashes(path)]
+def _held(directory: Path, but: Collection[Path] = ()) -> Collection[bytes]:
+    return [one for path in _packs(directory) if path not in but for one in _hashes(path)]
+
+
+def _is_damaged(path: Path) -> bool:
+    try:
+        with Pack(path) as pack:
+            pack.check()
+    except PackDamaged:
+        return True
+    return False
 
 
 def _hashes(path: Path) -> dict[bytes, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,15 +15,17 @@ import zstandard
 from bsd.care.forgetting import Forgetting
 from bsd.care.gone import find_gone, gone_sessions
 from bsd.care.interrupted import recover
+from bsd.care.keepers import Begun
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search
 from bsd.care.shelves import Packing
 from bsd.care.verify import verify
-from bsd.foundation.errors import Busy, NotFound
+from bsd.foundation.errors import Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.orphans import Orphan, keep_orphan, list_orphans
 from bsd.session.rest import Patience
+from bsd.store.index import Contents
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest
@@ -214,6 +217,29 @@ def test_a_permanent_delete_takes_the_words_of_what_was_displaced(
     assert list_orphans(layout) == []
 
 
+@pytest.mark.parametrize("way", ["delete", "trash"])
+def test_a_permanent_delete_takes_late_bytes_and_drafts_too(
+    layout: Layout, clock: Clock, way: str
+) -> None:
+    everywhere(layout, clock)
+    draft = layout.edits / f"{NAME.session}-abcdefgh" / "entry.txt"
+    draft.parent.mkdir(parents=True)
+    draft.write_text(f"{WORDS[0]} edited")
+    late = layout.root / "late"
+    late.write_text(f"{WORDS[0]} late")
+    about = Orphan(late, str(NAME), "s1.jsonl", "no place", late.stat().st_size, 1)
+    with late.open("rb") as stream:
+        keep_orphan(layout, "1-old-0", stream.fileno(), 0, about)
+    late.unlink()
+    assert len(list_orphans(layout)) == 1
+    trash = trash_of(layout, clock=clock.now, sleep=clock.sleep)
+    trash.delete(NAME, permanent=way == "delete")
+    if way == "trash":
+        assert list_orphans(layout) != []
+        trash.remove(str(NAME))
+    assert said(layout, WORDS[0]) == []
+
+
 # --- killed ---
 
 
@@ -278,6 +304,40 @@ def test_what_comes_after_a_kill_is_not_taken(layout: Layout, clock: Clock) -> N
 
 def begun_in(layout: Layout) -> list[Path]:
     return list(layout.forgetting.glob("*"))
+
+
+def test_a_full_disk_makes_nobody_believe_that_something_went(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = everywhere(layout, clock)
+
+    def full(_: Contents) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Contents, "_on_disk", full)
+    fork = path.with_name("fork.jsonl")
+    fork.write_bytes(path.read_bytes())
+    set_at_rest(fork, 2 * DAY)
+    forgetting(layout, clock).entry(NAME, "e1")
+    assert said(layout, WORDS[0], path) == []
+    forgetting(layout, clock).session(NAME)  # and what others need is handed down all the same
+    assert performed.restore(make_surgeon(layout, clock), FORK, "e2")["restored"]
+
+
+def test_a_note_that_cannot_be_written_keeps_nobody_from_making_room(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = everywhere(layout, clock)
+
+    def full(_: Begun) -> None:
+        raise Unavailable("no space left on device", hint="free some space")
+
+    monkeypatch.setattr(Begun, "write", full)
+    with pytest.raises(Unavailable):
+        forgetting(layout, clock).entry(NAME, "e1")
+    assert said(layout, WORDS[0], path) != []
+    forgetting(layout, clock).session(NAME)
+    assert said(layout, WORDS[0], path) == []
 
 
 # --- a fork keeps what is forgotten here ---

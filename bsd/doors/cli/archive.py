@@ -55,6 +55,9 @@ Examples:
 """
 
 
+_WHAT_HELPS = "`bsd archive forget SESSION` takes copies; files of the program are its own"
+
+
 archive = group("archive", _MORE, usual="list")
 
 
@@ -162,7 +165,8 @@ def forget(call: Call, /, session: str, entry: str | None, yes: bool) -> int:
     """Delete for good what is kept of a session, gone or not, or of one entry.
 
     In store, archive, trash, history and search index, at once. The session itself stays, if it is
-    in its place; what it lacks can no longer be restored then.
+    in its place; what it lacks can no longer be restored there then, whoever else still keeps it.
+    Of an entry, files that belong to the session are looked through for the same text, and named.
     """
 
     def tell(done: Forgotten, _: object) -> None:
@@ -173,6 +177,8 @@ def forget(call: Call, /, session: str, entry: str | None, yes: bool) -> int:
             note(f"{done.session} is in its place, and may still say it")
         for other in done.kept_by:
             note(f"{other} still keeps it: `bsd archive forget {_also(other, entry)}`")
+        for where in done.said_in:
+            note(f"{where} says the same: {_WHAT_HELPS}")
 
     asked = ForgetKept(*_parts(session), entry)
     words = VerbWords(tell) if yes else VerbWords(tell, begin=_ask_about)
