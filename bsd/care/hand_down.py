@@ -304,7 +304,7 @@ def _portions(needed: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, byt
 
 def _keep(one: _NeededLine, ref: str, line: bytes) -> Keep:
     marker, kind = one.marker, ref.partition("_")[2].partition("-")[0]
-    return Keep(ref, "", one.index or 0, kind, marker.hash, len(line), marker.keys, {}, line)
+    return Keep(ref, "", one.index or 0, kind, marker.hash, len(line), marker.keys, (), line)
 
 
 def _make_as_old(file: Path, as_file: Path) -> None:

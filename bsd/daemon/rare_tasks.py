@@ -38,7 +38,7 @@ def find_unread(child: Child, wait: float) -> tuple[list[Due], bool]:
     """
 
     def look(index: SearchIndex) -> tuple[list[Due], bool]:
-        due, gone = find_due(child.layout, index)
+        due, gone = find_due(child.layout, index, going_on=lambda: child.progress(0))
         if not gone:
             return due, False
         with index.change():

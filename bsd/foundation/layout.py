@@ -365,7 +365,11 @@ def _resolved(root: str) -> str:
     known = _resolved_before.get(root)
     if known is not None:
         with suppress(OSError):
-            if os.path.samestat(os.stat(root), os.lstat(known)):
+            found = os.lstat(known)
+            if known == root:
+                if not stat.S_ISLNK(found.st_mode):
+                    return known
+            elif os.path.samestat(os.stat(root), found):
                 return known
     real = os.path.realpath(root)
     if os.path.isabs(root):

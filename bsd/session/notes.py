@@ -49,8 +49,8 @@ class Notes:
             _log.debug(
                 "Extracted",
                 entry_id=keep.entry_id,
-                keys_extracted=list(keep.sizes),
-                sizes_bytes=dict(keep.sizes),
+                keys_extracted=list(keep.keys),
+                sizes_bytes=keep.sizes_bytes,
                 session=str(name),
             )
         for leak in plan.report.leaked:

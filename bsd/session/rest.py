@@ -95,9 +95,12 @@ class Rest:
         self._patience = patience
         self._inflight = inflight
 
-    def why_not(self, name: SessionName) -> Unrest | None:
-        """The rule; None for a session at rest, and for one that is not there."""
-        path = self._layout.transcript(name)
+    def why_not(self, name: SessionName, path: Path | None = None) -> Unrest | None:
+        """The rule; None for a session at rest, and for one that is not there.
+
+        `path`: its transcript, of who has just asked the layout for it.
+        """
+        path = path or self._layout.transcript(name)
         owner = owner_of(self._layout, name.agent)
         if not isinstance(owner.lock_state(path), Free | Stale):
             return Unrest("its lock is held")

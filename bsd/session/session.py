@@ -65,18 +65,21 @@ class Session:
         """Whether bsd has changed it, as far as anything of that is still kept."""
         return os.path.lexists(self.store.directory) or os.path.lexists(self.history.directory)
 
-    def open(self) -> tuple[TranscriptFile, Format]:
-        """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden."""
-        return self._open(to_read=False)
+    def open(self, path: Path | None = None) -> tuple[TranscriptFile, Format]:
+        """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden.
+
+        `path` is its own, of who has just asked for it.
+        """
+        return self._open(to_read=False, path=path)
 
     def open_to_read(self) -> tuple[TranscriptFile, Format]:
         """The same of one that need not be ours to edit, as long as its lines are understood."""
         return self._open(to_read=True)
 
-    def _open(self, *, to_read: bool) -> tuple[TranscriptFile, Format]:
+    def _open(self, *, to_read: bool, path: Path | None = None) -> tuple[TranscriptFile, Format]:
         if database := self.owner.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
-        source = TranscriptFile(self.path)
+        source = TranscriptFile(path or self.path)
         try:
             found = self.owner.detect(line.raw for line in source.lines())
         except BaseException:  # nobody else has it to close

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -68,10 +68,15 @@ class Keep:
     hash: str  # `sha256:…` of the file's bytes
     size: int  # bytes of the file
     keys: tuple[str, ...]
-    sizes: Mapping[str, int]  # bytes in UTF-8 of each key's text
+    sizes: tuple[int, ...]  # bytes in UTF-8 of each key's text; none if nobody has measured them
     # What to keep: a line as it stands in the session (the usual case), bytes that stand nowhere,
     # or None: the file is there already, check its hash and renew its mtime.
     line: FileSpan | bytes | None
+
+    @property
+    def sizes_bytes(self) -> dict[str, int]:
+        """Bytes of each text, by its key."""
+        return dict(zip(self.keys, self.sizes, strict=bool(self.sizes)))
 
 
 class Missing(StrEnum):
@@ -395,15 +400,12 @@ class SessionStore:
     def _write(self, keep: Keep, path: str, source: Readable | None) -> None:
         if keep.line is None or not _REF.fullmatch(keep.ref):
             raise TemporaryFailure(f"{keep.ref} is not there, and was to be used again")
-        hasher = hashlib.sha256()
         target = create_private(path)
         try:
-            for block in _blocks(keep.line, source):
-                hasher.update(block)
-                write_all(target, block)
+            hash_ = _copied(keep.line, source, target)
         finally:
             os.close(target)
-        if f"sha256:{hasher.hexdigest()}" != keep.hash:
+        if hash_ != keep.hash:
             raise TemporaryFailure(f"session {self.name} changed while it was read")
 
     def _list(self) -> set[str]:
@@ -430,14 +432,19 @@ class SessionStore:
             self.directory.rmdir()
 
 
-def _blocks(line: FileSpan | bytes, source: Readable | None) -> Iterable[bytes]:
+def _copied(line: FileSpan | bytes, source: Readable | None, target: int) -> str:
+    """Write an original line to a new file, the longest in blocks; returns its digest."""
     if isinstance(line, bytes):
-        yield line
-        return
+        write_all(target, line)
+        return digest(line)
     assert source is not None  # noqa: S101 - a span is always one of a file
-    if line.length <= _COPY_BLOCK:
-        yield source.read(line.offset, line.length)
-        return
-    end = line.offset + line.length
+    if line.length <= _COPY_BLOCK:  # nearly all
+        block = source.read(line.offset, line.length)
+        write_all(target, block)
+        return digest(block)
+    hasher, end = hashlib.sha256(), line.offset + line.length
     for offset in range(line.offset, end, _COPY_BLOCK):
-        yield source.read(offset, min(_COPY_BLOCK, end - offset))
+        block = source.read(offset, min(_COPY_BLOCK, end - offset))
+        hasher.update(block)
+        write_all(target, block)
+    return f"sha256:{hasher.hexdigest()}"

@@ -292,6 +292,10 @@ class Contents:
         self._in_memory_until = 0.0  # monotonic seconds
         self._again_at = 0.0  # monotonic seconds before which nobody looks at the stores again
 
+    def __del__(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+
     def with_hash(self, hash: str) -> list[StoredPlace]:
         """Where a line of this hash lies, in any store; those in the trash last."""
         digest = hash.removeprefix("sha256:")

@@ -343,7 +343,7 @@ class _Undoing:
             hash=marker.hash,
             size=len(content),
             keys=tuple(key for key, path in paths.items() if path in sizes),
-            sizes={key: sizes[path] for key, path in paths.items() if path in sizes},
+            sizes=tuple(sizes[path] for path in paths.values() if path in sizes),
             line=None if held else content,
         )
 

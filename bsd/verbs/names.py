@@ -122,6 +122,8 @@ NAMES = {
         Name("restore_all", module="restore"),
         Name("edit"),
         Name("show_editable", module="edit"),
+        Name("show_extracted"),
+        Name("read_held", module="read_extracted"),
         Name("replace", module="context"),
         Name("delete", module="trash"),
         Name("trash_list", module="trash"),

@@ -21,11 +21,13 @@ from bsd.care.shelves import archive_use
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.doors.http.entries import open_content
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.ages import Ages
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError
 from bsd.foundation.files import read_plain
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
@@ -245,7 +247,9 @@ def test_an_extraction_and_a_restore_can_be_undone(
 def test_it_is_shown_listed_and_searched_without_being_put_back(
     layout: Layout, surgeon: Surgeon, archived: bytes
 ) -> None:
-    with closing(open_content(layout, NAME, "e3")) as content:
+    with closing(
+        open_content(ApiHands(layout, ConfigService(layout.config_file)), NAME, "e3")
+    ) as content:
         (text,) = json.loads(b"".join(content.pieces()))["content"].values()
     assert text == f"3 {LONG}"
     assert performed.extracted_content(surgeon, NAME, "e1")["unavailable"] == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from itertools import count
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def layout(layout: Layout) -> Layout:
 
 
 def keep(layout: Layout, name: SessionName, ref: str, line: bytes) -> None:
-    kept = Keep(ref, "e1", 0, "user", digest(line), len(line), ("x",), {"x": 1}, line)
+    kept = Keep(ref, "e1", 0, "user", digest(line), len(line), ("x",), (1,), line)
     SessionStore(layout, name).keep([kept])
 
 
@@ -166,3 +167,18 @@ def test_stores_that_are_gone_are_forgotten(layout: Layout) -> None:
     index.changed()
     assert index.of_entry("e1") == []
     assert SessionStore(layout, ONE).load("0000_user", digest(LINE)) is Missing.GONE
+
+
+def test_an_index_that_was_kept_in_memory_is_closed(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.13 says of a database that is not."""
+    monkeypatch.setattr(Contents, "_on_disk", lambda _: None)  # there is no room
+    index = Contents(layout)
+    keep(layout, ONE, "0000_user", LINE)
+    assert places(index, LINE) == [("main_one", "0000_user")]
+    database = index._memory
+    del index
+    assert database is not None
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        database.execute("SELECT 1")
