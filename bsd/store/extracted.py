@@ -32,8 +32,9 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
+from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.forgotten import forgotten_in
-from bsd.store.index import INDEX_FILE, Contents, Index, StoredPlace, contents_of
+from bsd.store.index import INDEX_FILE, Index
 from bsd.text.change import Readable
 
 _log = get_logger("store")

@@ -12,8 +12,7 @@ from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
 from bsd.doors.cli.call import Call
-from bsd.doors.http.early import Early
-from bsd.doors.http.server import ApiServer
+from bsd.doors.http.server import ApiServer, Early
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.logs import close_logs
 from bsd.foundation.processes import give_back_memory
