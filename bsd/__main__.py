@@ -43,7 +43,7 @@ def _front(argv: list[str]) -> int | None:
         if (code := quick_status(argv)) is not None:
             return code
     if takes_lock(argv):
-        from bsd.host import ensure_host_token
+        from bsd.command_line import ensure_host_token
 
         ensure_host_token()
     return None

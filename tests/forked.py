@@ -3,7 +3,8 @@
 Most of what a short command costs is Python's start and the loading of modules. Where a test is
 about what a command says and does, and not about how it starts, it may have it for a tenth.
 `python -m tests.forked SOCKET --host openclaw` is the server; the last two words are those by
-which a gateway knows bsd (`bsd.host`), so that its children need not execute themselves again.
+which a gateway knows bsd (`bsd.command_line`), so that its children need not execute themselves
+again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bsd.host import HOST_TOKEN
+from bsd.command_line import HOST_TOKEN
 
 _TOP = Path(__file__).parents[1]
 _LOADED = ("agents", "care", "doors.cli", "foundation", "session", "store", "surgery", "text")

@@ -23,9 +23,9 @@ from bsd.agents.owner import ENDING, Owner, PutBack
 from bsd.agents.owners import owner_of
 from bsd.care.gone import parts_of_session
 from bsd.care.relocate import link_back
-from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.claims import secure
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -44,10 +44,10 @@ from bsd.foundation.files import (
     write_private,
 )
 from bsd.foundation.layout import Layout, SessionName, inside
+from bsd.foundation.locks import OwnLock, own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.exchange import Step, no_step
-from bsd.session.commit.lock import OwnLock, own_lock
 from bsd.session.rest import Patience
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
 from bsd.store.entry_notes import RootRecords

@@ -6,7 +6,9 @@ that has read it; else by its first and last lines alone. Whose child it is says
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -18,7 +20,7 @@ from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
-from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
@@ -26,6 +28,7 @@ from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import KnownTitle
+from bsd.text.change import Written
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
 
@@ -42,7 +45,7 @@ class ListedSession:
     status: str | None  # by that list, or where its program has put it
     parent: str | None  # session id of its parent
     extracted_entries: int
-    extracted_bytes: int  # of the store files
+    extracted_bytes: int  # of their original lines, each as it left last
 
 
 # What programs have put away, by agent.
@@ -235,8 +238,9 @@ def describe(
     registry = owner_of(layout, name.agent).registry()
     entry = next(registry.find(name.session), None)
     store = SessionStore(layout, name)
-    records = store.index.records.values()
-    packed = [pack for _, pack in store.archive.summaries()] if store.archive else []
+    out = store.archive.entries() if store.archive else {}
+    # One that came back and left again lies there more than once: what left last counts.
+    out |= {record.entry_id: record.size for record in store.index.records.values()}
     return ListedSession(
         name=name,
         size=stat.st_size,
@@ -246,10 +250,8 @@ def describe(
         label=entry.key if entry else None,
         status=status_of(layout, name, entry),
         parent=entry.parent if entry else None,
-        extracted_entries=len({record.entry_id for record in records})
-        + sum(pack.lines for pack in packed),
-        extracted_bytes=sum(record.size for record in records)
-        + sum(pack.content for pack in packed),
+        extracted_entries=len(out),
+        extracted_bytes=sum(out.values()),
     )
 
 
@@ -272,7 +274,7 @@ def find_session(layout: Layout, text: str) -> SessionName:
 _HEAD, _TAIL = 256 << 10, 64 << 10  # bytes
 _LONGEST_TAIL = 1 << 20
 _PATIENCE_SECONDS = 1.0
-_KEPT = 16_384  # sessions whose ends are kept in memory
+_KEPT = 100_000  # sessions whose ends are kept in memory until the index has read them
 # So far a file may be older than its newest entry: clocks differ, programs put times back.
 _BEYOND_SECONDS = 24 * 3600.0
 
@@ -285,6 +287,40 @@ class Ends:
     newest_ms: float | None = None  # time of its newest entry, milliseconds since 1970
 
 
+class _ReadHere:
+    """The ends of sessions that the index has not read as they are: at a start that may be all.
+
+    Of very many some are read anew each time, and always the same ones: a list asks for all in
+    turn, and whoever drops what was asked for longest ago would find nothing.
+    """
+
+    _AS_READ = struct.Struct("=d?")  # newest_ms, whether there is a title, which follows
+
+    def __init__(self) -> None:
+        self._ends: dict[str, tuple[bytes, bytes]] = {}  # packed: the file's state, what it says
+
+    def get(self, name: str, state: bytes) -> Ends | None:
+        """What a session says, if its file was read in this state."""
+        before, said = self._ends.get(name, (b"", b""))
+        if before != state:
+            return None
+        newest, titled = self._AS_READ.unpack_from(said)
+        title = said[self._AS_READ.size :].decode(errors="surrogatepass") if titled else None
+        return Ends(title, None if math.isnan(newest) else newest)
+
+    def keep(self, name: str, state: bytes, ends: Ends) -> None:
+        newest = math.nan if ends.newest_ms is None else ends.newest_ms
+        said = self._AS_READ.pack(newest, ends.title is not None)
+        title = (ends.title or "").encode(errors="surrogatepass")
+        if name in self._ends or len(self._ends) < _KEPT:
+            self._ends[name] = state, said + title
+
+    def drop(self, name: str) -> None:
+        """The index knows it by now."""
+        if self._ends:
+            self._ends.pop(name, None)
+
+
 class Titles:
     """Of all sessions, those of an `agent`, or `only` one; the index is asked once."""
 
@@ -293,15 +329,22 @@ class Titles:
     ) -> None:
         self._layout = layout
         self._known = _in_index(layout, agent, only)
+        self._read_here = _read_here(layout)
 
     def of(self, name: SessionName, stat: os.stat_result) -> Ends:
         """What one says, whose file is as `stat` says; nothing if it cannot be read."""
-        known = self._known.get(str(name))
+        text = str(name)
+        known = self._known.get(text)
         if known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns):
+            self._read_here.drop(text)
             title = None if known.title is None else known.title.decode(errors="replace")
             return Ends(title, known.newest_ms)
-        state = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-        return _ends(self._layout, name, state)
+        state = Written.of(stat).packed()
+        found = self._read_here.get(text, state)
+        if found is None:
+            found = _ends(self._layout, name)
+            self._read_here.keep(text, state, found)
+        return found
 
     def updated(self, name: SessionName, stat: os.stat_result) -> float:
         """When something was last said in it (epoch seconds)."""
@@ -328,8 +371,13 @@ def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> di
     return {}
 
 
-@lru_cache(maxsize=_KEPT)
-def _ends(layout: Layout, name: SessionName, _state: tuple[int, ...]) -> Ends:
+@lru_cache(maxsize=8)
+def _read_here(_: Layout) -> _ReadHere:
+    """What was read of the sessions of a root; one for all who ask in this process."""
+    return _ReadHere()
+
+
+def _ends(layout: Layout, name: SessionName) -> Ends:
     try:
         with TranscriptFile(layout.session_file(name)) as source:
             return ends_in(source, owner_of(layout, name.agent))

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.foundation.layout import Layout

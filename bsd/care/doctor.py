@@ -28,8 +28,8 @@ from bsd.care.disk_use import in_flight_use
 from bsd.care.file_owners import wrongly_owned
 from bsd.care.verify import verify
 from bsd.foundation.ages import look
-from bsd.foundation.answers import Answer
 from bsd.foundation.claims import elsewhere
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout

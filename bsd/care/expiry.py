@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bsd.foundation.ages import Ages
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger

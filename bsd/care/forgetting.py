@@ -1,49 +1,50 @@
 """Forgets a session, or one entry of it, for good: in store, archive, history, trash and index.
 
 What other sessions need of it is handed down to them before, and they are named: nothing is taken
-from anybody else. Nothing goes before what takes its place is durable; whoever is killed in between
-is gone on from by the next call, and what is left says the same until then. Steps, as `after_step`
-hears of them: handed, history, store, archive, beside, index.
+from anybody else. Nothing goes before what takes its place is durable. What is being forgotten is
+noted before, without a word of it: `forget_on` finishes what somebody began who was killed, and
+takes nothing that has come since. Steps, as `after_step` hears of them: noted, handed, history,
+store, archive, beside, index, ended.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from bsd.agents.dialect import Format, NotOurs
-from bsd.agents.owners import owner_of
-from bsd.care import catalog
+from bsd.agents.dialect import Format
 from bsd.care.bring_back import clear_returning
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing
-from bsd.care.gone import gone_sessions
+from bsd.care.gone import gone_sessions, open_or_copy
 from bsd.care.hand_down import HandDown, Leaving
+from bsd.care.keepers import Begun, Keepers, begun, emptied, format_of, lines_of, values_of
+from bsd.care.leftovers import drafts_of
 from bsd.care.trash import Trash
-from bsd.care.trashed import ids
-from bsd.foundation.answers import Answer, contract
+from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.foundation.files import sync_dir
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import NEVER
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import forget_orphan, list_orphans
-from bsd.session.rest import Patience
+from bsd.session.rest import Patience, Rest
 from bsd.store.copies import (
     CopiedTranscript,
     NewParts,
     SessionCopy,
     copies_of,
+    copy_directory,
     forget_copy,
     parts_of,
     read_copy,
@@ -51,18 +52,17 @@ from bsd.store.copies import (
     write_copy,
 )
 from bsd.store.extracted import SessionStore
+from bsd.store.forgotten import FORGOTTEN, note_forgotten
 from bsd.store.history import History
 from bsd.store.index import contents_of
 from bsd.store.pack import PACK, Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions
-from bsd.text.reader import Line, Transcript, TranscriptFile, parse_entry
-from bsd.text.splice import SpliceError, edit, encode_string
+from bsd.text.reader import Transcript
+from bsd.text.splice import encode_string
 
 _log = get_logger("archive")
 
 _FORGOTTEN = "[content forgotten]"
-_LINES_LOOKED_AT, _IDS_LOOKED_FOR = 200, 8
-_DRAFT = r"-[a-z0-9_]{8}"  # what is added to a draft's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,10 @@ class Forgotten(Answer):
     )
     in_transcript: bool = field(
         metadata=contract("Whether the session is in its place, and may still say it")
+    )
+    said_in: list[str] = field(
+        default_factory=list,
+        metadata=contract("What belongs to the session and says the same, of an entry's texts"),
     )
 
 
@@ -98,6 +102,7 @@ class Forgetting:
         self._actor = actor
         self._patience = patience or Patience()
         self._after_step = after_step
+        self._rest = Rest(layout, self._patience, InFlight(layout))
         self._files = self._bytes = 0
 
     # --- a whole session ---
@@ -109,123 +114,160 @@ class Forgetting:
         Unavailable.
         """
         layout = self._layout
+        self._files = self._bytes = 0
         self._refuse_unknown(name)
-        self._refuse_in_flight(name)
         others = [each for each in copies_of(layout, name) if copy and each.origin != copy.origin]
         alone = copy is None or not (others or self._is_there(name))
-        if copy is None:
-            self._empty_trash_of(name)
-        with self._locked(name):
-            kept_by = self._keepers(name, copy) if alone else []
-            # Before the files, by which the next call knows that there is something to do; and
-            # after them, as somebody may have read them meanwhile.
-            forget_sessions(layout.search_db, [name])
-            if not alone and copy is not None:
-                self._take(copy.directory)
-                forget_copy(copy)
-            else:
-                kept_by += self._forget_all(name, kept_by)
-            self._after_step("beside")
-            forget_sessions(layout.search_db, [name])
-            self._after_step("index")
+        begun = Begun.now(layout, name, self._patience.clock())
+        kept_by: list[str] = []
+        with self._until_done(begun):
+            with self._locked(name):
+                if not alone and copy is not None:
+                    replace(begun, origin=copy.origin).write()
+                    self._forget_copy(name, copy.directory)
+                else:
+                    self._rest.blank([name])
+                    kept_by = Keepers(layout, name).of_copy(copy, layout.transcript(name))
+                    begun = replace(begun, hashes=self._hashes_of(name))
+                    with suppress(Unavailable):  # a full disk: what goes needs no room
+                        begun.write()
+                    kept_by += self._forget_all(begun)
+            if copy is None:
+                self._empty_trash_of(name)
         if not self._files:
             raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
-        return self._told(name, None, kept_by)
+        return self._told(name, None, list(dict.fromkeys(kept_by)))
 
-    def _forget_all(self, name: SessionName, known: list[str]) -> list[str]:
-        layout = self._layout
-        path = layout.transcript(name)
+    def _forget_all(self, begun: Begun, before: float | None = None) -> list[str]:
+        """Who else keeps it; what came after `before` (epoch seconds) stays."""
+        layout, name = self._layout, begun.session
+        # Before the files, by which the next call knows that there is something to do; and after
+        # them, as somebody may have read them meanwhile.
+        forget_sessions(layout.search_db, [name])
         stores = (layout.store_dir(name), layout.archive_dir(name))
-        leaving = Leaving(name, stores, path)
+        leaving = Leaving(name, stores, layout.transcript(name))
         HandDown(layout, self._patience, self._actor).provide([leaving], [name])
         self._after_step("handed")
-        more = [each for each in self._keep_same(name) if each not in known]
-        places = (
-            ("history", layout.history_dir(name)),
-            ("store", layout.store_dir(name)),
-            ("archive", layout.archive_dir(name)),
-        )
-        for step, directory in places:
-            self._take(directory)
-            if directory.is_dir():
-                shutil.rmtree(directory)
-                sync_dir(directory.parent)
+        kept_by = Keepers(layout, name).who_has(_digests(begun.hashes))
+        history = layout.history_dir(name)
+        stays = self._is_there(name)
+        self._clear(history, before, but=(FORGOTTEN,) if stays else ())
+        self._after_step("history")
+        for step, directory in zip(("store", "archive"), stores, strict=True):
+            self._clear(directory, before)
             self._after_step(step)
+        if stays and begun.hashes:  # now there is room for it
+            note_forgotten(history, name, begun.hashes)
         contents_of(layout).changed()
-        for directory in self._drafts(name):
-            self._take(directory)
-            shutil.rmtree(directory)
+        for directory in drafts_of(layout, name):
+            self._clear(directory, before)
         for orphan in list_orphans(layout):
-            if orphan.session == str(name):
+            late = before is not None and orphan.found_at_ns / 1e9 > before
+            if orphan.session == str(name) and not late:
                 self._files, self._bytes = self._files + 1, self._bytes + orphan.size
                 forget_orphan(orphan)
         clear_returning(layout, name)
-        return more
+        self._after_step("beside")
+        forget_sessions(layout.search_db, [name])
+        self._after_step("index")
+        return kept_by
 
-    def _empty_trash_of(self, name: SessionName) -> None:
+    def _forget_copy(self, name: SessionName, directory: Path) -> None:
+        """Take one copy, of which something may have gone already."""
+        forget_sessions(self._layout.search_db, [name])
+        self._take(directory)
+        with suppress(FileNotFoundError):
+            forget_copy(directory)
+        self._after_step("beside")
+        forget_sessions(self._layout.search_db, [name])
+        self._after_step("index")
+
+    def _empty_trash_of(self, name: SessionName, before: float | None = None) -> None:
         """What of it lies in the trash, which locks it itself."""
         trash = Trash(self._layout, self._trash_keep, actor=self._actor, patience=self._patience)
         store = self._layout.store_name(name)
         for each in ids(self._layout):
-            if each.rpartition("_")[0] == store:
-                with suppress(NotFound):
-                    item = trash.remove(each)
-                    self._files += 1 + item.extracted_files
-                    self._bytes += item.size + item.extracted_bytes
-
-    def _drafts(self, name: SessionName) -> list[Path]:
-        """What people wrote that could not be applied; its agent is not told there."""
-        mine = re.compile(re.escape(name.session[:100]) + _DRAFT)
-        with suppress(OSError, BsdError):
-            edits = self._layout.refuse_outside(self._layout.edits)
-            return [edits / each for each in sorted(os.listdir(edits)) if mine.fullmatch(each)]
-        return []
+            place = TrashPlace(self._layout.trash_dir(), each)
+            if each.rpartition("_")[0] != store or (before and place.trashed_at > before):
+                continue
+            with suppress(NotFound):
+                item = trash.remove(each)
+                self._files += 1 + item.extracted_files
+                self._bytes += item.size + item.extracted_bytes
 
     # --- one entry ---
 
     def entry(self, name: SessionName, entry: str) -> Forgotten:
         """Forget what is kept of one entry. Raises NotFound, Busy, Unavailable."""
         layout = self._layout
+        self._files = self._bytes = 0
         self._refuse_unknown(name)
-        self._refuse_in_flight(name)
-        with self._locked(name):
+        begun = Begun.now(layout, name, self._patience.clock(), entry)
+        keepers = Keepers(layout, name)
+        with self._until_done(begun), self._locked(name):
             hashes = self._hashes_of(name, entry)
-            history = History(layout, name)
-            forgotten = history.forget(entry)
-            self._after_step("history")
-            self._forget_stored(name, entry)
-            self._after_step("store")
-            self._forget_packed(layout.archive_dir(name), hashes)
-            for copy in copies_of(layout, name):
-                forgotten += _forget_in_copy(layout, copy, entry, self._patience.clock())
-            self._after_step("archive")
-            contents_of(layout).changed()
-            clear_returning(layout, name)
-            forget_sessions(layout.search_db, [name])  # it is read again, as it is now
-            self._after_step("index")
-            kept_by = sorted({*self._who_has(name, hashes), *self._who_says(name, [entry])})
+            _refuse_damaged(layout.archive_dir(name), _digests(hashes))
+            said_in = keepers.beside(self._texts(name, entry, hashes))
+            self._rest.blank([name])
+            begun = replace(begun, hashes=hashes)
+            begun.write()
+            forgotten = self._forget_entry(begun)
+            kept_by = sorted({*keepers.who_has(_digests(hashes)), *keepers.who_says([entry])})
         if not (self._files or forgotten):
             raise NotFound(f"nothing is kept of entry {entry} of {name}", hint=f"`bsd show {name}`")
-        return self._told(name, entry, kept_by)
+        return replace(self._told(name, entry, kept_by), said_in=said_in)
 
-    def _hashes_of(self, name: SessionName, entry: str) -> set[bytes]:
-        """Those of all lines that store and archive of the session keep of an entry."""
+    def _forget_entry(self, begun: Begun, before: float | None = None) -> int:
+        """How many lines of history and copies said it; what came after `before` stays."""
+        layout, name, entry = self._layout, begun.session, str(begun.entry)
+        if begun.hashes:
+            note_forgotten(layout.history_dir(name), name, begun.hashes)
+        forgotten = History(layout, name).forget(entry)
+        self._after_step("history")
+        self._forget_stored(name, entry, before)
+        self._after_step("store")
+        self._forget_packed(layout.archive_dir(name), _digests(begun.hashes), before)
+        for copy in copies_of(layout, name):
+            forgotten += _forget_in_copy(layout, copy, entry, self._patience.clock())
+        self._after_step("archive")
+        contents_of(layout).changed()
+        clear_returning(layout, name)
+        forget_sessions(layout.search_db, [name])  # it is read again, as it is now
+        self._after_step("index")
+        return forgotten
+
+    def _hashes_of(self, name: SessionName, entry: str | None = None) -> frozenset[str]:
+        """Those of all lines that store and archive of the session keep, or of an entry's."""
         layout = self._layout
         contents = contents_of(layout)
         contents.changed()
-        own = {layout.store_dir(name), layout.archive_dir(name)}
-        return {
-            bytes.fromhex(place.hash.removeprefix("sha256:"))
-            for place in contents.of_entry(entry)
-            if place.directory in own
-        }
+        own = (layout.store_dir(name), layout.archive_dir(name))
+        if entry is None:
+            places = [place for directory in own for place in contents.of_store(directory)]
+        else:
+            places = [each for each in contents.of_entry(entry) if each.directory in own]
+        return frozenset(place.hash for place in places)
 
-    def _forget_stored(self, name: SessionName, entry: str) -> None:
+    def _texts(self, name: SessionName, entry: str, hashes: Collection[str]) -> set[str]:
+        """What an entry says, or said, as far as it can be read."""
+        layout = self._layout
+        with suppress(BsdError, OSError), open_or_copy(layout, name) as source:
+            fmt = format_of(layout, name, source)
+            lines = list(lines_of(source, fmt, entry))
+            for hash_ in hashes:
+                places = contents_of(layout).with_hash(hash_)
+                lines += islice(filter(None, (place.line() for place in places)), 1)
+            return {text for line in lines for text in values_of(fmt, line)}
+        return set()
+
+    def _forget_stored(self, name: SessionName, entry: str, before: float | None) -> None:
         store = SessionStore(self._layout, name)
         refs = {
             place.ref
             for place in contents_of(self._layout).of_entry(entry)
-            if place.directory == store.directory and not place.pack
+            if place.directory == store.directory
+            and not place.pack
+            and not _is_later(place.file, before)
         }
         for ref in sorted(refs):
             self._take(store.file(ref))
@@ -236,11 +278,13 @@ class Forgetting:
                 [one for one in store.index.records.values() if one.ref not in refs]
             )
 
-    def _forget_packed(self, archive: Path, hashes: set[bytes]) -> None:
+    def _forget_packed(self, archive: Path, hashes: set[bytes], before: float | None) -> None:
         """Write packs anew without these lines; the old one goes when the new one is durable."""
         for path in sorted(archive.glob(f"*{PACK}")):
             with Pack(path) as pack:
                 if hashes.isdisjoint(place.hash for place in pack.places()):
+                    continue
+                if before is not None and pack.summary.newest > before:
                     continue
                 new = None
                 with PackWriter(archive) as writer:
@@ -251,91 +295,65 @@ class Forgetting:
                             writer.add(one.line, one.record)
                     if writer.lines:
                         new = writer.finish(pack.summary.oldest, pack.summary.newest)
+                        self._after_step("packed")
             if new != path:
                 path.unlink()
             sync_dir(archive)
 
-    # --- who keeps it all the same ---
+    # --- gone on from ---
 
-    def _keepers(self, name: SessionName, copy: SessionCopy | None) -> list[str]:
-        """Sessions that say what this one says, told by its first entries."""
-        path = self._layout.transcript(name)
-        chosen = copy or next(iter(copies_of(self._layout, name)), None)
-        with suppress(BsdError, OSError), ExitStack() as opened:
-            source: Transcript
-            if copy is None and os.path.lexists(path):
-                source = opened.enter_context(TranscriptFile(path))
-            elif chosen is not None:
-                source = opened.enter_context(CopiedTranscript(chosen))
+    def go_on(self, begun: Begun) -> None:
+        """Finish what somebody began who was killed; raises Busy, Unavailable, Forbidden."""
+        self._files = self._bytes = 0
+        name = begun.session
+        with self._locked(name):
+            if not begun.path.exists():
+                return  # whoever began it has ended it until just now
+            if begun.origin is not None:
+                directory = copy_directory(self._layout, name, begun.origin)
+                copy = _whole_copy(directory)
+                if copy is None or copy.kept_at <= begun.at:
+                    self._forget_copy(name, directory)
             else:
-                return []
-            return self._who_says(name, list(_ids_in(self._layout, name, source)))
-        return []
+                self._rest.blank([name])
+                go_on = self._forget_all if begun.entry is None else self._forget_entry
+                go_on(begun, begun.at)
+        if begun.entry is None and begun.origin is None:
+            self._empty_trash_of(name, begun.at)
+        begun.end()
+        self._told(name, begun.entry, [])
 
-    def _who_says(self, name: SessionName, entries: list[str]) -> list[str]:
-        """The sessions of the same program in whose lines one of these entries stands."""
-        mine = self._layout.source_of(name.agent)
-        found = []
-        for other in catalog.names(self._layout) if entries else ():
-            if other == name or self._layout.source_of(other.agent) != mine:
-                continue
-            with suppress(BsdError, OSError):
-                path = self._layout.session_file(other)
-                with TranscriptFile(path) as source:
-                    if _holds(source, _format_of(self._layout, other, source), entries):
-                        found.append(str(other))
-        for copy in gone_sessions(self._layout) if entries else ():
-            if copy.name == name or self._layout.source_of(copy.name.agent) != mine:
-                continue
-            with suppress(BsdError, OSError), CopiedTranscript(copy) as copied:
-                if _holds(copied, _format_of(self._layout, copy.name, copied), entries):
-                    found.append(copy.id)
-        return found
-
-    def _keep_same(self, name: SessionName) -> list[str]:
-        """Sessions whose stores or archives hold lines that this one's hold, too."""
-        contents = contents_of(self._layout)
-        contents.changed()
-        own = (self._layout.store_dir(name), self._layout.archive_dir(name))
-        hashes = {
-            bytes.fromhex(place.hash.removeprefix("sha256:"))
-            for directory in own
-            for place in contents.of_store(directory)
-        }
-        return self._who_has(name, hashes)
-
-    def _who_has(self, name: SessionName, hashes: set[bytes]) -> list[str]:
-        contents = contents_of(self._layout)
-        found = set()
-        for each in hashes:
-            for place in contents.with_hash(f"sha256:{each.hex()}"):
-                directory = place.directory
-                if directory.parent.name == self._layout.trash.name:
-                    continue
-                other = self._layout.session_of_store(directory.name)
-                if other is not None and other != name:
-                    found.add(str(other))
-        return sorted(found)
+    @contextmanager
+    def _until_done(self, begun: Begun) -> Iterator[None]:
+        """The note of it goes when all is done, or nothing was; whoever is killed leaves it."""
+        try:
+            yield
+        except (BsdError, OSError):
+            if not self._files:
+                begun.end()
+            raise
+        begun.end()
+        self._after_step("ended")
 
     # --- all of them ---
 
     def _refuse_unknown(self, name: SessionName) -> None:
         """Raise NotFound, before anything is locked, unless something may be kept of it."""
         layout, store = self._layout, self._layout.store_name(name)
-        places = (layout.store_dir(name), layout.archive_dir(name), layout.history_dir(name))
+        places = (layout.store_dir(name), layout.archive_dir(name))
+        history = layout.history_dir(name)
+        remembered = history.is_dir() and any(each != FORGOTTEN for each in os.listdir(history))
         trashed = any(each.rpartition("_")[0] == store for each in ids(layout))
         orphaned = any(orphan.session == str(name) for orphan in list_orphans(layout))
-        kept = trashed or orphaned or self._drafts(name) or any(map(Path.exists, places))
+        kept = (
+            remembered
+            or trashed
+            or orphaned
+            or drafts_of(layout, name)
+            or any(map(Path.exists, places))
+        )
         if not (kept or ask(layout.search_db, lambda index: index.known_as(name), None)):
             raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
-
-    def _refuse_in_flight(self, name: SessionName) -> None:
-        """A file that a commit displaced is watched for a minute, and says it all."""
-        if any(record.session == name for record in InFlight(self._layout).readable()):
-            raise Busy(
-                f"session {name} was changed a moment ago, and the file as it was is still kept",
-                hint="again in a minute",
-            )
 
     def _is_there(self, name: SessionName) -> bool:
         with suppress(BsdError):
@@ -347,6 +365,23 @@ class Forgetting:
         stack.enter_context(own_lock(self._layout, name, patience.wait, sleep=patience.sleep))
         stack.enter_context(_explained(f"forgetting {name}"))
         return stack
+
+    def _clear(self, directory: Path, before: float | None, but: Collection[str] = ()) -> None:
+        """Remove what a directory holds, and itself; what came after `before` stays."""
+        if not directory.is_dir():
+            return
+        if before is None and not but:
+            self._take(directory)
+            shutil.rmtree(directory)
+        else:
+            for path in sorted(directory.rglob("*"), reverse=True):
+                if path.is_dir() and not path.is_symlink():
+                    _remove_empty(path)
+                elif path.name not in but and not _is_later(path, before):
+                    self._take(path)
+                    path.unlink(missing_ok=True)
+            _remove_empty(directory)
+        sync_dir(directory.parent)
 
     def _take(self, path: Path) -> None:
         """Count what goes."""
@@ -370,6 +405,20 @@ class Forgetting:
         )
         is_there = self._is_there(name)
         return Forgotten(str(name), entry, self._files, self._bytes, kept_by, is_there)
+
+
+def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -> None:
+    """Finish what others began to forget and were killed; what is busy waits for later."""
+    patience = replace(patience or Patience(), wait=0.0)
+    for each in begun(layout):
+        try:
+            Forgetting(layout, actor=actor, patience=patience).go_on(each)
+            _log.info(f"What was begun has been forgotten of {each.session}", entry=each.entry)
+        except Busy as busy:
+            _log.debug("Forgetting waits", session=str(each.session), why=busy.message)
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"forgetting {each.session}").message
+            _log.warning("Forgetting cannot be finished", problem=problem)
 
 
 # --- when their time is up ---
@@ -429,41 +478,33 @@ def _explained(doing: str) -> Iterator[None]:
         raise Unavailable(str(error), hint="`bsd verify --repair` mends what can be") from error
 
 
-def _format_of(layout: Layout, name: SessionName, source: Transcript) -> Format | None:
-    found = owner_of(layout, name.agent).detect(line.raw for line in source.lines())
-    return found.reads if isinstance(found, NotOurs) else found
+def _digests(hashes: Collection[str]) -> set[bytes]:
+    return {bytes.fromhex(one.removeprefix("sha256:")) for one in hashes}
 
 
-def _ids_in(layout: Layout, name: SessionName, source: Transcript) -> Iterator[str]:
-    """The ids of its first messages: copies of a session begin as it does."""
-    fmt = _format_of(layout, name, source)
-    ids_found = 0
-    for line in islice(source.lines(), _LINES_LOOKED_AT):
-        entry = parse_entry(line.raw)
-        facts = fmt.facts(entry) if fmt and entry is not None else None
-        if facts and facts.id and facts.is_message and not facts.is_header:
-            yield facts.id
-            ids_found += 1
-            if ids_found == _IDS_LOOKED_FOR:
-                return
+def _refuse_damaged(archive: Path, hashes: set[bytes]) -> None:
+    """Raise PackDamaged, before anything goes, if a pack that has one of these cannot be read."""
+    for path in sorted(archive.glob(f"*{PACK}")):
+        with Pack(path) as pack:
+            if not hashes.isdisjoint(place.hash for place in pack.places()):
+                pack.check()
 
 
-def _holds(source: Transcript, fmt: Format | None, entries: list[str]) -> bool:
-    """Whether one of these is an entry of a session, and not only named there."""
-    if fmt is None:
-        return False
-    may_be = _may_be(fmt, entries)
-    parsed = (parse_entry(line.raw) for line in source.lines() if may_be(line.raw))
-    return any(entry is not None and fmt.facts(entry).id in entries for entry in parsed)
+def _whole_copy(directory: Path) -> SessionCopy | None:
+    with suppress(Unavailable):
+        return read_copy(directory)
+    return None
 
 
-def _may_be(fmt: Format, entries: list[str]) -> Callable[[bytes], bool]:
-    """Tells lines that may be one of these entries from most that are none."""
-    made_of = [pattern for entry in entries if (pattern := fmt.made_of(entry)) is not None]
-    if made_of:
-        return lambda raw: any(pattern.search(raw) for pattern in made_of)
-    needles = [encode_string(entry) for entry in entries]
-    return lambda raw: any(needle in raw for needle in needles)
+def _is_later(path: Path, moment: float | None) -> bool:
+    with suppress(OSError):
+        return moment is not None and path.lstat().st_mtime > moment
+    return False
+
+
+def _remove_empty(directory: Path) -> None:
+    with suppress(OSError):  # something is left in it
+        directory.rmdir()
 
 
 def _forget_in_copy(layout: Layout, copy: SessionCopy, entry: str, now: float) -> int:
@@ -473,13 +514,15 @@ def _forget_in_copy(layout: Layout, copy: SessionCopy, entry: str, now: float) -
     def without(source: Transcript, fmt: Format) -> Iterator[bytes]:
         nonlocal forgotten
         for line in source.lines():
-            new = _emptied(line, fmt, entry)
+            new = emptied(line, fmt, entry, _TEXT)
             forgotten += new != line.raw
             yield new
 
     with closing(CopiedTranscript(copy)) as source:
-        fmt = _format_of(layout, copy.name, source)
-        if fmt is None or not any(_emptied(one, fmt, entry) != one.raw for one in source.lines()):
+        fmt = format_of(layout, copy.name, source)
+        if fmt is None or not any(
+            emptied(one, fmt, entry, _TEXT) != one.raw for one in source.lines()
+        ):
             return 0
         with NewParts(copy.directory, copy, now) as new:
             parts = tuple(map(new.add, parts_of(without(source, fmt))))
@@ -491,20 +534,6 @@ def _forget_in_copy(layout: Layout, copy: SessionCopy, entry: str, now: float) -
     write_copy(changed)
     tidy_copy(changed, now, strictly=True)
     return forgotten
-
-
-def _emptied(line: Line, fmt: Format, entry_id: str) -> bytes:
-    """A line without its values, if it is of this entry."""
-    if not _may_be(fmt, [entry_id])(line.raw) or (entry := parse_entry(line.raw)) is None:
-        return line.raw
-    facts = fmt.facts(entry)
-    if facts.id != entry_id or facts.is_header:
-        return line.raw
-    new = line.raw
-    for value in fmt.values(entry):
-        with suppress(SpliceError):
-            new = edit(new, replace={value.path: value.shape.holding(_TEXT)}, remove=value.removes)
-    return new
 
 
 _TEXT = encode_string(_FORGOTTEN)

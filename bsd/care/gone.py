@@ -68,6 +68,8 @@ def find_gone(layout: Layout, text: str) -> SessionCopy:
         chosen = [copy for copy in found if copy.name == name]
         if not chosen and copies_of(layout, name) and not is_gone(layout, name):
             raise Conflict(f"session {name} is not gone: it lies where it lay", hint=_HINT)
+        if not chosen:  # its program may have put something there, and have taken it away again
+            chosen = [copy for copy in gone_sessions(layout) if copy.name == name]
     if not chosen:
         raise NotFound(f"there is no copy of {text} in the archive", hint=_HINT)
     if len(chosen) > 1:

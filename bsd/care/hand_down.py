@@ -27,12 +27,13 @@ from bsd.care.trashed import transcripts
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchange import Step, no_step
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.extracted import Keep, SessionStore
+from bsd.store.forgotten import forgotten_in
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record, StoredPlace, contents_of, entry_key
 from bsd.store.markers import NEEDLES, Markers
@@ -153,10 +154,12 @@ class HandDown:
             gone_with_them = session.copy and session.copy.directory.parent in stores_leaving
             if gone_with_them or session.transcript in transcripts_leaving:
                 continue
+            unwanted = forgotten_in(session.history)
             needed = [
                 _NeededLine(marker, index, place)
                 for index, marker in self._named(session, left, entries)
-                if (place := left.pop(marker.hash, None)) is not None
+                if marker.hash not in unwanted
+                and (place := left.pop(marker.hash, None)) is not None
             ]
             if needed:
                 needs[session] = needed
@@ -301,7 +304,7 @@ def _portions(needed: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, byt
 
 def _keep(one: _NeededLine, ref: str, line: bytes) -> Keep:
     marker, kind = one.marker, ref.partition("_")[2].partition("-")[0]
-    return Keep(ref, "", one.index or 0, kind, marker.hash, len(line), marker.keys, {}, line)
+    return Keep(ref, "", one.index or 0, kind, marker.hash, len(line), marker.keys, (), line)
 
 
 def _make_as_old(file: Path, as_file: Path) -> None:

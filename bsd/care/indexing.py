@@ -10,7 +10,7 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -70,15 +70,23 @@ class ReadOn:
 
 
 def find_due(
-    layout: Layout, index: SearchIndex, agent: str | None = None
+    layout: Layout,
+    index: SearchIndex,
+    agent: str | None = None,
+    *,
+    going_on: Callable[[], object] = lambda: None,
 ) -> tuple[list[Due], list[str]]:
-    """Which sessions are not as they were, and the names of those that are gone; by stat alone."""
+    """Which sessions are not as they were, and the names of those that are gone; by stat alone.
+
+    `going_on` is called for each agent, and may raise to end it.
+    """
     shelves = _shelves(layout)
     due: list[Due] = []
     gone: list[str] = []
     left = {agent} if agent else index.agents()
     # One agent after the other: of very many sessions only a few are in memory at once.
     for name, found in groupby(catalog.with_stats(layout, agent), lambda one: one[0].agent):
+        going_on()
         left.discard(name)
         known = index.seen(name)
         due += _due_among(layout, found, known, shelves)
@@ -92,11 +100,12 @@ def _keep_copied(
 ) -> tuple[list[Due], list[str]]:
     """What the archive keeps of sessions that are gone stays, or is read."""
     there = {str(each.name) for each in due}
-    kept = {
-        str(copy.name): copy
-        for copy in reversed(gone_sessions(layout, agent))
-        if is_gone(layout, copy.name)
-    }
+    try:
+        copies = gone_sessions(layout, agent)
+    except BsdError as problem:  # then nobody knows which are, and other sessions can be searched
+        _log.warning("Sessions that are gone cannot be searched", problem=problem.message)
+        return due, []
+    kept = {str(copy.name): copy for copy in reversed(copies) if is_gone(layout, copy.name)}
     known = index.known_among(kept)
     for text, copy in kept.items():
         was = known.get(text)

@@ -1,9 +1,13 @@
-"""Finishes or undoes what an earlier process left half done: deletes and restores, and commits."""
+"""Finishes or undoes what an earlier process left half done.
+
+Deletes and restores, what was being forgotten, and commits.
+"""
 
 from __future__ import annotations
 
+from bsd.care.forgetting import forget_on
+from bsd.care.trash import Trash
 from bsd.foundation.errors import BsdError, ConfigError
-from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.displaced import Recovered
 from bsd.session.rest import Patience
@@ -17,16 +21,14 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
 
     To be called once at start, and then regularly; returns what became of each commit in flight.
     """
-    if has_moves(surgeon.layout):
-        # Only then: whoever works on sessions seldom needs to know how they are thrown away.
-        from bsd.care.trash import Trash  # noqa: PLC0415
-
+    if surgeon.layout.has_moves():
         keep, patience = _trash_retention(surgeon), Patience(clock=surgeon.patience.clock)
         trash = Trash(surgeon.layout, keep, actor=surgeon.actor, patience=patience)
         try:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
+        forget_on(surgeon.layout, actor=surgeon.actor, patience=patience)
     return surgeon.operator.recover()
 
 
@@ -38,11 +40,3 @@ def _trash_retention(surgeon: Surgeon) -> str:
     except ConfigError as problem:
         _log.warning("Settings are broken", problem=problem.message)
         return "never"
-
-
-def has_moves(layout: Layout) -> bool:
-    """Whether the way of a session into the trash or out of it may have been cut off."""
-    try:
-        return next(layout.moving.iterdir(), None) is not None
-    except (FileNotFoundError, NotADirectoryError):
-        return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -23,17 +24,17 @@ from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.foundation.answers import Answer, contract
 from bsd.foundation.claims import elsewhere
-from bsd.foundation.errors import BsdError, Busy, ConfigError, os_problem
+from bsd.foundation.definition import Answer, contract
+from bsd.foundation.errors import BsdError, Busy, ConfigError, Conflict, Unavailable, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest
 from bsd.store.copies import (
     CopiedFile,
@@ -43,6 +44,7 @@ from bsd.store.copies import (
     copies_in,
     copies_of,
     copy_directory,
+    damaged_copies,
     parts_of,
     read_copy,
     tidy_copy,
@@ -58,6 +60,8 @@ REST_SECONDS = 24 * 3600.0
 # What one run reads: other jobs of the daemon wait for it. The rest comes with the next.
 _MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
 _LINES_LOOKED_AT = 50
+# In so many turns of such a length all copies are looked at.
+_TURN_SECONDS, _TURNS = 600, 1008
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -82,6 +86,9 @@ class CopiesUse(Answer):
     kept: int = field(metadata=contract("What the copies take"))
     ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
     oldest: str | None = field(metadata=contract("When the copy was made that is the oldest"))
+
+
+NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)
 
 
 def copies_use(layout: Layout) -> CopiesUse:
@@ -148,14 +155,38 @@ class Keeping:
             age = now - one.written.mtime_ns / 1e9
             # A time to come is that of a clock which was put back since: nobody can wait for it.
             due = known.get(store) != one.written and (age >= REST_SECONDS or age < 0)
-            if not due:
+            mending = not due and self._is_damaged(store, now)
+            if not (due or mending):
                 continue
             if self._stopping() or self._left <= 0 or self._done.sessions >= _MOST_SESSIONS:
                 self._done = replace(self._done, complete=False)
                 return
-            if not self._try(one, known, store):
+            if not self._try(one, known, store, mending=mending):
                 return
         self._note_gone(there)
+
+    def _is_damaged(self, store: str, now: float) -> bool:
+        """Whether a copy has been damaged since it was made; each has its turn once a week."""
+        if zlib.crc32(store.encode()) % _TURNS != int(now / _TURN_SECONDS) % _TURNS:
+            return False
+        archive = self._layout.archive / store
+        self._left -= sum(copy.packed for copy in copies_in(archive))
+        try:
+            return any(damaged_copies(archive))
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"reading {archive}").message
+            _log.warning("A copy cannot be looked at", problem=problem)
+            return False
+
+    def remake(self, name: SessionName) -> bool:
+        """Make the copy of a session in its place anew, if that may be read now; whether it was."""
+        known = _Known(self._layout)
+        try:
+            status = self._layout.session_file(name).lstat()
+        except (BsdError, OSError):
+            return False
+        self._try(_Candidate(name, Written.of(status)), known, "", mending=True)
+        return self._done.sessions > 0
 
     def _candidates(self) -> Iterator[_Candidate]:
         """All sessions in their places, and of those that are not there what was put aside last."""
@@ -184,10 +215,10 @@ class Keeping:
                     latest[name] = one
         yield from latest.values()
 
-    def _try(self, one: _Candidate, known: _Known, store: str) -> bool:
+    def _try(self, one: _Candidate, known: _Known, store: str, *, mending: bool = False) -> bool:
         """Copy a session if it may be; whether the run goes on."""
         try:
-            if self._copy(one):
+            if self._copy(one, mending=mending):
                 known.note(store, one.written)
         except Busy as busy:
             _log.debug(f"Session {one.name} is copied later", why=busy.message)
@@ -199,7 +230,7 @@ class Keeping:
                 return False
         return True
 
-    def _copy(self, one: _Candidate) -> bool:
+    def _copy(self, one: _Candidate, *, mending: bool) -> bool:
         layout, name = self._layout, one.name
         with own_lock(layout, name, 0.0):
             if one.aside is None and self._rest.why_not(name) is not None:
@@ -209,7 +240,8 @@ class Keeping:
                 if source.identity.written != one.written:
                     return False  # it goes on: another day
                 now = self._patience.clock()
-                new = _Copying(layout, one, path, source, now, self._stopping).run()
+                copying = _Copying(layout, one, path, source, now, self._stopping)
+                new = copying.run(mending=mending)
             self._done = replace(
                 self._done,
                 sessions=self._done.sessions + 1,
@@ -305,16 +337,19 @@ class _Copying:
         self.read = self.packed = 0
         self._left_out: list[str] = []
 
-    def run(self) -> _Copying:
-        """Raises Busy if the session changes meanwhile, OSError, Unavailable."""
+    def run(self, *, mending: bool) -> _Copying:
+        """Raises Busy if the session changes meanwhile, OSError, Unavailable.
+
+        `mending`: what is there of the copy is read before it is relied on.
+        """
         name = self._one.name
         others = copies_of(self._layout, name)
         origin = origin_of(self._source, self._owner)
         if grown := [other for other in others if has_grown(other, self._source)]:
             origin = grown[0].origin
         directory = copy_directory(self._layout, name, origin)
-        before = read_copy(directory)
-        with NewParts(directory, before, self._now) as new:
+        before = _before(directory)
+        with NewParts(directory, before, self._now, mending=mending) as new:
             files = [self._file(self._path, self._source, before, new, is_transcript=True)]
             files += self._belongings(before, new)
             _refuse_changed(self._path, self._source)
@@ -322,6 +357,7 @@ class _Copying:
             self.packed = new.taken
         copy = self._described(SessionCopy(directory, name, origin, tuple(files), self._now))
         write_copy(copy)
+        new.drop_damaged()
         tidy_copy(copy, self._now)
         for other in others:
             if other.origin != origin and other.gone_at is None:
@@ -395,6 +431,15 @@ class _Copying:
             yield line.raw
 
 
+def _before(directory: Path) -> SessionCopy | None:
+    """The copy as it is, if it can be understood; else it is made anew, as its session is there."""
+    try:
+        return read_copy(directory)
+    except Unavailable as problem:
+        _log.warning("A damaged copy is made anew", problem=problem.message)
+        return None
+
+
 def _refuse_changed(path: Path, source: TranscriptFile) -> None:
     if Identity.of(path.lstat()) != source.identity:
         raise Busy(f"{path} changed while it was read", hint="again later")
@@ -415,12 +460,19 @@ def _parent(layout: Layout, owner: Owner) -> str | None:
 
 
 def archived(layout: Layout) -> list[Path]:
-    """The directories of sessions in the archive."""
+    """The directories of sessions in the archive; raises BsdError if nobody can look there."""
     try:
         with os.scandir(layout.refuse_outside(layout.archive)) as found:
             return [Path(one.path) for one in found if one.is_dir(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
+    except NotADirectoryError as error:
+        raise Conflict(
+            f"{layout.archive} is not a directory, so nothing of the archive can be read",
+            hint="move away what lies there, and bring the directory back",
+        ) from error
+    except OSError as error:
+        raise os_problem(error, f"reading {layout.archive}") from error
 
 
 def as_copied(layout: Layout) -> dict[str, Written]:

@@ -97,6 +97,15 @@ def kept_beside(layout: Layout, name: SessionName) -> list[Path]:
     return found
 
 
+def drafts_of(layout: Layout, name: SessionName) -> list[Path]:
+    """What people wrote to sessions of this name and could not be applied; no agent is told."""
+    mine = re.compile(re.escape(name.session[:100]) + r"-[a-z0-9_]{8}")
+    with suppress(OSError, BsdError):
+        edits = layout.refuse_outside(layout.edits)
+        return [edits / each for each in sorted(os.listdir(edits)) if mine.fullmatch(each)]
+    return []
+
+
 def _directories(path: Path) -> list[str]:
     try:
         with os.scandir(path) as found:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bsd.care.archive_limit import OverLimit, everything
 from bsd.care.expiry import (
     Cleaned,
     Expired,
@@ -25,8 +26,8 @@ from bsd.care.expiry import (
     clean_lots,
     forecast,
 )
-from bsd.care.forgetting import GoneShelf
-from bsd.care.search import forget_stored
+from bsd.care.forgetting import Forgetting, GoneShelf, forget_on
+from bsd.care.search import catch_up, letting_go
 from bsd.care.shelves import (
     WAIT_SECONDS,
     ArchiveShelf,
@@ -38,16 +39,16 @@ from bsd.care.shelves import (
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
-from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.definition import INTERNAL, Answer, contract
+from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 from bsd.session.rest import Patience
-from bsd.store.index import contents_of
+from bsd.store.pack import PACK
 
 _log = get_logger("retention")
 
@@ -157,6 +158,8 @@ class RetentionRun:
 
         With `forget` what leaves the store is deleted, whatever `archive` says.
         """
+        forget_on(self._layout, actor=self._actor, patience=Patience(0.0, clock=self._clock))
+        catch_up(self._layout)
         keep, others, archived = config.retention, config.trash_retention, config.archive_retention
         held, held_others, held_archive = (
             self._ages.why_held(lifetime_seconds(each)) for each in (keep, others, archived)
@@ -188,11 +191,8 @@ class RetentionRun:
         """
         shelf = StoreShelf(self._layout, keep, wait=self._wait, packing=packing)
         lifetime = lifetime_seconds(keep)
-        try:
+        with letting_go(self._layout, shelf.deleted):
             done = clean(shelf, self._ages, self._stopping)
-        finally:
-            self._forget_text(shelf.deleted)
-            contents_of(self._layout).changed()
         more: dict[str, object] = {}
         if lifetime is not None:
             more["keep"] = keep
@@ -207,20 +207,30 @@ class RetentionRun:
         return done
 
     def clean_archive(self, keep: str, most: int) -> Cleaned:
-        """Delete packs that are older than `keep`, and the oldest, if they are over `most` bytes.
+        """Delete packs that are older than `keep`; and what is over `most` bytes, with copies.
 
         0 is no limit.
         """
         shelf = ArchiveShelf(self._layout, keep, wait=self._wait)
-        try:
+        with letting_go(self._layout, shelf.deleted):
             done = clean(shelf, self._ages, self._stopping)
             if most:
-                done += clean_lots(shelf, shelf.oldest_over(most), self._stopping)
-        finally:
-            self._forget_text(shelf.deleted)
-            contents_of(self._layout).changed()
-        self._audit(done, "archive_retention", keep=keep, expired_before=iso_utc(shelf.newest))
+                done += self._clean_over(shelf, most)
+        more = {"expired_before": iso_utc(shelf.newest)} if shelf.newest else {}
+        self._audit(done, "archive_retention", keep=keep, **more)
         return done
+
+    def _clean_over(self, shelf: ArchiveShelf, most: int) -> Cleaned:
+        try:
+            patience = Patience(self._wait, clock=self._clock)
+            forgetting = Forgetting(self._layout, actor=self._actor, patience=patience)
+            over = OverLimit(self._layout, most, forgetting)
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"looking into {self._layout.archive}").message
+            _log.error("[RETENTION] The archive is not made smaller", problem=problem)
+            return Cleaned(errors=1)
+        done = clean_lots(over, everything, self._stopping)
+        return done + clean_lots(shelf, over.packs(), self._stopping)
 
     def clean_gone(self, keep: str) -> CleanedPlace:
         """Forget sessions that have been gone for longer than `keep`; each is audited."""
@@ -228,10 +238,6 @@ class RetentionRun:
         shelf = GoneShelf(self._layout, keep, actor=self._actor, patience=patience)
         held = self._ages.why_held(lifetime_seconds(shelf.keep))
         return CleanedPlace(keep, held, clean(shelf, self._ages, self._stopping))
-
-    def _forget_text(self, deleted: Mapping[str, list[str]]) -> None:
-        if gone := {name: refs for name, refs in deleted.items() if refs}:
-            forget_stored(self._layout, gone)
 
     def clean_history(self, keep: str) -> Cleaned:
         """Forget operations that are older than `keep`: they can no longer be undone.
@@ -293,11 +299,14 @@ def archive_forecast(layout: Layout, config: PruningConfig, ages: Ages) -> Forec
     found = forecast(shelf, ages)
     if not config.archive_max_bytes:
         return found
-    over = shelf.oldest_over(config.archive_max_bytes)
-    things = {thing.path: thing for lot in shelf.lots() for thing in lot.things() if over(thing)}
-    more = [things[path] for path in things.keys() - {thing.path for thing in found.going}]
+    over = [
+        one for goer in OverLimit(layout, config.archive_max_bytes).going for one in goer.things
+    ]
+    known = {thing.path for thing in found.going}
+    more = [thing for thing in over if thing.path not in known]
+    packs = sum(thing.path.suffix == PACK for thing in more)
     going = sorted([*found.going, *more], key=lambda thing: thing.mtime)
-    return replace(found, going=tuple(going), staying=found.staying - len(more))
+    return replace(found, going=tuple(going), staying=found.staying - packs)
 
 
 def in_plain_words(config: PruningConfig) -> str:

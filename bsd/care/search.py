@@ -6,15 +6,19 @@ And which sessions somebody looks for in a list: by words in their names and tit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from bsd.care import catalog
 from bsd.care.gone import gone_sessions
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
 from bsd.care.keeping import is_gone
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
+from bsd.foundation.files import write_private
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
+from bsd.store.archive import SessionArchive
+from bsd.store.index import contents_of
 from bsd.store.search import (
     SearchHit,
     SearchIndex,
@@ -139,11 +143,11 @@ def models(layout: Layout, agent: str | None = None) -> dict[str, str]:
     return ask(layout.search_db, lambda index: index.models(agent), {})
 
 
-def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
+def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> bool:
     """Take the text of deleted stored files (refs by store directory) out of the index, for good.
 
     A session that changed since it was read is read now: the text may have been in its lines when
-    it was. A problem is logged.
+    it was. A problem is logged; returns whether there was none.
     """
 
     def drop(index: SearchIndex) -> bool:
@@ -157,7 +161,7 @@ def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
             _catch_up(layout, index, was)
         return known
 
-    drop_for_good(layout.search_db, drop)
+    return drop_for_good(layout.search_db, drop)
 
 
 def _catch_up(layout: Layout, index: SearchIndex, was: Known) -> None:
@@ -264,3 +268,63 @@ class SessionFilter:
             yield
         except BsdError as trouble:
             self.problem = trouble.message
+
+
+# --- what is deleted for good leaves the index, too, even if whoever deletes is killed ---
+
+# Files go first, then their words. In between a mark lies beside the settings; who finds it later
+# looks which words belong to files that are no more.
+
+
+_retention_log = get_logger("retention")
+
+_FINISHED = ".json"
+
+
+@contextmanager
+def letting_go(layout: Layout, deleted: Mapping[str, list[str]]) -> Iterator[None]:
+    """While files are deleted; `deleted` fills with their refs, by directory of the store."""
+    marked = layout.search_db.exists() and _mark(layout.letting_go)
+    forgotten = True
+    try:
+        yield
+    finally:
+        if gone := {name: refs for name, refs in deleted.items() if refs}:
+            forgotten = forget_stored(layout, gone)
+        contents_of(layout).changed()
+    if marked and forgotten:
+        layout.letting_go.unlink(missing_ok=True)
+
+
+def catch_up(layout: Layout) -> None:
+    """Do what one who was killed has not come to; a problem is logged, and left to the next run."""
+    if not layout.letting_go.exists():
+        return
+    try:
+        nothing: dict[str, set[str]] = {}
+        known = ask(layout.search_db, SearchIndex.all_stored, nothing)
+        gone = {store: refs - _there(layout, store) for store, refs in known.items()}
+        forgotten = forget_stored(layout, {store: refs for store, refs in gone.items() if refs})
+    except (BsdError, OSError) as problem:
+        _retention_log.warning(
+            "Deleted text may still be in the search index", problem=str(problem)
+        )
+        return
+    if forgotten:
+        layout.letting_go.unlink(missing_ok=True)
+
+
+def _there(layout: Layout, store: str) -> frozenset[str]:
+    """The refs that a session's store and archive have; raises OSError."""
+    directory = layout.extracted / store
+    files = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    names = SessionArchive(layout.archive / store).names()
+    return names.union(name.removesuffix(_FINISHED) for name in files)
+
+
+def _mark(path: Path) -> bool:
+    # Deleting must not need room: then words may stay, if it is killed in that moment.
+    with suppress(OSError):
+        write_private(path, b"")
+        return True
+    return False

@@ -23,12 +23,13 @@ from bsd.care.expiry import Cleaned, Expired, Lot, Thing, unlink
 from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import OwnLock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
-from bsd.session.commit.lock import OwnLock
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
 from bsd.store.extracted import APART
+from bsd.store.forgotten import FORGOTTEN
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
 from bsd.text.reader import parse_kept
@@ -39,7 +40,9 @@ _STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
 _LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was cut short
 _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
 # What lasts as long as the session: of one that is gone it is kept as long as its history.
-_LASTING = re.compile("|".join(map(re.escape, (UNDONE, RESTORED))) + rf"|\w+{re.escape(DAMAGED)}")
+_LASTING = re.compile(
+    "|".join(map(re.escape, (UNDONE, RESTORED, FORGOTTEN))) + rf"|\w+{re.escape(DAMAGED)}"
+)
 # An extraction holds a session's lock for a moment; what is still locked then goes next time.
 WAIT_SECONDS = 5.0
 _AT_ONCE_NS = 20_000_000  # writing an index changes its directory, too, a tick of the clock later
@@ -360,20 +363,6 @@ class ArchiveShelf:
     def lots(self) -> Iterator[Lot]:
         for directory in _directories(self._layout, self._layout.archive):
             yield _ArchiveLot(self._layout, directory, self._wait, self)
-
-    def oldest_over(self, limit: int) -> Expired:
-        """Which packs have to go so that the rest takes no more bytes than this."""
-        packs = sorted(
-            (thing for lot in self.lots() for thing in lot.things()), key=lambda one: one.mtime
-        )
-        over = sum(thing.size for thing in packs) - limit
-        going = set()
-        for thing in packs:
-            if over <= 0:
-                break
-            going.add(thing.path)
-            over -= thing.size
-        return lambda thing: thing.path in going
 
 
 class _ArchiveLot:

@@ -7,8 +7,9 @@ What is under way is written into a journal first (`trashed.Journal`) and made i
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 from bsd.agents.owners import owner_of
 from bsd.care.catalog import Member, family
 from bsd.care.hand_down import HandDown, Leaving
-from bsd.care.leftovers import kept_beside
+from bsd.care.leftovers import drafts_of, kept_beside
 from bsd.care.relocate import in_the_way
 from bsd.care.trash_moves import JOINED, Moves
 from bsd.care.trashed import (
@@ -37,17 +38,19 @@ from bsd.foundation.errors import (
     BsdError,
     Busy,
     Conflict,
+    Forbidden,
     Invalid,
     LeftAlone,
     NotFound,
     os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
+from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest, Waiting
 from bsd.store.search import forget_sessions
 
@@ -158,11 +161,16 @@ class Trash:
                     gateway.enter_context(self._rest.owners_lock(each, waiting.left))
                 self._rest.refuse_unless(names)
                 self._refuse_others(name)  # it may be back by now
+                if permanent:
+                    self._rest.blank(names)
                 journal = self._journal(members, permanent=permanent)
+                self._refuse_closed(journal.items)
                 head = journal.items[0].id
                 moves = self._run(journal)
             moves.end(journal)
         self._forget(journal)
+        if permanent:
+            self._forget_beside(journal)
         if head in moves.refused:
             raise moves.refused[head]
         return Deleted(tuple(journal.items), permanent)
@@ -280,6 +288,7 @@ class Trash:
             if head.id in refused:
                 raise refused[head.id]
             coming = [item for item in items if item.id not in refused]
+            self._refuse_closed(coming, back=True)
             journal = Journal.begin(self.layout, Aim.BACK, self._actor, self._now(), coming)
             moves = self._run(journal)
             moves.end(journal)
@@ -291,6 +300,19 @@ class Trash:
             tuple(key for done in moves.put_back.values() for key in done.taken),
             {each: problem.message for each, problem in stayed.items()},
         )
+
+    def _refuse_closed(self, items: Iterable[Trashed], *, back: bool = False) -> None:
+        """Raise Forbidden, before anything goes, for directories that we cannot move."""
+        moves = self._moves()
+        for item in items:
+            for pair in moves.directories(item, TrashPlace(self.layout.trash_dir(), item.id)):
+                directory = pair[1 if back else 0]
+                if directory.is_dir() and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+                    raise Forbidden(
+                        f"{directory} cannot be moved: Permission denied; nothing was changed",
+                        hint="run as the owner of these files, or mend their permissions; "
+                        "`bsd doctor` names those that belong to somebody else",
+                    )
 
     def _in_the_way(self, item: Trashed) -> Conflict | None:
         """Why a session cannot come back."""
@@ -313,10 +335,13 @@ class Trash:
         """Delete one session in the trash for good; raises NotFound, Busy."""
         item = self.find(text)
         with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
+            self._refuse_closed([item], back=True)
+            self._rest.blank([item.name])  # it may have been deleted a moment ago
             self._hand_down.provide([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             moves = self._run(journal)
             moves.end(journal)
+        self._forget_beside(journal)
         return item
 
     def _leaving(self, name: SessionName) -> Leaving:
@@ -394,10 +419,23 @@ class Trash:
             moves.end(journal)
         if journal.deletes:
             self._forget(journal)
+        if journal.aim is Aim.AWAY:
+            self._forget_beside(journal)
 
     def _forget(self, journal: Journal) -> None:
         """Take what is gone out of the search index; restoring reads it again."""
         forget_sessions(self.layout.search_db, [item.name for item in journal.items])
+
+    def _forget_beside(self, journal: Journal) -> None:
+        """Take late bytes and drafts of what is gone for good, unless a session of that name is."""
+        for item in journal.items:
+            if os.path.lexists(self.layout.transcript(item.name)):
+                continue
+            for orphan in list_orphans(self.layout):
+                if orphan.session == str(item.name):
+                    forget_orphan(orphan)
+            for draft in drafts_of(self.layout, item.name):
+                shutil.rmtree(draft, ignore_errors=True)
 
     def _goes_on(self, item: Trashed) -> bool:
         """Whether a session that was to be deleted is still in its place, and was used since."""

@@ -38,11 +38,13 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 from bsd.store.extracted import SessionStore
+from bsd.store.forgotten import FORGOTTEN, join_forgotten
 from bsd.store.index import INDEX_FILE, Index
 
 _log = get_logger("trash")
 
-JOINED = (INDEX_FILE, UNDONE, RESTORED)  # what a session and one in the trash may have both
+# What a session and one in the trash may have both.
+JOINED = (INDEX_FILE, UNDONE, RESTORED, FORGOTTEN)
 _REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
 
 
@@ -250,6 +252,7 @@ class Moves:
         history = self._layout.history_dir(item.name)
         if history.is_dir():
             EntryNotes(history, item.name).join(EntryNotes(place.history, item.name))
+            join_forgotten(history, place.history, item.name)
         for there, here in self.directories(item, place):
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.

@@ -17,23 +17,25 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
+from bsd.care.keeping import Keeping
 from bsd.care.leftovers import adds_nothing, stores_without_transcript
 from bsd.care.shelves import own_lock_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
-from bsd.foundation.answers import Answer
 from bsd.foundation.claims import elsewhere
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
-from bsd.foundation.spelling import iso_utc
+from bsd.foundation.spelling import NEVER, iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
+from bsd.session.rest import Patience
 from bsd.store.archive import SessionArchive
 from bsd.store.copies import damaged_copies
 from bsd.store.extracted import Missing, SessionStore, digest
@@ -52,6 +54,10 @@ _MISSING = {
     ),
     Missing.CORRUPT: ("corrupt_file", "the file {}.json is not what was stored (its hash differs)"),
     Missing.FOREIGN: ("foreign_file", "the file {}.json holds another entry than this one"),
+    Missing.UNREADABLE: (
+        "missing_file",
+        "the file {}.json that holds its values is gone; {trouble}",
+    ),
 }
 
 # A displaced file is kept for a minute, and goes with the next call after that.
@@ -84,9 +90,10 @@ class Verification(Answer):
     sessions: int = 0
     elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     placeholders: int = 0
-    expired: int = 0  # of these: their content was kept for as long as `retention` said
+    expired: int = 0  # of these: their content was kept for as long as was wanted
     unmarked: int = 0  # of these: some program has dropped the marker beside them
     files: int = 0
+    packed: int = 0  # lines in the packs of the archive
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -134,7 +141,7 @@ def verify(
             found = Finding("unreadable", str(name), problem.message, hint=problem.hint)
             result.findings.append(found)
         result.sessions += 1
-    result.findings += _packs(layout, wait, repair=repair)
+    result.findings += _packs(layout, result, wait, repair=repair)
     result.findings += _late_bytes(layout, repair=repair)
     result.findings += _in_flight(layout, clock())
     result.findings += _half_moved(layout, clock())
@@ -183,15 +190,20 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
         return True
 
 
-def _packs(layout: Layout, wait: float, *, repair: bool) -> Iterator[Finding]:
+def _packs(layout: Layout, result: Verification, wait: float, *, repair: bool) -> Iterator[Finding]:
     """Packs of the archive, and copies, that are not as they were written; all of it is read."""
     try:
         directories = sorted(layout.archive.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        problem = os_problem(error, f"reading {layout.archive}")
+        yield Finding("unreadable", str(layout.archive), problem.message, hint=problem.hint)
         return
     for directory in filter(Path.is_dir, directories):
         try:
             yield from _packs_in(layout, directory, wait if repair else None)
+            result.packed += sum(one.lines for _, one in SessionArchive(directory).summaries())
         except OSError as error:
             problem = os_problem(error, f"reading {directory}")
             yield Finding("unreadable", str(directory), problem.message, hint=problem.hint)
@@ -199,7 +211,12 @@ def _packs(layout: Layout, wait: float, *, repair: bool) -> Iterator[Finding]:
 
 def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[Finding]:
     """The same of one session; raises OSError."""
-    for copy, damage in damaged_copies(directory):
+    for copy, damage in list(damaged_copies(directory)):
+        name = layout.session_of_store(directory.name)
+        if wait is not None and name is not None and _is_made_anew(layout, name, copy, wait):
+            message = f"{damage.message}; its session is there, and was copied anew"
+            yield Finding("damaged_copy", str(copy), message, repaired=True)
+            continue
         yield Finding("damaged_copy", str(copy), damage.message, hint=damage.hint)
     archive = SessionArchive(directory)
     for pack in archive.packs():
@@ -214,10 +231,30 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
             continue
         message = f"of the archive of {whose}: {problem.why}"
         if isinstance(problem, LinesDamaged):
+            if wait is not None and _are_elsewhere(layout, archive, pack, wait):
+                message += "; other packs have these lines: it was made anew without them"
+                yield Finding("damaged_pack", str(pack), message, repaired=True)
+                continue
             hint = "bring it back from a backup: whatever else it holds can be restored"
             yield Finding("damaged_pack", str(pack), message, hint=hint)
             continue
         yield _mended_pack(layout, archive, pack, message, wait)
+
+
+def _is_made_anew(layout: Layout, name: SessionName, copy: Path, wait: float) -> bool:
+    """Whether a copy is whole now, since its session is in its place and could be read."""
+    made = Keeping(layout, NEVER, Patience(wait)).remake(name)
+    return made and copy not in dict(damaged_copies(copy.parent))
+
+
+def _are_elsewhere(layout: Layout, archive: SessionArchive, pack: Path, wait: float) -> bool:
+    """Whether what a pack has lost was packed again since; then it has been made anew."""
+    try:
+        with own_lock_of(layout, archive.directory, wait):
+            return archive.mend_lines(pack)
+    except (BsdError, OSError, PackDamaged) as error:
+        _log.warning("A pack is not made anew", pack=str(pack), problem=str(error))
+        return False
 
 
 def _why_damaged(pack: Path) -> PackDamaged | None:
@@ -467,14 +504,15 @@ class _SessionCheck:
         self.result.placeholders += len(marker.keys)
         where = f"{self.name} {entry_id}"
         content = stored_line(raw, entry, marker, fmt, self.store)
-        if content is Missing.GONE and marker.at < self.expired_before:
+        is_due = content is Missing.GONE and marker.at < self.expired_before
+        if is_due or content is Missing.FORGOTTEN:
             self.result.expired += len(marker.keys)
         elif isinstance(content, Missing):
             kind, message = _MISSING[content]
             self._found(
                 kind,
                 where,
-                message.format(marker.ref),
+                message.format(marker.ref, trouble=self.store.trouble()),
                 hint="bring it back from a backup into the session's store directory",
             )
         else:

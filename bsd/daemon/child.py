@@ -8,7 +8,6 @@ looks for a word from there only where nothing is half done.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -36,10 +35,6 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.state import state_at
 
 _PAUSE_SECONDS = 1.0  # between two signs of life
-_NICE = 5  # so that whoever answers goes first, and who holds a lease does not wait for long
-_OOM_SCORE = 500  # rather one attempt of one session than the daemon
-_LAST_OF_BEST_EFFORT = (2 << 13) | 7  # of ioprio_set(2); idle ones could hold a lease for long
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # glibc has no function for it
 _MANY_PAGES = (96 << 20) // os.sysconf("SC_PAGE_SIZE")  # in memory, after a job
 
 
@@ -55,7 +50,6 @@ class Setup(NamedTuple):
 
     layout: Layout
     quiet_seconds: float
-    background: bool  # nobody waits for what it does
     in_band: str | None  # `module:class` that carries out calls of agents in their sessions
     begun: int | None = None  # descriptor of a pipe: a byte for each session begun
     version: str = __version__
@@ -251,7 +245,6 @@ def main(descriptor: int) -> NoReturn:
 
 def _begin(parent: Connection) -> None:
     given: Setup = parent.recv()
-    _stand_back(background=given.background)
     if given.version == __version__:
         parent.send(None)
         Child(given, parent).serve()
@@ -263,18 +256,6 @@ def _begin(parent: Connection) -> None:
             hint="start the daemon anew",
         )
     )
-
-
-def _stand_back(*, background: bool) -> None:
-    """Let others go first; what the system refuses is only politeness."""
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write(str(_OOM_SCORE))
-    if not background:
-        return
-    with suppress(OSError):
-        os.nice(_NICE)
-    if (number := _IOPRIO_SET.get(os.uname().machine)) and sys.platform == "linux":
-        ctypes.CDLL(None).syscall(number, 1, 0, _LAST_OF_BEST_EFFORT)
 
 
 def _tidy() -> None:

@@ -51,7 +51,8 @@ _ROOM_PER_BYTE = 4
 
 # Nothing of the environment, no site: it finds what its parent has found, where that found it.
 _PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[2:]; "
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from bsd.daemon.priority import stand_back; stand_back(background=sys.argv[2] == 'True'); "
     "from bsd.daemon.child import main; main(int(sys.argv[1]))"
 )
 _LOCKS = Path("/proc/locks")
@@ -345,9 +346,9 @@ class Children:
         path = dict.fromkeys([*filter(None, sys.path), home])
         try:
             # -I -S: nothing of the environment decides what runs there.
-            argv = [sys.executable, "-I", "-S", "-c", self._program, str(theirs.fileno()), *path]
+            given = [str(theirs.fileno()), str(background), *path]
             process = subprocess.Popen(
-                argv,
+                [sys.executable, "-I", "-S", "-c", self._program, *given],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), begins],
@@ -363,7 +364,7 @@ class Children:
         self._count("children_started")
         child = _Child(process, Connection(ours.detach()), background, time.time(), FileIO(begun))
         try:
-            child.line.send(self._given(background=background, begun=begins))
+            child.line.send(self._given(begun=begins))
             refused = child.line.recv() if child.line.poll(_START_SECONDS) else _no_answer()
         except (EOFError, ConnectionError):
             refused = _no_answer()

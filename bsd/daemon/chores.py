@@ -9,7 +9,6 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from bsd.care.interrupted import has_moves
 from bsd.care.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.daemon import directories, rare_tasks
 from bsd.daemon.child import Stopping
@@ -150,7 +149,7 @@ class Chores:
     def _is_something_to_do(self) -> bool:
         """Whether a displaced file was written to, or a record is none of ours."""
         records = self._state.in_flight.records()
-        return has_moves(self._state.layout) or any(
+        return self._state.layout.has_moves() or any(
             record not in self._watched or self._watched[record] != _displaced(record)
             for record in records
         )

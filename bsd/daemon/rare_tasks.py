@@ -8,16 +8,16 @@ from bsd.care.bring_back import sweep_returning
 from bsd.care.indexing import Due, ReadOn, find_due, read_some
 from bsd.care.interrupted import recover as recover_all
 from bsd.care.keeping import Keeping, KeptNow
-from bsd.care.outlines import Outlines
 from bsd.care.trash import Trash
 from bsd.care.verify import reindex as mend
 from bsd.daemon.child import Child
-from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Answer
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.displaced import Recovered
 from bsd.session.surgeon import Surgeon
 from bsd.store.search import SearchIndex, use
+from bsd.verbs.list_entries import Outlines
 from bsd.verbs.verb import perform, verb_named
 
 
@@ -38,7 +38,7 @@ def find_unread(child: Child, wait: float) -> tuple[list[Due], bool]:
     """
 
     def look(index: SearchIndex) -> tuple[list[Due], bool]:
-        due, gone = find_due(child.layout, index)
+        due, gone = find_due(child.layout, index, going_on=lambda: child.progress(0))
         if not gone:
             return due, False
         with index.change():

@@ -13,9 +13,10 @@ from typing import Any, Literal
 import orjson
 
 from bsd import __version__
+from bsd.care.archive_limit import OverLimit
 from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Forecast, Shelf, forecast
-from bsd.care.keeping import copies_use
+from bsd.care.keeping import NO_COPIES, copies_use
 from bsd.care.retention import TrashShelf, archive_forecast
 from bsd.care.shelves import ArchiveShelf, StoreShelf, archive_use
 from bsd.daemon.children import Children
@@ -261,18 +262,28 @@ def _retention(
         "next_run": None if next_run is None else iso_utc(next_run),
         **_forecast(StoreShelf(layout, config.retention), ages, at),
         "archive": _archive(layout, config, ages, at),
-        "copies": {"keep": config.archive_sessions, **copies_use(layout).as_json()},
+        "copies": {"keep": config.archive_sessions, **_copies(layout)},
         "trash": trash,
     }
+
+
+def _copies(layout: Layout) -> dict[str, Any]:
+    with suppress(BsdError, OSError):  # it is told as a problem of the archive
+        return copies_use(layout).as_json()
+    return NO_COPIES.as_json()
 
 
 def _archive(layout: Layout, config: PruningConfig, ages: Ages, at: float) -> dict[str, Any]:
     """What the archive holds and saves, and what goes from it."""
     shelf = ArchiveShelf(layout, config.archive_retention)
     answer = _forecast(shelf, ages, at, partial(archive_forecast, layout, config))
-    answer |= {"on": config.archive, "most_bytes": config.archive_max_bytes}
-    with suppress(BsdError):  # it has been told as a problem
+    most = config.archive_max_bytes
+    answer |= {"on": config.archive, "most_bytes": most, "used_bytes": None, "nearly_full": False}
+    with suppress(BsdError, OSError):  # it has been told as a problem
         answer |= archive_use(layout).as_json()
+        if most:
+            limit = OverLimit(layout, most)
+            answer |= {"used_bytes": limit.used, "nearly_full": limit.is_near}
     return answer
 
 

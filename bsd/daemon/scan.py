@@ -29,14 +29,15 @@ class Scan:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._lock = threading.Lock()
-        self._known: dict[str, dict[str, Written]] = {}  # agent → file name → state
+        # agent → file name → state (`Written.packed`): this is what each session costs at rest
+        self._known: dict[str, dict[str, bytes]] = {}
         self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
         self.problems: tuple[WatchProblem, ...] = ()  # of the last whole walk
 
     def note(self, name: SessionName, seen: Written) -> None:
         """This is how the session looks after our work: no change, and nobody need be told."""
         with self._lock:
-            self._known.setdefault(name.agent, {})[f"{name.session}{ENDING}"] = seen
+            self._known.setdefault(name.agent, {})[f"{name.session}{ENDING}"] = seen.packed()
             self._reported.discard(name)
 
     def forget(self, name: SessionName) -> None:
@@ -117,7 +118,7 @@ class Scan:
             except FileNotFoundError:
                 continue
             present.add(entry.name)
-            if last == (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns):
+            if last == Written.of(now).packed():
                 continue
             change = self._compare(agent, directory / entry.name)
             if change is not None:
@@ -150,9 +151,10 @@ class Scan:
             except OSError:
                 return None
             seen = Written.of(found)
-            if not stat.S_ISREG(found.st_mode) or known.get(path.name) == seen:
+            state = seen.packed()
+            if not stat.S_ISREG(found.st_mode) or known.get(path.name) == state:
                 return None
-            known[path.name] = seen
+            known[path.name] = state
             self._reported.add(name)
             return name, seen
 

@@ -16,7 +16,6 @@ from bsd import __version__
 from bsd.daemon import rare_tasks, tasks
 from bsd.daemon.children import Children
 from bsd.daemon.chores import AutoCron, Chores
-from bsd.daemon.events import Subscription
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import SingleInstance
 from bsd.daemon.loops import Clocks, Loop, awake
@@ -24,6 +23,7 @@ from bsd.daemon.notify import Notifier, Watchdog, watchdog_seconds
 from bsd.daemon.report import DaemonReport
 from bsd.daemon.scheduler import Run
 from bsd.daemon.state import DaemonState
+from bsd.daemon.status import Subscription
 from bsd.daemon.timetable import RETENTION, SCAN, Actions, SettingsWatch, Timetable
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.wing_jobs import add_memory_job, add_workspace_cron

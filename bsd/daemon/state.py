@@ -3,22 +3,244 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bsd.agents.owners import layout_of
 from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts
-from bsd.daemon.events import Events
 from bsd.daemon.intake import LONGEST_SECONDS, Debounce, Intake
-from bsd.daemon.ledger import Ledger, PendingSavings, SessionsAtRest
 from bsd.daemon.loops import Beats, Clocks, Loop
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
+from bsd.daemon.status import Events
+from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
+from bsd.foundation.json_text import document
+from bsd.foundation.layout import SessionName
+from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.settings import Settings
+from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.inflight import InFlight
-from bsd.store.state import state_at
+from bsd.session.commit.protocol import Outcome
+from bsd.store.state import Left, StateDb, state_at
+from bsd.surgery.result import SessionResult, Status
+from bsd.surgery.rules import Reason
+from bsd.surgery.survey import fingerprint
+from bsd.text.change import Written
+
+_log = get_logger("daemon")
+
+# --- what it remembers of its work: what it did, how it left sessions, what could be saved ---
+
+
+_MOST_SESSIONS = 500  # in status; more would be a burden for whoever asks
+_TOO_LARGE = "a line of it would take too much memory; its other lines are looked after"
+_TOTALS = (
+    "commits",
+    "entries",
+    "values",
+    "bytes_saved",
+    "tokens_saved",
+    "bytes_written",
+    "busy",
+    "failed",
+    "children_started",
+    "children_died",
+    "workers_replaced",
+    "crashes",
+)
+# More are not collected before they are written: after a look at all sessions, memory would be
+# full of them until the next scan.
+_MOST_COLLECTED = 1000
+
+
+class Ledger:
+    """What was done since the start: totals, and the last result of each session.
+
+    Thread-safe. Sizes are bytes, times epoch seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._totals: Counter[str] = Counter()
+        self._give_ups: Counter[str] = Counter()
+        # As JSON once somebody has asked for them: they do so much more often than one changes.
+        self._results: OrderedDict[SessionName, bytes | tuple[SessionResult, float]] = OrderedDict()
+        self._listed: bytes | None = None  # all of them, until one changes
+        self._left_alone: dict[SessionName, str] = {}
+
+    def count(self, what: str) -> None:
+        """Add one to one of the totals."""
+        with self._lock:
+            self._totals[what] += 1
+
+    def attempted(self, outcome: Outcome) -> None:
+        """Count an attempt to commit, given up or not."""
+        with self._lock:
+            self._totals["bytes_written"] += outcome.bytes_written
+            if outcome.gave_up is None:
+                self._totals["commits"] += 1
+            else:
+                self._give_ups[str(outcome.gave_up)] += 1
+
+    def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
+        """Note what became of a session."""
+        with self._lock:
+            self._totals["entries"] += result.entries
+            self._totals["values"] += result.values
+            self._totals["tokens_saved"] += result.tokens_saved
+            self._totals["bytes_saved"] += result.bytes_before - result.bytes_after
+            self._totals["busy"] += result.status is Status.BUSY
+            self._totals["failed"] += result.status is Status.FAILED
+            if result.status is Status.LEFT_ALONE:
+                self._left_alone[name] = result.reason or "not ours"
+            elif Reason.TOO_LARGE_IN_MEMORY in result.reasons:
+                self._left_alone[name] = _TOO_LARGE
+            elif result.status is not Status.BUSY and not self._says_nothing_new(name, result):
+                self._left_alone.pop(name, None)
+            self._listed = None
+            self._results[name] = result, at
+            self._results.move_to_end(name)
+            if len(self._results) > _MOST_SESSIONS:
+                self._results.popitem(last=False)
+
+    def _says_nothing_new(self, name: SessionName, result: SessionResult) -> bool:
+        """Whether a line that is left alone may be among those that were not read this time."""
+        return result.partial and self._left_alone.get(name) == _TOO_LARGE
+
+    def forget(self, name: SessionName) -> None:
+        """The session is gone."""
+        with self._lock:
+            if self._results.pop(name, None) is not None:
+                self._listed = None
+            self._left_alone.pop(name, None)
+
+    def totals(self) -> dict[str, Any]:
+        """Counts since the start."""
+        with self._lock:
+            return {
+                **{name: self._totals[name] for name in _TOTALS},
+                "give_ups": dict(sorted(self._give_ups.items())),
+            }
+
+    def left_alone(self) -> dict[str, Any]:
+        """How many sessions are not ours to edit, and why."""
+        with self._lock:
+            reasons = Counter(self._left_alone.values())
+        return {"count": reasons.total(), "reasons": dict(reasons.most_common())}
+
+    def sessions(self) -> bytes:
+        """The last result of each session, the newest first: a JSON array."""
+        with self._lock:
+            if self._listed is None:
+                for name, found in self._results.items():
+                    if not isinstance(found, bytes):
+                        self._results[name] = _listed(*found)
+                known = [one for one in self._results.values() if isinstance(one, bytes)]
+                self._listed = b"[%b]" % b",".join(reversed(known))
+            return self._listed
+
+
+def _listed(result: SessionResult, at: float) -> bytes:
+    # A copy has the size that it needs; what comes from orjson has kept all that it might need.
+    return bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
+
+
+class SessionsAtRest:
+    """How sessions were left, from one daemon to the next: a start need not open them again.
+
+    It is collected here; `flush` writes it, seldom and all at once. What is lost with a kill is
+    looked into again, and what changed since is found by its stat.
+    """
+
+    def __init__(self, state: StateDb, config: ConfigService) -> None:
+        self._state = state
+        self._config = config
+        self._lock = threading.Lock()
+        self._new: dict[SessionName, Left | None] = {}
+        self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings
+        self._printed: tuple[PruningConfig, str] | None = None
+
+    def known(self) -> Iterator[Left]:
+        """How sessions were left under the settings that hold now."""
+        return self._state.rests(self._fingerprint())
+
+    def left(self, name: SessionName, seen: Written, due_at: float | None) -> None:
+        """There is nothing more to do to a session, until it changes or `due_at` (epoch)."""
+        with self._lock:
+            settings = self._judged_by.pop(name, None)
+            if settings is not None:
+                self._new[name] = Left(name, settings, seen, due_at)
+            many = len(self._new) >= _MOST_COLLECTED
+        if many:
+            self.flush()
+
+    def unsettled(self, *names: SessionName) -> None:
+        """Sessions are looked into: there may be something to do to them."""
+        settings = self._fingerprint()
+        with self._lock:
+            for name in names:
+                self._new[name] = None
+                self._judged_by[name] = settings
+
+    def _fingerprint(self) -> str:
+        """Of the settings that hold now."""
+        now = self._config.current
+        if self._printed is None or self._printed[0] is not now:
+            self._printed = now, fingerprint(now)
+        return self._printed[1]
+
+    def keep_only(self, is_there: Callable[[SessionName], bool]) -> None:
+        """Forget sessions that are not there any more, with all that was known of them."""
+        if count := self._state.keep_only(is_there):
+            _log.debug("Sessions that are gone were forgotten", count=count)
+
+    def flush(self) -> None:
+        """Write what came together."""
+        with self._lock:
+            new, self._new = self._new, {}
+        if new:
+            self._state.note_rests(new)
+
+
+class PendingSavings:
+    """Which sessions wait until more can be saved, and since when. Times are steady seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: dict[SessionName, float] = {}
+
+    def __len__(self) -> int:
+        """How many sessions wait for more to be saved."""
+        return len(self._since)
+
+    def waited(self, name: SessionName, now: float) -> float:
+        """For how many seconds its oldest saving has waited; 0: there is none."""
+        with self._lock:
+            return now - self._since.get(name, now)
+
+    def wait(self, name: SessionName, now: float) -> None:
+        """What could be saved now was not worth it; it waits, if nothing else of it does."""
+        with self._lock:
+            self._since.setdefault(name, now)
+
+    def due(self, name: SessionName) -> float | None:
+        """When the session's oldest saving has waited long enough; None if it has none."""
+        with self._lock:
+            since = self._since.get(name)
+        return None if since is None else since + LONGEST_WAIT_SECONDS
+
+    def settle(self, name: SessionName) -> None:
+        """Nothing is waiting in this session any more: it was committed, or it is gone."""
+        with self._lock:
+            self._since.pop(name, None)
+
+
+# --- all that they share ---
 
 
 class DaemonState:

@@ -18,8 +18,15 @@ from pydantic import Field as Described
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from bsd.foundation.answers import UNSAID, Contract, Unsaid, schema_name, told_fields
-from bsd.foundation.definition import Argument, arguments_of
+from bsd.foundation.definition import (
+    UNSAID,
+    Argument,
+    Contract,
+    Unsaid,
+    arguments_of,
+    schema_name,
+    told_fields,
+)
 from bsd.foundation.errors import FieldError
 from bsd.foundation.spelling import shown
 

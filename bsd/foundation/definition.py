@@ -1,7 +1,8 @@
 """A verb as data: what it takes and answers, where it is reached, and its words, said once.
 
-Arguments and answer are dataclasses (`argument` describes a field of the one, `answers.contract` of
-the other). The doors are made from that: command line, HTTP route with its OpenAPI, tools of
+Arguments and answer are dataclasses (`argument` describes a field of the one, `contract` of the
+other: its fields are what every door tells, in their order, by their names, but for those that are
+`INTERNAL`). The doors are made from that: command line, HTTP route with its OpenAPI, tools of
 agents. What a verb of sessions is beyond that says `bsd.verbs.verb`; a wing (memory, workspaces)
 has verbs that are done with its own handle: `WingVerb`.
 """
@@ -10,9 +11,117 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
-from typing import Any, Generic, TypeVar
+from enum import Enum
+from functools import cache
+from typing import Any, ClassVar, Generic, TypeVar
 
-from bsd.foundation.answers import Answer
+# --- what it answers ---
+
+
+_CONTRACT = "contract"
+
+
+class Unsaid(Enum):
+    """The value of a field that is not there: null would say something else."""
+
+    UNSAID = "unsaid"
+
+
+UNSAID = Unsaid.UNSAID
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What doors know of a field beside its name and type."""
+
+    doc: str = ""
+    name: str | None = None  # as other programs know it, if that is no name of ours
+    omit: bool = False  # left out where it says nothing: None, or empty
+    by: Callable[[Any], Any] | None = None  # makes it from the other fields
+    inline: bool = False  # an answer whose members stand among ours, if it is there
+    internal: bool = False  # for whoever asked within bsd: no door tells it
+
+
+def contract(
+    doc: str = "",
+    *,
+    name: str | None = None,
+    omit: bool = False,
+    by: Callable[[Any], Any] | None = None,
+    inline: bool = False,
+) -> Mapping[str, Any]:
+    """Metadata of a dataclass field; one that is made `by` a function wants `init=False`, too."""
+    return {_CONTRACT: Contract(doc, name, omit, by, inline)}
+
+
+INTERNAL: Mapping[str, Any] = {_CONTRACT: Contract(internal=True)}
+_PLAIN = Contract()
+
+
+def contract_of(one: Field[Any]) -> Contract:
+    """What is said of a field."""
+    said: Contract = one.metadata.get(_CONTRACT, _PLAIN)
+    return said
+
+
+@cache
+def told_fields(kind: Any) -> tuple[tuple[Field[Any], Contract], ...]:
+    """The fields of a dataclass that doors tell, in their order."""
+    found = ((one, contract_of(one)) for one in fields(kind))
+    return tuple((one, said) for one, said in found if not said.internal)
+
+
+@cache
+def _made_fields(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """The fields that are made from others, and how."""
+    return tuple((one.name, said.by) for one, said in told_fields(kind) if said.by is not None)
+
+
+def schema_name(kind: type) -> str:
+    """What OpenAPI calls an answer, where that is not the name of its class."""
+    return str(getattr(kind, "schema_name", kind.__name__))
+
+
+class Answer:
+    """What a planner or query answers; its subclasses are dataclasses."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)
+        for name, make in _made_fields(kind):
+            object.__setattr__(self, name, make(self))
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract, as JSON has them."""
+        document: dict[str, Any] = {}
+        kind: Any = type(self)
+        for one, said in told_fields(kind):
+            value = getattr(self, one.name)
+            if said.inline:
+                document |= {} if value is None else value.as_json()
+            elif not _is_left_out(value, said):
+                document[said.name or one.name] = _plain(value)
+        return document
+
+
+def _is_left_out(value: Any, said: Contract) -> bool:
+    return value is UNSAID or (said.omit and (value is None or value in ((), [], {})))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Answer):
+        return value.as_json()
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+# --- what a verb takes ---
+
 
 _KEY = "argument"
 

@@ -122,6 +122,16 @@ class Layout:
         return _at(self.root, ".brainsurgeon/clock.json")
 
     @property
+    def forgetting(self) -> Path:
+        """What is being forgotten, so that whoever is killed meanwhile is gone on from."""
+        return _at(self.root, ".brainsurgeon/forgetting")
+
+    @property
+    def letting_go(self) -> Path:
+        """There while content is deleted whose words the search index still has."""
+        return _at(self.root, ".brainsurgeon/letting-go")
+
+    @property
     def locks(self) -> Path:
         return _at(self.root, ".brainsurgeon/locks")
 
@@ -154,6 +164,10 @@ class Layout:
     def moving(self) -> Path:
         """Journals of sessions on their way into the trash, out of it, or away for good."""
         return _at(self.root, ".brainsurgeon/moving")
+
+    def has_moves(self) -> bool:
+        """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""
+        return any(map(_holds_something, (self.moving, self.forgetting)))
 
     @property
     def facts_db(self) -> Path:
@@ -316,6 +330,13 @@ class Layout:
 
 
 @lru_cache(maxsize=2048)
+def _holds_something(directory: Path) -> bool:
+    try:
+        return next(directory.iterdir(), None) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _at(root: Path, place: str) -> Path:
     """What lies at a place in a root; a path takes longer to make than to look at."""
     return root / place
@@ -344,7 +365,11 @@ def _resolved(root: str) -> str:
     known = _resolved_before.get(root)
     if known is not None:
         with suppress(OSError):
-            if os.path.samestat(os.stat(root), os.lstat(known)):
+            found = os.lstat(known)
+            if known == root:
+                if not stat.S_ISLNK(found.st_mode):
+                    return known
+            elif os.path.samestat(os.stat(root), found):
                 return known
     real = os.path.realpath(root)
     if os.path.isabs(root):

@@ -210,7 +210,7 @@ class PruningConfig:
     archive_retention: str = setting("never", LIFETIME, _KEPT, "Archive")
     archive_max_bytes: int = setting(
         0, Number(0, 1 << 53, "bytes; 0 = no limit"), _KEPT, "Largest archive",
-        "Bytes; if it is larger, the oldest goes; 0: no limit")
+        "Bytes, with copies of sessions; if it is larger, the oldest goes; 0: no limit")
     archive_sessions: str = setting(
         "180d", LIFETIME_OR_OFF, _KEPT, "Sessions that their program deletes")
     keep_restore_remote_calls: bool = setting(

@@ -10,11 +10,18 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic.functional_validators import field_validator
 
-from bsd.foundation.decay_classes import LANGUAGES, LIFETIMES, REFRESHED
 from bsd.foundation.errors import Invalid
 from bsd.foundation.locations import expand
 from bsd.foundation.setting import check_cron
-from bsd.foundation.spelling import MINUTE, NEVER, WEEK, lifetime_seconds
+from bsd.foundation.spelling import (
+    LANGUAGES,
+    LIFETIMES,
+    MINUTE,
+    NEVER,
+    REFRESHED,
+    WEEK,
+    lifetime_seconds,
+)
 
 # --- [memory] (SPEC §10) ---
 

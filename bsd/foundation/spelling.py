@@ -1,7 +1,7 @@
 """How bsd writes moments, durations, amounts and what somebody typed, and how it reads them.
 
 Moments are `2026-11-21T22:16:05.123Z`, and nothing else. Durations are `30m`, `24h`, `1d12h`, `2w`
-(SPEC §4).
+(SPEC §4). And how long facts live, which settings and memory both know.
 """
 
 from __future__ import annotations
@@ -151,3 +151,19 @@ def shown(value: object) -> str:
         return json.dumps(value)[:_SHOWN]
     except (TypeError, ValueError):
         return "that"
+
+
+# --- what agents want remembered, by its decay class (seed 002) ---
+
+# Seconds; None: never expires.
+LIFETIMES: dict[str, int | None] = {
+    "permanent": None,
+    "stable": 90 * DAY // 1000,
+    "active": 14 * DAY // 1000,
+    "session": 24 * HOUR // 1000,
+    "checkpoint": 4 * HOUR // 1000,
+}
+# Facts of these live on when they are recalled.
+REFRESHED = ("stable", "active")
+# Beside English, which always counts.
+LANGUAGES = ("de", "fr")

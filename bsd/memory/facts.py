@@ -11,13 +11,13 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from bsd.foundation.ages import look, steady
-from bsd.foundation.answers import Answer, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.decay_classes import LIFETIMES
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Invalid, os_problem
 from bsd.foundation.files import Closing
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.spelling import LIFETIMES
 from bsd.memory import schema
 from bsd.memory.database import WAIT_SECONDS, Database
 from bsd.memory.decay import (

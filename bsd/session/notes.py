@@ -49,8 +49,8 @@ class Notes:
             _log.debug(
                 "Extracted",
                 entry_id=keep.entry_id,
-                keys_extracted=list(keep.sizes),
-                sizes_bytes=dict(keep.sizes),
+                keys_extracted=list(keep.keys),
+                sizes_bytes=keep.sizes_bytes,
                 session=str(name),
             )
         for leak in plan.report.leaked:
@@ -103,22 +103,13 @@ class Notes:
         self, action: str, name: SessionName, report: Report, entries: Sequence[str]
     ) -> None:
         """Entries of a session were changed, or taken out."""
-        _log.info(
-            f"{action}: {name}, entries {report.entries}",
-            actor=self._actor,
-            values=report.values,
-            bytes_saved=report.bytes_saved,
-            tokens_saved=report.tokens_saved,
-        )
-        self._record(
-            action,
-            name,
-            entry_ids=list(entries),
-            entries=report.entries,
-            values=report.values,
-            bytes_saved=report.bytes_saved,
-            tokens_saved=report.tokens_saved,
-        )
+        counts = {
+            "values": report.values,
+            "bytes_saved": report.bytes_saved,
+            "tokens_saved": report.tokens_saved,
+        }
+        _log.info(f"{action}: {name}, entries {report.entries}", actor=self._actor, **counts)
+        self._record(action, name, entry_ids=list(entries), entries=report.entries, **counts)
 
     def undone(self, name: SessionName, answer: Undone, report: Report) -> None:
         """An operation on a session was taken back."""
@@ -136,19 +127,9 @@ class Notes:
     def concluded(self, action: str, name: SessionName, tally: Tally) -> None:
         """All that was to be done to a session was done, or ended early."""
         if tally.entries and not tally.dry_run:
-            _log.info(
-                f"{action}: {name}, entries {tally.entries}",
-                actor=self._actor,
-                values=tally.values,
-                bytes_saved=tally.bytes_saved,
-            )
-            self._record(
-                action,
-                name,
-                entries=tally.entries,
-                values=tally.values,
-                bytes_saved=tally.bytes_saved,
-            )
+            counts = {"values": tally.values, "bytes_saved": tally.bytes_saved}
+            _log.info(f"{action}: {name}, entries {tally.entries}", actor=self._actor, **counts)
+            self._record(action, name, entries=tally.entries, **counts)
         if tally.error is not None:
             # Whoever asked is told; gateways reset and delete sessions at any time.
             expected = isinstance(tally.error, LeftAlone | Busy | NotFound)

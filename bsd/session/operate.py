@@ -15,7 +15,7 @@ from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.processes import give_back_memory
+from bsd.foundation.processes import give_back_memory, without_collecting
 from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
@@ -160,10 +160,10 @@ class _Operation:
         if source := by.layout.source_of(session.name.agent):
             secure(by.layout, source)
         self.path = session.path
-        if by.rest.why_not(session.name):
+        if by.rest.why_not(session.name, self.path):
             return None
         by.inflight.refuse_known(self.path.parent)
-        opened, fmt = session.open()
+        opened, fmt = session.open(self.path)
         with opened:
             if opened.identity.size > _SMALL:
                 return None
@@ -188,9 +188,10 @@ class _Operation:
             secure(by.layout, source)
         while True:
             self.path = self.session.path  # its program may have moved it
-            unrest = by.rest.why_not(name) or by.rest.late_lines(name)
+            unrest = by.rest.why_not(name, self.path) or by.rest.late_lines(name)
             if unrest is None:
-                done, answer = self._attempt(planner, waiting, worth)
+                with without_collecting():
+                    done, answer = self._attempt(planner, waiting, worth)
                 outcome = done.outcome
                 if outcome is None or outcome.committed:
                     return done, answer
@@ -205,7 +206,7 @@ class _Operation:
     ) -> tuple[Done, Answer]:
         self.by.inflight.refuse_known(self.path.parent)
         planned_at_ns = self._now_ns()
-        source, fmt = self.session.open()
+        source, fmt = self.session.open(self.path)
         with source:
             plan, answer = planner(source, fmt, self.session.store)
             worth_it = worth is None or worth(plan)

@@ -12,6 +12,7 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.session.session import Session
 from bsd.store.changed_lines import took_effect
+from bsd.store.extracted import Keep
 from bsd.store.history import Act, History
 from bsd.store.index import Record
 from bsd.store.state import Checkpoint, StateDb
@@ -21,6 +22,8 @@ from bsd.text.change import Identity
 from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("session")
+
+_INDEXED_AT_ONCE = 4096  # files
 
 # Bytes of a session that is read again, whole, as fast as anything could be remembered of it.
 _SMALL = 16 << 10
@@ -99,22 +102,26 @@ def index(session: Session, plan: Plan, at: float) -> bool:
     extracted_at = iso_utc(at)
     # A cache: the session is committed, and whoever hears of it makes the index anew.
     try:
-        session.store.index.add(
-            Record(
-                entry_id=keep.entry_id,
-                index=keep.index,
-                file=f"{keep.ref}.json",
-                hash=keep.hash,
-                size=keep.size,
-                keys=keep.keys,
-                sizes_bytes=keep.sizes,
-                extracted_at=extracted_at,
-            )
-            for keep in plan.keeps
-        )
+        # All at once, those of a large session would make the peak of its memory.
+        for start in range(0, len(plan.keeps) or 1, _INDEXED_AT_ONCE):
+            keeps = plan.keeps[start : start + _INDEXED_AT_ONCE]
+            session.store.index.add(_record(keep, extracted_at) for keep in keeps)
     except Unavailable as problem:
         _log.warning(
             "The index of a store lacks files", session=str(session), problem=problem.message
         )
         return False
     return True
+
+
+def _record(keep: Keep, extracted_at: str) -> Record:
+    return Record(
+        entry_id=keep.entry_id,
+        index=keep.index,
+        file=f"{keep.ref}.json",
+        hash=keep.hash,
+        size=keep.size,
+        keys=keep.keys,
+        sizes_bytes=keep.sizes_bytes,
+        extracted_at=extracted_at,
+    )

@@ -25,6 +25,7 @@ from bsd.foundation.filesystem import open_elsewhere, strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
+from bsd.session.commit.blank import blank
 from bsd.session.commit.displaced import Access, Recovered, State
 from bsd.session.commit.inflight import InFlight, InFlightRecord
 from bsd.session.commit.recovery import recover
@@ -94,9 +95,12 @@ class Rest:
         self._patience = patience
         self._inflight = inflight
 
-    def why_not(self, name: SessionName) -> Unrest | None:
-        """The rule; None for a session at rest, and for one that is not there."""
-        path = self._layout.transcript(name)
+    def why_not(self, name: SessionName, path: Path | None = None) -> Unrest | None:
+        """The rule; None for a session at rest, and for one that is not there.
+
+        `path`: its transcript, of who has just asked the layout for it.
+        """
+        path = path or self._layout.transcript(name)
         owner = owner_of(self._layout, name.agent)
         if not isinstance(owner.lock_state(path), Free | Stale):
             return Unrest("its lock is held")
@@ -144,6 +148,26 @@ class Rest:
         A displaced file that is only kept for its minute is no hindrance once nobody has it open:
         what still came into it would be kept as an orphan, as for any session that is gone.
         """
+        self._bring_home(names)
+        for record in self._inflight.readable():
+            if record.session in names and not _is_done_with(record):
+                raise Busy(
+                    f"session {record.session} was changed a moment ago, and somebody may"
+                    " still write to the file as it was",
+                    hint="again in a minute",
+                )
+
+    def blank(self, names: Collection[SessionName]) -> None:
+        """Have no word left in what commits of these sessions displaced; raises Busy, OSError.
+
+        Late lines come home before, and those that still come do so afterwards.
+        """
+        self._bring_home(names)
+        for record in self._inflight.readable():
+            if record.session in names:
+                blank(record)
+
+    def _bring_home(self, names: Collection[SessionName]) -> None:
         for _ in range(3):
             found = [each for each in self._recover(names) if each.session in names]
             for each in found:
@@ -154,13 +178,6 @@ class Rest:
                     )
             if not any(each.state in _ONCE_MORE for each in found):
                 break
-        for record in self._inflight.readable():
-            if record.session in names and not _is_done_with(record):
-                raise Busy(
-                    f"session {record.session} was changed a moment ago, and somebody may"
-                    " still write to the file as it was",
-                    hint="again in a minute",
-                )
 
     def wait_for(self, names: list[SessionName], waiting: Waiting) -> None:
         """Wait until all are at rest, and nobody has them open; raises Busy when patience ends."""
@@ -196,7 +213,11 @@ class Rest:
                 raise busy(name, Unrest(why))
 
     def _recover(
-        self, names: list[SessionName], *, records: list[Path] | None = None, retire: bool = True
+        self,
+        names: Collection[SessionName],
+        *,
+        records: list[Path] | None = None,
+        retire: bool = True,
     ) -> list[Recovered]:
         return recover(
             self._inflight,

@@ -1,13 +1,17 @@
-"""A session as one object: its name, where it lies, whose it is; opened and locked from here."""
+"""A session as one object: its name, where it lies, whose it is; opened and locked from here.
+
+And who only looks at it: nothing here waits or writes, plans, or loads what operates.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import Owner
@@ -15,9 +19,13 @@ from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.session.notes import Notes
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
-from bsd.text.reader import TranscriptFile
+from bsd.surgery.plan import Means
+from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("session")
 
@@ -57,18 +65,21 @@ class Session:
         """Whether bsd has changed it, as far as anything of that is still kept."""
         return os.path.lexists(self.store.directory) or os.path.lexists(self.history.directory)
 
-    def open(self) -> tuple[TranscriptFile, Format]:
-        """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden."""
-        return self._open(to_read=False)
+    def open(self, path: Path | None = None) -> tuple[TranscriptFile, Format]:
+        """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden.
+
+        `path` is its own, of who has just asked for it.
+        """
+        return self._open(to_read=False, path=path)
 
     def open_to_read(self) -> tuple[TranscriptFile, Format]:
         """The same of one that need not be ours to edit, as long as its lines are understood."""
         return self._open(to_read=True)
 
-    def _open(self, *, to_read: bool) -> tuple[TranscriptFile, Format]:
+    def _open(self, *, to_read: bool, path: Path | None = None) -> tuple[TranscriptFile, Format]:
         if database := self.owner.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
-        source = TranscriptFile(self.path)
+        source = TranscriptFile(path or self.path)
         try:
             found = self.owner.detect(line.raw for line in source.lines())
         except BaseException:  # nobody else has it to close
@@ -90,10 +101,52 @@ class Session:
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep
     ) -> AbstractContextManager[object]:
         """bsd's own lock, held from planning to audit; entering it raises Busy after `wait` s."""
-        from bsd.session.commit.lock import own_lock  # noqa: PLC0415 - who only reads, locks not
+        from bsd.foundation.locks import own_lock  # noqa: PLC0415 - who only reads, locks not
 
         return own_lock(self.layout, self.name, wait, sleep=sleep)
 
     def owners_lock(self, path: Path, wait: float) -> AbstractContextManager[object]:
         """The lock that its owner honours; entering it raises Busy."""
         return self.owner.lock(self.name, path, wait)
+
+
+_asked_log = get_logger("surgeon")
+
+_Answer = TypeVar("_Answer")
+
+
+@traced(_asked_log)
+class Queries:
+    """Answers what is asked of one session at a time; `actor` is named in the log."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: ConfigService,
+        *,
+        actor: str = "cli",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.layout = layout
+        self.config = config
+        self.clock = clock
+        self.notes = Notes(layout, actor, clock)
+
+    def look(
+        self, name: SessionName, query: Callable[[Transcript, Format, Means], _Answer]
+    ) -> _Answer:
+        """Ask something of a session as it stands; raises NotFound and what the query raises."""
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
+        with source:
+            return query(source, fmt, self._means(name, session.store))
+
+    def _means(self, name: SessionName, store: SessionStore) -> Means:
+        return Means(name, store, self.clock(), lambda: self.config.current)
+
+    def settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
+        """The settings as they are, but for those of one call; raises ConfigError, Invalid."""
+        config = self.config.current
+        if not overrides:
+            return config
+        return PruningConfig.checked({**config.as_json(), **overrides})

@@ -14,10 +14,9 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.inflight import InFlight
 from bsd.session.notes import Notes
 from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
-from bsd.session.queries import Queries
 from bsd.session.remember import Remembered
 from bsd.session.rest import Patience
-from bsd.session.session import Session
+from bsd.session.session import Queries, Session
 from bsd.store.changed_lines import undone_in
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bsd.agents.entry import entry_id
+from bsd.foundation.errors import os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain, sync_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
@@ -25,6 +26,7 @@ from bsd.store.pack import (
     PackDamaged,
     Packed,
     PackFull,
+    PackPlace,
     PackSummary,
     PackWriter,
     salvaged,
@@ -61,6 +63,7 @@ class SessionArchive:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.trouble: str | None = None  # what kept the last `line` from looking everywhere
         self._names: frozenset[str] | None = None
 
     def packs(self) -> list[Path]:
@@ -83,15 +86,29 @@ class SessionArchive:
                 yield path, pack.summary
 
     def line(self, hash: str) -> bytes | None:
-        """The line with this hash (`sha256:…`), if a pack has it."""
+        """The line with this hash (`sha256:…`), if a pack has it; `trouble` tells why it may."""
+        self.trouble = None
         looked: set[Path] = set()
-        with suppress(OSError):
+        try:
             # While we look, packs may be merged: then the line is in one that has just come.
             while left := [path for path in self.packs() if path not in looked]:
                 for path in reversed(left):
-                    if (line := packed_line(path, hash)) is not None:
+                    if (line := self._line_in(path, hash)) is not None:
                         return line
                 looked.update(left)
+        except OSError as error:
+            _log.warning("An archive cannot be read", problem=str(error))
+            self.trouble = os_problem(error, f"reading the archive {self.directory}").message
+        for place in (self.directory.parent, self.directory):
+            if os.path.lexists(place) and not place.is_dir():
+                self.trouble = f"{place} is not a directory"
+        return None
+
+    def _line_in(self, pack: Path, hash: str) -> bytes | None:
+        try:
+            return _find(pack, hash)
+        except (PackDamaged, OSError) as error:
+            self.trouble = _tell_unread(pack, error)
         return None
 
     def names(self) -> frozenset[str]:
@@ -99,6 +116,23 @@ class SessionArchive:
         if self._names is None:
             self._names = frozenset(ref for path in self.packs() for ref in _names_in(path))
         return self._names
+
+    def entries(self) -> dict[str, int]:
+        """The entries of which it has lines, and how many bytes the one has that came last.
+
+        Only the ends of packs are read; what is damaged is left out.
+        """
+        found: dict[str, int] = {}
+        try:
+            packs = self.packs()
+        except OSError as error:
+            _log.warning("An archive cannot be read", problem=str(error))
+            return found
+        for path in packs:
+            with suppress(PackDamaged, OSError), Pack(path) as pack:
+                for place, record in zip(_in_order(pack), pack.records(), strict=True):
+                    found[str(record.get("entry_id") or place.hash.hex())] = place.size
+        return found
 
     def lines(self, refs: frozenset[str]) -> Iterator[Packed]:
         """The lines that had these refs, each once; what is damaged is left out."""
@@ -180,7 +214,7 @@ class SessionArchive:
             _log.warning("Cannot be archived, so it stays", path=str(one.file), problem=str(error))
             return False
         hash_ = hashlib.sha256(line).digest()
-        if hash_ in known and (hash_ in writer or self.line(f"sha256:{hash_.hex()}") is not None):
+        if hash_ in known and (hash_ in writer or self._has(hash_)):
             return True
         try:
             writer.add(line, one.record, hash_)
@@ -188,6 +222,17 @@ class SessionArchive:
             return False
         known.add(hash_)
         return True
+
+    def _has(self, hash: bytes) -> bool:
+        """Whether a line can be read here; raises OSError if that cannot be told now.
+
+        What a damaged pack has lost is packed anew; `mend` makes one of what then is there twice.
+        """
+        for path in reversed(self.packs()):
+            with suppress(PackDamaged):
+                if _find(path, f"sha256:{hash.hex()}") is not None:
+                    return True
+        return False
 
     def merge(self, span: float | None = None) -> list[Path]:
         """Make one of many small packs, where they are many; returns the new ones.
@@ -242,23 +287,61 @@ class SessionArchive:
         return oldest, newest
 
     def mend(self, pack: Path) -> int:
-        """Make a pack with a damaged index anew from its lines; how many it had.
+        """Make a pack with a damaged index anew from its lines; how many were found in it.
 
-        Raises OSError, and PackDamaged if it has none; then all is as it was.
+        Those that others have, too, as they were packed again since, are not kept twice. Raises
+        OSError, and PackDamaged if it has none; then all is as it was.
         """
         at = pack.lstat().st_mtime
+        found = 0
+        others = self._readable(pack)
+        made = None
         with PackWriter(self.directory) as writer:
             for number, line in enumerate(salvaged(pack)):
+                found += 1
+                hash_ = hashlib.sha256(line).digest()
+                if hash_ in others:
+                    continue
                 said = {"file": f"{number:04d}_salvaged.json", "extracted_at": "", "index": number}
                 entry = entry_id(parse_kept(line) or {}) or ""
                 more = {"keys": [], "sizes_bytes": {}, "size": len(line), "entry_id": entry}
-                writer.add(line, said | more)
-            if not writer.lines:
+                writer.add(line, said | more, hash_)
+            if not found:
                 raise PackDamaged(pack, "none of its lines can be read")
-            made = writer.finish(at, at)
+            made = writer.finish(at, at) if writer.lines else None
         if made != pack:
             self.remove(pack)
-        return writer.lines
+        return found
+
+    def mend_lines(self, pack: Path) -> bool:
+        """Make a pack of which lines are lost anew without these, if other packs have them all.
+
+        Raises OSError, PackDamaged; then all is as it was.
+        """
+        others = self._readable(pack)
+        made = None
+        with Pack(pack) as old, PackWriter(self.directory) as writer:
+            for place, record in zip(_in_order(old), old.records(), strict=True):
+                if place.hash in others:
+                    continue
+                try:
+                    writer.add(old.line(place), record, place.hash)
+                except PackDamaged:
+                    return False
+            if writer.lines:
+                made = writer.finish(old.summary.oldest, old.summary.newest)
+        if made != pack:
+            self.remove(pack)
+        return True
+
+    def _readable(self, but: Path) -> set[bytes]:
+        """The lines of all other packs that can be read; raises OSError."""
+        found: set[bytes] = set()
+        for path in self.packs():
+            if path != but and _is_whole(path):
+                with Pack(path) as pack:
+                    found.update(place.hash for place in pack.places())
+        return found
 
     def remove(self, pack: Path) -> None:
         """Delete a pack for good; raises OSError."""
@@ -270,6 +353,10 @@ class SessionArchive:
     def _tidy(self) -> None:
         with suppress(OSError):  # there are packs, or it was never made
             self.directory.rmdir()
+
+
+def _in_order(pack: Pack) -> list[PackPlace]:
+    return sorted(pack.places(), key=lambda place: place.number)
 
 
 def may_be_double(names: Iterable[str]) -> bool:
@@ -301,6 +388,15 @@ def ref_of(record: Mapping[str, Any]) -> str:
 def packed_line(pack: Path, hash: str) -> bytes | None:
     """The line of a pack with this hash (`sha256:…`); of a damaged one, if it is still there."""
     try:
+        return _find(pack, hash)
+    except (PackDamaged, OSError) as error:
+        _tell_unread(pack, error)
+    return None
+
+
+def _find(pack: Path, hash: str) -> bytes | None:
+    """The same; raises OSError, PackDamaged if it was there or may have been."""
+    try:
         wanted = bytes.fromhex(hash.removeprefix("sha256:"))
     except ValueError:  # a marker that somebody wrote by hand
         return None
@@ -311,11 +407,11 @@ def packed_line(pack: Path, hash: str) -> bytes | None:
     except FileNotFoundError:
         return None  # merged since we looked
     except PackDamaged as problem:
-        _tell_damaged(pack, problem)
-    except OSError as error:
-        _log.warning("A pack cannot be read", pack=str(pack), problem=str(error))
-        return None
-    return next((line for hash_, line in salvaged_lines(pack) if hash_ == wanted), None)
+        for hash_, line in salvaged_lines(pack):
+            if hash_ == wanted:
+                _tell_damaged(pack, problem)
+                return line
+        raise
 
 
 def salvaged_lines(pack: Path) -> Iterator[tuple[bytes, bytes]]:
@@ -331,6 +427,16 @@ def _names_in(path: Path) -> Iterator[str]:
             yield from map(ref_of, pack.records())
     except (PackDamaged, OSError) as problem:
         _log.debug("A pack does not tell its names", problem=str(problem))
+
+
+def _tell_unread(pack: Path, error: PackDamaged | OSError) -> str:
+    """Log what is wrong with a pack, and say it in words."""
+    if isinstance(error, PackDamaged):
+        _tell_damaged(pack, error)
+        return f"the pack {error}"
+    problem = os_problem(error, f"reading the pack {pack}").message
+    _log.warning("A pack cannot be read", session=pack.parent.name, problem=problem)
+    return problem
 
 
 def _tell_damaged(pack: Path, problem: PackDamaged) -> None:

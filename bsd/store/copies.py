@@ -171,6 +171,14 @@ def _copies(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
     return sorted(found, key=lambda copy: copy.kept_at, reverse=True)
 
 
+def copy_directories(archive: Path) -> Iterator[Path]:
+    """Where the copies of a session lie, damaged ones too; raises OSError."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for each in sorted(os.listdir(archive)):
+            if each.startswith(_BEGINNING):
+                yield archive / each
+
+
 def copy_directory(layout: Layout, name: SessionName, origin: str) -> Path:
     """Where the copy of the session of this name and origin lies, or would."""
     return layout.archive_dir(name) / f"{_BEGINNING}{origin}"
@@ -202,14 +210,12 @@ def read_copy(directory: Path) -> SessionCopy | None:
 
 def damaged_copies(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
     """Copies of a session that cannot be brought back whole; all of each is read."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for each in sorted(os.listdir(archive)):
-            if each.startswith(_BEGINNING):
-                try:
-                    if copy := read_copy(archive / each):
-                        _read_all(copy)
-                except Unavailable as problem:
-                    yield archive / each, problem
+    for directory in copy_directories(archive):
+        try:
+            if copy := read_copy(directory):
+                _read_all(copy)
+        except Unavailable as problem:
+            yield directory, problem
 
 
 def _read_all(copy: SessionCopy) -> None:
@@ -334,12 +340,18 @@ def unchanged_parts(source: Transcript, before: CopiedFile) -> tuple[Part, ...]:
 class NewParts:
     """Takes in parts, and packs those that are not there; to be used in a `with`."""
 
-    def __init__(self, directory: Path, before: SessionCopy | None, now: float) -> None:
+    def __init__(
+        self, directory: Path, before: SessionCopy | None, now: float, *, mending: bool = False
+    ) -> None:
+        """`mending`: packs that are there are read whole; the damaged ones do not count."""
         self._directory = directory
-        self._known = set(_held(directory)) if before or directory.is_dir() else set()
+        self._damaged = list(filter(_is_damaged, _packs(directory))) if mending else []
+        there = before or directory.is_dir()
+        self._known = set(_held(directory, self._damaged)) if there else set()
         self._now = now
         self._writer: PackWriter | None = None
         self._unfinished = ExitStack()
+        self._made: Path | None = None
         self.taken = 0  # bytes that were packed
 
     def __enter__(self) -> Self:
@@ -362,11 +374,17 @@ class NewParts:
             self.taken += len(content)
         return part
 
+    def drop_damaged(self) -> None:
+        """Remove packs that did not count, once all that they had lies elsewhere."""
+        for path in self._damaged:
+            if path != self._made:
+                path.unlink(missing_ok=True)
+
     def finish(self) -> None:
         """Make them durable; raises Unavailable, OSError."""
         if self._writer is not None:
             try:
-                self._writer.finish(self._now, self._now)
+                self._made = self._writer.finish(self._now, self._now)
             except PackDamaged as damaged:
                 raise Unavailable(str(damaged), hint="check this disk") from damaged
 
@@ -420,22 +438,31 @@ def _merged(copy: SessionCopy, parts: Iterable[Part], now: float) -> Path:
             raise Unavailable(str(damaged), hint="check this disk") from damaged
 
 
-def forget_copy(copy: SessionCopy) -> None:
+def forget_copy(directory: Path) -> None:
     """Remove a copy for good; what says that it is there goes first. Raises OSError."""
     with suppress(FileNotFoundError):
-        (copy.directory / _MANIFEST).unlink()
-        sync_dir(copy.directory)
-    shutil.rmtree(copy.directory, ignore_errors=False)
+        (directory / _MANIFEST).unlink()
+        sync_dir(directory)
+    shutil.rmtree(directory, ignore_errors=False)
     with suppress(OSError):  # packs of values lie there, or another copy
-        copy.directory.parent.rmdir()
+        directory.parent.rmdir()
 
 
 def _packs(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"*{PACK}"))
 
 
-def _held(directory: Path) -> Collection[bytes]:
-    return [one for path in _packs(directory) for one in _hashes(path)]
+def _held(directory: Path, but: Collection[Path] = ()) -> Collection[bytes]:
+    return [one for path in _packs(directory) if path not in but for one in _hashes(path)]
+
+
+def _is_damaged(path: Path) -> bool:
+    try:
+        with Pack(path) as pack:
+            pack.check()
+    except PackDamaged:
+        return True
+    return False
 
 
 def _hashes(path: Path) -> dict[bytes, int]:

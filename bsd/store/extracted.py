@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +32,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
+from bsd.store.forgotten import forgotten_in
 from bsd.store.index import INDEX_FILE, Contents, Index, StoredPlace, contents_of
 from bsd.text.change import Readable
 
@@ -67,10 +68,15 @@ class Keep:
     hash: str  # `sha256:…` of the file's bytes
     size: int  # bytes of the file
     keys: tuple[str, ...]
-    sizes: Mapping[str, int]  # bytes in UTF-8 of each key's text
+    sizes: tuple[int, ...]  # bytes in UTF-8 of each key's text; none if nobody has measured them
     # What to keep: a line as it stands in the session (the usual case), bytes that stand nowhere,
     # or None: the file is there already, check its hash and renew its mtime.
     line: FileSpan | bytes | None
+
+    @property
+    def sizes_bytes(self) -> dict[str, int]:
+        """Bytes of each text, by its key."""
+        return dict(zip(self.keys, self.sizes, strict=bool(self.sizes)))
 
 
 class Missing(StrEnum):
@@ -79,6 +85,8 @@ class Missing(StrEnum):
     GONE = "missing"
     CORRUPT = "corrupt"
     FOREIGN = "foreign"  # it is there, and was another entry
+    FORGOTTEN = "forgotten"  # somebody wanted it so; others may keep it
+    UNREADABLE = "unreadable"  # it may lie where nobody could look: see `Stored.trouble`
 
 
 class Stored(Protocol):
@@ -90,6 +98,10 @@ class Stored(Protocol):
 
     def own(self, ref: str, hash: str) -> bytes | Missing:
         """The original line that `ref` holds in this very store: it can be used again."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Why content was not found where it may lie, in words, if something could not be read."""
         ...
 
     def held(self, ref: str, hash: str) -> str | None:
@@ -129,6 +141,9 @@ class SessionStore:
         self.directory = directory or layout.store_dir(name)
         # What lies in the trash is found as another session's would be.
         self.archive = None if directory else SessionArchive(layout.archive_dir(name))
+        self._layout = layout
+        self._unread: Path | None = None  # a pack of another session that has what was looked for
+        self._forgotten: frozenset[str] | None = None  # read when it is asked for
         self.index = Index(self.directory / INDEX_FILE, name)
         self._unfinished: list[str] = []  # refs of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
@@ -214,11 +229,28 @@ class SessionStore:
             return found
         if self.archive and (line := self.archive.line(hash)) is not None:
             return line
+        if self._has_forgotten(hash):
+            return Missing.FORGOTTEN
         if (line := self._elsewhere(hash)) is not None:
             return line
+        if found is Missing.GONE and self.trouble() is not None:
+            return Missing.UNREADABLE
         if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
             return Missing.GONE
         return found
+
+    def trouble(self) -> str | None:
+        """Why content was not found where it may lie, in words, if something could not be read."""
+        if self.archive and self.archive.trouble:
+            return self.archive.trouble
+        return f"{self._unread} cannot be read, or is damaged" if self._unread else None
+
+    def _has_forgotten(self, hash: str) -> bool:
+        if self._forgotten is None:
+            own = self.archive is not None  # what lies in the trash has its own history there
+            history = self._layout.history_dir(self.name)
+            self._forgotten = forgotten_in(history) if own else frozenset()
+        return hash in self._forgotten
 
     def _elsewhere(self, hash: str) -> bytes | None:
         """The line as another store of the root has it, or its archive."""
@@ -227,8 +259,11 @@ class SessionStore:
             return line
         if places:  # it has just moved, if it is not damaged
             self._contents.changed()
-            new = (place for place in self._contents.with_hash(hash) if place not in places)
-            return next(filter(None, (place.line() for place in new)), None)
+            again = self._contents.with_hash(hash)
+            new = (place for place in again if place not in places)
+            if line := next(filter(None, (place.line() for place in new)), None):
+                return line
+            self._unread = next((place.file for place in again if place.pack), None)
         return None
 
     def _is_anothers(self, ref: str) -> bool:
@@ -266,7 +301,9 @@ class SessionStore:
         """Whether a file of this name exists, or is known to have existed."""
         if self._is_there(ref) or self.index.names(ref):
             return True
-        return self.archive is not None and ref in self.archive.names()
+        with suppress(OSError):  # it is by the hash that lines are found
+            return self.archive is not None and ref in self.archive.names()
+        return False
 
     def _is_there(self, ref: str) -> bool:
         # One look at a name costs as much as a hundred names in a list. Nobody else writes here
@@ -363,15 +400,12 @@ class SessionStore:
     def _write(self, keep: Keep, path: str, source: Readable | None) -> None:
         if keep.line is None or not _REF.fullmatch(keep.ref):
             raise TemporaryFailure(f"{keep.ref} is not there, and was to be used again")
-        hasher = hashlib.sha256()
         target = create_private(path)
         try:
-            for block in _blocks(keep.line, source):
-                hasher.update(block)
-                write_all(target, block)
+            hash_ = _copied(keep.line, source, target)
         finally:
             os.close(target)
-        if f"sha256:{hasher.hexdigest()}" != keep.hash:
+        if hash_ != keep.hash:
             raise TemporaryFailure(f"session {self.name} changed while it was read")
 
     def _list(self) -> set[str]:
@@ -398,14 +432,19 @@ class SessionStore:
             self.directory.rmdir()
 
 
-def _blocks(line: FileSpan | bytes, source: Readable | None) -> Iterable[bytes]:
+def _copied(line: FileSpan | bytes, source: Readable | None, target: int) -> str:
+    """Write an original line to a new file, the longest in blocks; returns its digest."""
     if isinstance(line, bytes):
-        yield line
-        return
+        write_all(target, line)
+        return digest(line)
     assert source is not None  # noqa: S101 - a span is always one of a file
-    if line.length <= _COPY_BLOCK:
-        yield source.read(line.offset, line.length)
-        return
-    end = line.offset + line.length
+    if line.length <= _COPY_BLOCK:  # nearly all
+        block = source.read(line.offset, line.length)
+        write_all(target, block)
+        return digest(block)
+    hasher, end = hashlib.sha256(), line.offset + line.length
     for offset in range(line.offset, end, _COPY_BLOCK):
-        yield source.read(offset, min(_COPY_BLOCK, end - offset))
+        block = source.read(offset, min(_COPY_BLOCK, end - offset))
+        hasher.update(block)
+        write_all(target, block)
+    return f"sha256:{hasher.hexdigest()}"

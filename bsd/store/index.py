@@ -223,6 +223,7 @@ _IN_TRASH, _ARCHIVE_IN_TRASH = "extracted", "archive"  # before the time at the 
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were may take one part in so many of the time.
 _SELDOM = 10
+_IN_MEMORY_SECONDS = 600.0  # where nothing can be written; then that is tried again
 
 # `places` are directories of stores, of archives, and packs in these; `ref` is a name in one.
 _CREATE = (
@@ -288,6 +289,7 @@ class Contents:
         self._file = layout.own / "contents.db"
         self._lock = Lock()
         self._memory: sqlite3.Connection | None = None  # where nothing can be written
+        self._in_memory_until = 0.0  # monotonic seconds
         self._again_at = 0.0  # monotonic seconds before which nobody looks at the stores again
 
     def __del__(self) -> None:
@@ -326,9 +328,12 @@ class Contents:
                 return self._ask(condition, value)
             except (sqlite3.Error, OSError) as error:
                 self._give_up(error)
-            with suppress(sqlite3.Error, OSError):
+            try:
                 return self._ask(condition, value)
-        return []
+            except (sqlite3.Error, OSError) as error:  # a full disk: what others need is asked for
+                _log.warning("The index of the stores is held in memory", problem=str(error))
+                self._hold_in_memory()
+                return self._ask(condition, value)
 
     def _ask(self, condition: str, value: object) -> list[StoredPlace]:
         with self._open() as database:
@@ -442,15 +447,22 @@ class Contents:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
+        if self._memory is not None and time.monotonic() > self._in_memory_until:
+            self._memory = None  # the disk may be as it should be again
         if self._memory is None and (database := self._on_disk()) is not None:
             with closing(database):
                 yield database
             return
         if self._memory is None:
-            self._memory = sqlite3.connect(":memory:", check_same_thread=False)
-            _create(self._memory)
-            self._again_at = 0.0
+            self._hold_in_memory()
+        assert self._memory is not None  # noqa: S101
         yield self._memory
+
+    def _hold_in_memory(self) -> None:
+        self._memory = sqlite3.connect(":memory:", check_same_thread=False)
+        _create(self._memory)
+        self._again_at = 0.0
+        self._in_memory_until = time.monotonic() + _IN_MEMORY_SECONDS
 
     def _on_disk(self) -> sqlite3.Connection | None:
         """None where nothing can be written."""

@@ -192,6 +192,8 @@ def stored_line(
         name for path in away_paths(entry, marker).values() if (name := standing_at(entry, path))
     }
     line = stored.load(marker.ref, marker.hash)
+    if line is Missing.FORGOTTEN:
+        return line
     if isinstance(line, Missing):
         return next(_made_of_copies(raw, entry, marker, fmt, stored, names), line)
     original = parse_kept(line)

@@ -404,6 +404,18 @@ class SearchIndex:
         )
         return self._drop([piece for piece, ref in pieces if ref in gone])
 
+    def all_stored(self) -> dict[str, set[str]]:
+        """The stored files whose text is known: refs by the name of the store directory."""
+        found: dict[str, set[str]] = {}
+        rows = self._db.execute(
+            "SELECT DISTINCT store, ref FROM pieces JOIN sessions ON sessions.id = session"
+            " WHERE place = ?",
+            (EXTRACTED,),
+        )
+        for store, ref in rows:
+            found.setdefault(store, set()).add(ref)
+        return found
+
     def scrub(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Take what was dropped out of the files, too: FTS5 only marks it, until it merges.
 
@@ -508,8 +520,11 @@ def forget_sessions(path: Path, names: Iterable[SessionName]) -> None:
     drop_for_good(path, drop)
 
 
-def drop_for_good(path: Path, drop: Callable[[SearchIndex], bool]) -> None:
-    """Do `drop`, and overwrite what it dropped, if it says so; a problem is logged."""
+def drop_for_good(path: Path, drop: Callable[[SearchIndex], bool]) -> bool:
+    """Do `drop`, and overwrite what it dropped, if it says so.
+
+    A problem is logged; returns whether there was none.
+    """
 
     def work(index: SearchIndex) -> None:
         if drop(index):
@@ -519,3 +534,5 @@ def drop_for_good(path: Path, drop: Callable[[SearchIndex], bool]) -> None:
         ask(path, work, None)
     except BsdError as problem:  # the next search brings the index up to date
         _log.error("Deleted text is still in the search index", problem=problem.message)
+        return False
+    return True

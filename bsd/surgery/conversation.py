@@ -12,10 +12,10 @@ from bsd.agents.entry import Entry, mentions
 from bsd.agents.marker import EXTRACTABLE
 from bsd.foundation.value_path import value_at
 from bsd.surgery.locate import Located, name_of
+from bsd.surgery.plan import Meter, Rate
 from bsd.surgery.rules import own_tool
 from bsd.surgery.sight import Binds, LastTurn, Prefix, never
 from bsd.surgery.targets import ACTIONS
-from bsd.surgery.tokens import Meter, Rate
 from bsd.text.reader import Line, Transcript, parse_entry
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from bsd.agents.dialect import Facts, Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, MARKER, Marker
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import (

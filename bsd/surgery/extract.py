@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
 from sys import maxsize
 
-from bsd.agents.dialect import Format, Value
+from bsd.agents.dialect import Format, Shape, Value
 from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
+from bsd.agents.marker import MARKER, PLACEHOLDER_START, Marker, placeholder
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
@@ -22,11 +22,10 @@ from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
-from bsd.surgery.kept import OriginalLine, Return, original_of, same_values
+from bsd.surgery.locate import OriginalLine, Return, original_of, same_values
 from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.rules import Chosen, Policy, Reason
 from bsd.surgery.survey import Judged, Progress, Settling, Survey
-from bsd.surgery.tokens import Rate, is_charged
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry
 from bsd.text.splice import (
@@ -35,7 +34,6 @@ from bsd.text.splice import (
     edit_and_measure,
     encode_string,
     find,
-    text_size,
     text_sizes,
 )
 
@@ -47,7 +45,6 @@ NOT_EDITABLE = "not_editable"  # a duplicate key on an edited path, a foreign `_
 STORED_MISSING = "stored_missing"  # values are away whose file is gone or damaged
 
 _PROGRESS_ENTRIES = 64
-_RESTORED = f'"{RESTORED}"'.encode()
 _PLACEHOLDER = PLACEHOLDER_START.encode()
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_TYPE = 40  # characters of a file name
@@ -148,7 +145,7 @@ class _NewLine:
 
     edit: Edit
     keep: Keep
-    savings: list[tuple[str, int, int]]  # of each value: type, bytes, tokens
+    savings: Sequence[tuple[str, int, int]]  # of each value: type, bytes, tokens
 
     @property
     def growth(self) -> int:
@@ -199,14 +196,15 @@ class _Extraction:
         )
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
-        lengths = {path: end - start for path, (start, end) in stood.items()}
+        sizes, savings = list(at.away.values()), []
         rate = self._rate if outcome.sent else None
-        texts = [_text_sizes(one.value, raw[slice(*stood[one.value.path])], rate) for one in chosen]
-        sizes = [*at.away.values(), *(size for size, _ in texts)]
-        savings = [
-            _saving(one.value, lengths, new[one.value.path], characters, rate)
-            for one, (_, characters) in zip(chosen, texts, strict=True)
-        ]
+        for one in chosen:
+            value, stand_in = one.value, new[one.value.path]
+            size, characters = _text_sizes(value, outcome, raw, stood[value.path])
+            sizes.append(size)
+            freed = _length(value, stood) - len(stand_in)
+            tokens = rate.tokens(value, characters - text_sizes(stand_in)[1]) if rate else 0
+            savings.append((value.type or "other", freed, tokens))
         keep = Keep(
             ref=at.ref,
             entry_id=entry_id,
@@ -215,7 +213,7 @@ class _Extraction:
             hash=at.hash,
             size=at.size,
             keys=keys,
-            sizes=dict(zip(keys, sizes, strict=True)),
+            sizes=tuple(sizes),
             line=at.line,
         )
         was = at.hash if isinstance(at.line, FileSpan) else None
@@ -224,7 +222,9 @@ class _Extraction:
     def _kept_at(self, outcome: Judged, raw: bytes) -> _KeptAt:
         """Find the stored file that holds the entry's values already, or name a new one."""
         values = [one.value for one in outcome.decision.chosen]
-        if (outcome.marked or _PLACEHOLDER in raw) and (entry := parse_entry(raw)) is not None:
+        # `in` would take the bytes for a number first, and make an exception of that.
+        some_away = outcome.marked or raw.find(_PLACEHOLDER) >= 0
+        if some_away and (entry := parse_entry(raw)) is not None:
             markers = self._markers.of(entry, self._fmt.facts(entry))
             if len(markers) == 1:
                 return self._kept_of_marked(outcome, raw, entry, markers[0], values)
@@ -233,7 +233,7 @@ class _Extraction:
         # Only what was in the store before can be there still, and looking has its price.
         first, hash_ = _first_ref(outcome), digest(raw)
         taken = self._stored.taken(first)
-        if taken or _RESTORED in raw:
+        if taken or outcome.restored:
             # The second is what a crash left between keeping this line and committing.
             for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
                 if found and (at := self._again(*found, raw, values)):
@@ -241,7 +241,7 @@ class _Extraction:
         span = FileSpan(outcome.offset, outcome.length)
         free = not taken and first not in self._refs
         ref = first if free else self._stored.free_ref(first, self._refs)
-        return _KeptAt(ref, hash_, len(raw), span)
+        return _KeptAt(ref, hash_, outcome.length, span)
 
     def _kept_of_marked(
         self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, values: list[Value]
@@ -329,25 +329,23 @@ def _stand_ins(chosen: tuple[Chosen, ...], raw: bytes, entry_id: str) -> dict[Va
     return new
 
 
-def _size(value: Value, lengths: Mapping[ValuePath, int]) -> int:
-    size = lengths[value.path]
+def _length(value: Value, stood: Mapping[ValuePath, tuple[int, int]]) -> int:
+    """Bytes that a value takes in its line, with what leaves with it."""
+    start, end = stood[value.path]
+    length = end - start
     for path in value.removes:
-        size += lengths[path]
-    return size
+        start, end = stood[path]
+        length += end - start
+    return length
 
 
-def _text_sizes(value: Value, raw: bytes, rate: Rate | None) -> tuple[int, int]:
-    """Bytes and characters of a value's text; those that cost nothing are not counted."""
-    return text_sizes(raw) if rate and is_charged(value) else (text_size(raw), 0)
-
-
-def _saving(
-    value: Value, lengths: Mapping[ValuePath, int], new: bytes, characters: int, rate: Rate | None
-) -> tuple[str, int, int]:
-    """What a value gives up; without a rate it is not sent, whatever it is."""
-    size = _size(value, lengths) - len(new)
-    tokens = rate.tokens(value, characters - text_sizes(new)[1]) if rate else 0
-    return value.type or "other", size, tokens
+def _text_sizes(
+    value: Value, outcome: Judged, raw: bytes, stood: tuple[int, int]
+) -> tuple[int, int]:
+    """Bytes and characters of a value: of its text, or else of its JSON."""
+    if value.shape is Shape.TEXT:
+        return outcome.texts[value.path]
+    return text_sizes(raw[slice(*stood)])
 
 
 @dataclass(slots=True)

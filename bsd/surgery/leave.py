@@ -21,7 +21,7 @@ from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
-from bsd.surgery.kept import member_of, same_values
+from bsd.surgery.locate import member_of, same_values
 from bsd.surgery.plan import Plan, Report, Revised
 from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
 from bsd.surgery.undo import Past

@@ -11,7 +11,7 @@ from typing import Any
 from bsd.agents.dialect import Format, ToolCall
 from bsd.agents.entry import REDACTED, Entry, same_author, says_something
 from bsd.agents.marker import MARKER, Marker
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large
@@ -22,8 +22,7 @@ from bsd.store.history import TouchedLine
 from bsd.store.markers import away_paths
 from bsd.surgery.conversation import ASSISTANT, USER, EntryTree, Row, identifier
 from bsd.surgery.discard import content_values, put_texts, texts_for
-from bsd.surgery.kept import Return, original_of
-from bsd.surgery.locate import Located, name_of
+from bsd.surgery.locate import Located, Return, name_of, original_of
 from bsd.surgery.plan import Plan
 from bsd.surgery.rules import own_tool
 from bsd.text.change import Edit

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, RESTORED, Marker
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.foundation.spelling import iso_utc
@@ -20,8 +20,16 @@ from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
-from bsd.surgery.kept import OriginalLine, Return, member_of, nothing_away, original_of
-from bsd.surgery.locate import Located, locate, name_of
+from bsd.surgery.locate import (
+    Located,
+    OriginalLine,
+    Return,
+    locate,
+    member_of,
+    name_of,
+    nothing_away,
+    original_of,
+)
 from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Line, Transcript, parse_entry
@@ -39,7 +47,16 @@ UNAVAILABLE = {
     Missing.GONE: "[Content unavailable - extracted file missing]",
     Missing.CORRUPT: "[Content unavailable - extracted file corrupted]",
     Missing.FOREIGN: "[Content unavailable - extracted file is of another entry]",
+    Missing.FORGOTTEN: "[Content unavailable - forgotten: `bsd archive forget` was asked for it]",
+    Missing.UNREADABLE: "[Content unavailable - {}]",
 }
+
+
+def unavailable(why: Missing, stored: Stored) -> str:
+    """What to show instead of content that cannot be had."""
+    return UNAVAILABLE[why].format(stored.trouble())
+
+
 _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
 _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
@@ -286,7 +303,7 @@ def _restore(
     entry = parse_entry(line.raw) or {}
     original = original_of(line.raw, entry, marked.marker, fmt, stored)
     if isinstance(original, Missing):
-        answer.unavailable.update(dict.fromkeys(away, UNAVAILABLE[original]))
+        answer.unavailable.update(dict.fromkeys(away, unavailable(original, stored)))
         answer.missing, answer.ref = original, marked.marker.ref
         answer.extracted_at = marked.marker.at
         return line

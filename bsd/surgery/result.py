@@ -8,13 +8,12 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Busy, LeftAlone
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.surgery.plan import Leaked, Report
+from bsd.surgery.plan import Leaked, Rate, Report
 from bsd.surgery.restore import Restored
-from bsd.surgery.tokens import Rate
 from bsd.text.change import Identity
 
 

@@ -290,19 +290,20 @@ class Prefix:
         # Lines of signatures, and how far back each reaches: ever less far, as those that a later
         # one covers with all that they cover are of no account.
         self._signed, self._reach = array("Q"), array("Q")
-        # The latest compaction took everything before this line out of sight.
-        self._barrier = 0
+        # The latest compaction took everything before a line out of sight. Which line that is, only
+        # a signature after it wants to know: to look for what is kept takes long.
+        self._compaction: Facts | None = None
+        self._barrier: int | None = 0  # None: not looked for yet
         self._compacted = 0  # entries before that compaction
         self._compacted_ids: set[int] | None = None
         self._before: str | None = None  # id of the entry before
 
     def follow(self, index: int, facts: Facts) -> None:
         """Note the next entry."""
-        if self._barrier and facts.may_be_last and self._goes_back(facts.parent):
+        if self._barrier != 0 and facts.may_be_last and self._goes_back(facts.parent):
             self._barrier = 0
         if facts.is_compaction:
-            # What it keeps is still sent, so a signature after it still covers that.
-            self._barrier = self._earliest_kept(facts, index)
+            self._compaction, self._barrier = facts, None
             self._compacted, self._compacted_ids = len(self.ids), None
         elif facts.signed_by is not None and self._binds(facts.signed_by):
             self._note_signature(index)
@@ -324,17 +325,23 @@ class Prefix:
         number = id_hash(parent)
         return number in self._compacted_ids or self._is_earlier(number)
 
-    def _earliest_kept(self, facts: Facts, otherwise: int) -> int:
-        """The line of the first entry that a compaction leaves in sight, or its own."""
-        kept = facts.kept or ((facts.kept_from,) if facts.kept_from else ())
-        return min((self._line_of(one, otherwise) for one in kept), default=otherwise)
+    def _reaches_to(self) -> int:
+        """The first line that a signature covers which stands here.
+
+        What the latest compaction keeps is still sent, so a signature after it still covers that.
+        """
+        if self._barrier is None:
+            facts, own = self._compaction, self.lines[self._compacted]
+            kept = (facts.kept or (facts.kept_from,)) if facts else ()
+            self._barrier = min((self._line_of(one, own) for one in kept if one), default=own)
+        return self._barrier
 
     def _line_of(self, entry_id: str, otherwise: int) -> int:
         number = id_hash(entry_id)
         if self._is_earlier(number):
             return 0  # before all that was followed: which line it is makes no difference
         try:
-            return self.lines[self.ids.index(number)]
+            return self.lines[self.ids.index(number, 0, self._compacted)]
         except ValueError:
             return otherwise
 
@@ -342,11 +349,12 @@ class Prefix:
         return self._since is not None and bool(self._since.among([number]))
 
     def _note_signature(self, index: int) -> None:
-        while self._reach and self._reach[-1] >= self._barrier:
+        reach = self._reaches_to()
+        while self._reach and self._reach[-1] >= reach:
             self._signed.pop()
             self._reach.pop()
         self._signed.append(index)
-        self._reach.append(self._barrier)
+        self._reach.append(reach)
 
     @property
     def signed(self) -> bool:

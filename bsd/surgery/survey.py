@@ -11,8 +11,8 @@ import hashlib
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Container, Hashable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping
+from dataclasses import field, replace
 from itertools import pairwise
 from math import isnan, nan
 from sys import intern, maxsize
@@ -25,7 +25,7 @@ from bsd.foundation.json_text import is_too_large
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
 from bsd.foundation.value_path import ValuePath, value_at
 from bsd.store.state import NO_ID, Checkpoint
-from bsd.surgery.plan import Leaked
+from bsd.surgery.plan import Leaked, Meter, Rate
 from bsd.surgery.rules import (
     Decision,
     Option,
@@ -39,7 +39,6 @@ from bsd.surgery.rules import (
     thinks,
 )
 from bsd.surgery.sight import LastTurn, Prefix
-from bsd.surgery.tokens import Meter, Rate
 from bsd.text.reader import Line, Transcript, parse_entry
 
 Progress = Callable[[int], None]
@@ -90,11 +89,14 @@ class Judged:
     kind: str
     age_s: float | None  # seconds, if its time is known
     marked: bool  # it has an `_extracted` member, ours or not
+    restored: bool  # some of its values have come back
     position: int  # message entries after it
     decision: Decision
     bound: bool = False  # what the model sees of it stays, since a later signature covers it
     held: bool = False  # something of it stays as long as it is of the last turn
     sent: bool = True  # it is in sight: sent if the session goes on as it is now
+    # Of each text that could leave, by its path: bytes in UTF-8, and characters.
+    texts: Mapping[ValuePath, tuple[int, int]] = field(default_factory=dict)
 
 
 class Survey:
@@ -126,9 +128,16 @@ class Survey:
         # One row per entry.
         self._prefix = Prefix(policy.binds, since)
         self._index, self._id = self._prefix.lines, self._prefix.ids
-        self._offset, self._length, self._time = array("Q"), array("Q"), array("d")
-        self._messages_to, self._subject, self._kind = array("Q"), array("L"), array("L")
-        self._names: list[str | None] = []
+        self._offset, self._length, self._time = array("Q"), array("I"), array("d")
+        self._messages_to, self._subject, self._kind = array("I"), array("I"), array("I")
+        self._names, self._names_to = (
+            bytearray(),
+            array("L"),
+        )  # one after the other; where each ends
+        # Of the texts of those that could lose values, one after the other: to measure them here,
+        # where they are at hand, takes less than to parse them again.
+        self._text_bytes, self._characters = array("I"), array("I")
+        self._texts_from = array("I")  # where those of an entry begin
         self._subjects: list[Subject] = []
         self._outlines: dict[Hashable, tuple[int, bool]] = {}
         self._candidates: dict[tuple[int, _Where], int] = {}
@@ -200,12 +209,17 @@ class Survey:
             entry, facts, values, self._policy, own_result=own_result, undone=undone
         )
         number, candidate = self._hold(subject)
+        self._texts_from.append(len(self._text_bytes))
+        if candidate:
+            self._measure(subject)
         self._offset.append(line.offset)
         self._length.append(len(line.raw))
         self._time.append(nan if facts.time_ms is None else facts.time_ms)
         self._messages_to.append(self.messages)
         self._kind.append(self._kinds.setdefault(facts.kind, len(self._kinds)))
-        self._names.append(facts.id if candidate or self._keep_names else None)
+        if facts.id is not None and (candidate or self._keep_names):
+            self._names += facts.id.encode("utf-8", "surrogatepass")
+        self._names_to.append(len(self._names))
         self._subject.append(number)
 
     def _note_bsd(self, line: Line, entry: Entry, facts: Facts) -> None:
@@ -258,6 +272,23 @@ class Survey:
             number = self._candidates[known[0], where] = self._keep(subject, where)
         return number, True
 
+    def _measure(self, subject: Subject) -> None:
+        """Note how large the values of a subject are; one that is no text counts as nothing."""
+        for option in subject.options:
+            text = option.value.text or ""
+            utf8 = text if text.isascii() else text.encode("utf-8", "surrogatepass")
+            self._text_bytes.append(len(utf8))
+            self._characters.append(len(text))
+
+    def _texts(self, row: int) -> dict[ValuePath, tuple[int, int]]:
+        """The same of an entry that could lose values."""
+        options = self._subjects[self._subject[row]].options
+        numbers = range(self._texts_from[row], self._texts_from[row] + len(options))
+        return {
+            option.value.path: (self._text_bytes[at], self._characters[at])
+            for option, at in zip(options, numbers, strict=True)
+        }
+
     def _grade(self, length: int) -> int:
         return self._grades[bisect_right(self._grades, length) - 1]
 
@@ -297,20 +328,29 @@ class Survey:
                 prefix.covers(index) and (sent or not sight.compacted(row)),
             )
             number = self._subject[row]
+            subject = self._subjects[number]
+            decision = self._decide(number, standing)
             yield Judged(
                 index,
                 self._offset[row],
                 self._length[row],
-                self._names[row],
+                self._name(row),
                 kinds[self._kind[row]],
                 None if time_ms is None else max(0.0, self._now - time_ms / 1000),
-                self._subjects[number].marked,
+                subject.marked,
+                subject.restored_ms is not None,
                 standing.position,
-                self._decide(number, standing),
+                decision,
                 standing.prefix_bound,
-                standing.last_turn and thinks(self._subjects[number]),
+                standing.last_turn and thinks(subject),
                 sent,
+                self._texts(row) if decision.chosen else {},
             )
+
+    def _name(self, row: int) -> str | None:
+        start = self._names_to[row - 1] if row else 0
+        name = self._names[start : self._names_to[row]]
+        return name.decode("utf-8", "surrogatepass") if name else None
 
     def _decide(self, number: int, standing: Standing) -> Decision:
         """Judge a subject; most stand so deep in their session that where makes no difference."""

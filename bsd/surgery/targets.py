@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any, ClassVar, Final, Literal
 
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.store.history import TouchedLine
-from bsd.surgery.plan import Plan
-from bsd.surgery.tokens import Rate
+from bsd.surgery.plan import Plan, Rate
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript
 

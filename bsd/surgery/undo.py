@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Protocol
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import RESTORED, Marker, standing_at
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
@@ -27,14 +27,14 @@ from bsd.store.history import (
 )
 from bsd.store.markers import away_paths
 from bsd.surgery.conversation import identifier
-from bsd.surgery.kept import OriginalLine, Return, made_again
-from bsd.surgery.locate import name_of
+from bsd.surgery.locate import OriginalLine, Return, made_again, name_of
 from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
+_HOW = {Missing.GONE: "gone", Missing.FORGOTTEN: "forgotten"}
 
 
 class Past(Protocol):
@@ -343,14 +343,16 @@ class _Undoing:
             hash=marker.hash,
             size=len(content),
             keys=tuple(key for key, path in paths.items() if path in sizes),
-            sizes={key: sizes[path] for key, path in paths.items() if path in sizes},
+            sizes=tuple(sizes[path] for path in paths.values() if path in sizes),
             line=None if held else content,
         )
 
     def _content_lost(self, line: ChangedLine, why: Missing, ref: str | None = None) -> Conflict:
         file = ref or line.ref
         what = f"the stored file {file}" if file else "the history"
-        how = "gone" if why is Missing.GONE else "damaged"
+        how = _HOW.get(why, "damaged")
+        if why is Missing.UNREADABLE:
+            how = f"not to be had ({self._stored.trouble()})"
         return Conflict(
             f"{self._operation} cannot be undone: {what} of {_name(line)} is {how}; "
             "nothing was changed",

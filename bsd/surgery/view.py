@@ -19,16 +19,15 @@ from typing import Any, ClassVar
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
-from bsd.foundation.answers import INTERNAL, Answer, contract
+from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import paths_of, value_at
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
-from bsd.surgery.kept import nothing_away, original_of
-from bsd.surgery.locate import locate
-from bsd.surgery.restore import UNAVAILABLE
+from bsd.surgery.locate import locate, nothing_away, original_of
+from bsd.surgery.restore import UNAVAILABLE, unavailable
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, parse_entry
 
@@ -207,19 +206,19 @@ def extracted_content(
     if not markers:
         raise nothing_away()
     content: dict[str, Any] = {}
-    unavailable: dict[str, str] = {}
+    missing: dict[str, str] = {}
     for marker in markers:
         keys = paths_of(marker.keys)
         original = original_of(located.line.raw, located.entry, marker, fmt, stored)
         if isinstance(original, Missing):
-            unavailable |= dict.fromkeys(keys, UNAVAILABLE[original])
+            missing |= dict.fromkeys(keys, unavailable(original, stored))
             continue
         sources = source_paths(located.entry, original.entry, fmt, list(keys.values()))
         for key, path in keys.items():
             if path in sources:
                 content[key] = value_at(original.entry, sources[path])
             else:
-                unavailable[key] = UNAVAILABLE[Missing.CORRUPT]
+                missing[key] = UNAVAILABLE[Missing.CORRUPT]
     return ExtractedContent(
         entry_id=located.facts.id,
         index=located.line.index,
@@ -227,7 +226,7 @@ def extracted_content(
         extracted_at=markers[0].at,
         size_bytes=sum(marker.size for marker in markers),
         content=content,
-        unavailable=unavailable,
+        unavailable=missing,
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
+
+_PACKED = struct.Struct("=QQQQ")
+_LARGEST = (1 << 64) - 1
 
 
 class Written(NamedTuple):
@@ -22,6 +26,11 @@ class Written(NamedTuple):
     @classmethod
     def of(cls, stat: os.stat_result) -> Written:
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+    def packed(self) -> bytes:
+        """The same in a third of the memory, for who keeps very many and only compares them."""
+        # A time before 1970 is negative, one after 2262 too large for a signed number.
+        return _PACKED.pack(self.dev, self.ino, self.size, self.mtime_ns & _LARGEST)
 
 
 @immutable

@@ -207,9 +207,9 @@ def _value(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
 
 
 def _object(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
-    members: list[Member] = []
+    members: list[Member] | None = None
     if wanted.listed:
-        found.members[wanted.slot] = members
+        members = found.members[wanted.slot] = []
     expressions = _ONE_BY_ONE if wanted.listed else _IN_RUNS
     children, tokens = wanted.children, wanted.tokens
     last_end, turn = -1, 0
@@ -232,7 +232,8 @@ def _object(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
             at = _value(raw, match.end() if simple is None else match.start(3), child, found)
         else:
             at = match.end() if simple else _skip(raw, match.end())
-        members.append((key, match.start(2) - 1, at))
+        if members is not None:
+            members.append((key, match.start(2) - 1, at))
         last_end, turn = at, 1
     raise _broken(at)
 

@@ -15,7 +15,7 @@ from bsd.care.gone import find_gone, gone_sessions
 from bsd.care.keeping import CopiesUse, copies_use
 from bsd.care.leftovers import kept_beside
 from bsd.care.search import search_gone
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Conflict, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.setting import OFF
@@ -55,11 +55,22 @@ class SearchGone:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowGone:
-    """A session that is gone, by its name or its id in the archive; from which line on."""
+class KeptSession:
+    """A session that is kept, by its name or its id in the archive."""
 
     agent: str
     session: str
+
+    @property
+    def text(self) -> str:
+        """How a person names it."""
+        return f"{self.agent}/{self.session}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShowGone(KeptSession):
+    """A session that is gone, by its name or its id in the archive; from which line on."""
+
     start: int = field(
         default=0, metadata=argument(least=0, most=_LAST_LINE, names={"http": "from"})
     )
@@ -67,11 +78,9 @@ class ShowGone:
 
 
 @dataclass(frozen=True, slots=True)
-class BringBackGone:
+class BringBackGone(KeptSession):
     """A session that is gone, by its name or its id in the archive."""
 
-    agent: str
-    session: str
     renamed: str | None = field(
         default=None,
         metadata=argument(
@@ -84,11 +93,9 @@ class BringBackGone:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetKept:
+class ForgetKept(KeptSession):
     """A session, gone or not, and which of its entries; None is all that is kept of it."""
 
-    agent: str
-    session: str
     only: str | None = field(
         default=None,
         metadata=argument(
@@ -182,7 +189,7 @@ def _list(hands: RootHands, asked: ListGone) -> GoneList:
 
 def _show(hands: RootHands, asked: ShowGone) -> GoneEntries:
     layout = hands.layout
-    copy = find_gone(layout, f"{asked.agent}/{asked.session}")
+    copy = find_gone(layout, asked.text)
     told = gone_session(layout, copy, hands.config.current.archive_sessions)
     source = CopiedTranscript(copy)
     with source:
@@ -215,7 +222,7 @@ def _search(hands: RootHands, asked: SearchGone) -> FoundGone:
 
 def _bring_back(hands: RootHands, asked: BringBackGone) -> BroughtBack:
     layout = hands.layout
-    copy = find_gone(layout, f"{asked.agent}/{asked.session}")
+    copy = find_gone(layout, asked.text)
     renamed = SessionName.parse(asked.renamed) if asked.renamed else None
     patience = hands.trash(writes=True).patience
     return BringBack(layout, copy, renamed=renamed, actor=hands.actor, patience=patience).run()
@@ -227,7 +234,7 @@ def _forget(hands: RootHands, asked: ForgetKept) -> Forgotten:
     forgetting = Forgetting(
         hands.layout, trash_keep=keep, actor=hands.actor, patience=trash.patience
     )
-    name, copy = kept_session(hands.layout, f"{asked.agent}/{asked.session}")
+    name, copy = kept_session(hands.layout, asked.text)
     if asked.only is None:
         done = forgetting.session(name, copy)
     elif copy is not None:

@@ -1,29 +1,36 @@
 """list_entries: one page of a session's entries, with the beginnings of what is out of them.
 
-And show_session: a session as the list has it, with the first page of its entries.
+And show_session: a session as the list has it, with the first page of its entries; show:
+entries as they stand, whole ones, or one value, for the command line. Nothing is put back.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from bsd.agents.dialect import Format
 from bsd.care import catalog
 from bsd.care.catalog import children
-from bsd.foundation.answers import Answer, contract
-from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.definition import INTERNAL, Answer, contract
+from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import paths_of, value_at
 from bsd.session.session import Session
-from bsd.store.extracted import Missing, SessionStore
-from bsd.surgery.restore import UNAVAILABLE
-from bsd.surgery.view import EntryView, Outline, preview_of
-from bsd.text.reader import parse_entry
+from bsd.store.extracted import Missing, SessionStore, Stored
+from bsd.surgery.plan import Means
+from bsd.surgery.restore import unavailable
+from bsd.surgery.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
+from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
 from bsd.verbs.list_sessions import SessionInList, listed
+from bsd.verbs.read_extracted import held_by
 from bsd.verbs.verb import Meanwhile, Route, Server, Verb, argument, no_one_waits
 
 # Of larger lines a list shows no beginning: a page of them would take its time.
@@ -130,7 +137,7 @@ def _kept(store: SessionStore, row: EntryView) -> tuple[str | None, str | None]:
     except (OSError, BsdError):  # gone, or a ref that names no file: reading it will say more
         line = Missing.GONE
     if isinstance(line, Missing):
-        return None, UNAVAILABLE[line]
+        return None, unavailable(line, store)
     return _beginning(line, row.marker.keys), None
 
 
@@ -215,3 +222,198 @@ SHOW_SESSION = Verb(
         "One session with the first page of its entries; with none it need not be read.",
     ),
 )
+
+
+# --- show ---
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """All entries from a line on, or one entry; or one value of that."""
+
+    entry: str | None = field(default=None, metadata=argument("Only this entry.", metavar="ENTRY"))
+    start: int = field(
+        default=0, metadata=argument("First line number.", least=0, names={"cli": "from"})
+    )
+    limit: int | None = field(
+        default=None, metadata=argument("No more than so many entries.", least=1)
+    )
+    full: bool = field(
+        default=False, metadata=argument("Whole texts, extracted ones from the store.")
+    )
+    key: str | None = field(
+        default=None,
+        metadata=argument("Only this value of ENTRY: a path, or a segment of it.", metavar="KEY"),
+    )
+
+
+@immutable
+class WholeEntry(EntryView):
+    """An entry, its line, and what was taken out of that."""
+
+    line: str = field(default="", metadata=contract("As it stands there"))
+    content: dict[str, Any] = field(default_factory=dict)  # by key, as it was
+    unavailable: dict[str, str] = field(default_factory=dict)  # key → why it cannot be had
+
+
+class Shown(Answer):
+    """Entries, or a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEntries(Shown):
+    """In their order; whole ones if one was asked for, or all of them `full`."""
+
+    session: str
+    entries: tuple[EntryView, ...]
+    full: bool = field(metadata=INTERNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue(Shown):
+    """One value, wherever it is."""
+
+    session: str
+    entry_id: str
+    key: str
+    value: Any
+
+
+def _query(source: Transcript, fmt: Format, asked: Show, means: Means) -> Shown:
+    name = str(means.name)
+    if asked.key is not None:
+        if asked.entry is None:
+            hint = f"bsd show {name} --entry ID --key {asked.key}"
+            raise Invalid("--key needs --entry", hint=hint)
+        held = held_by(source, fmt, asked.entry, means.stored)
+        return ShownValue(name, asked.entry, *held.value(asked.key))
+    if asked.entry is not None:
+        found = [_entry(source, fmt, asked.entry, name)]
+    else:
+        found = list(views(source, fmt, start=asked.start, limit=asked.limit))
+    if asked.full or asked.entry is not None:
+        return ShownEntries(name, tuple(_whole(source, fmt, found, means.stored)), asked.full)
+    return ShownEntries(name, tuple(found), asked.full)
+
+
+def _entry(source: Transcript, fmt: Format, wanted: str, session: str) -> EntryView:
+    """The entry by id, else by line number: the first of several with the same id."""
+    by_index = wanted.removeprefix("#")
+    index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
+    at_index = None
+    for view in views(source, fmt):
+        if view.id == wanted and not wanted.startswith("#"):
+            return view
+        if view.index == index:
+            at_index = view
+    if at_index is None:
+        hint = f"`bsd show {session}` lists them"
+        raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)
+    return at_index
+
+
+def _whole(
+    source: Transcript, fmt: Format, found: Sequence[EntryView], stored: Stored
+) -> Iterator[WholeEntry]:
+    wanted = {view.index: view for view in found}
+    for line in source.lines():
+        if (view := wanted.get(line.index)) is None:
+            continue
+        away: dict[str, Any] = {}
+        if view.extracted:
+            taken = extracted_content(BytesTranscript(line.raw), fmt, "#0", stored)
+            away = {"content": taken.content, "unavailable": taken.unavailable}
+        known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
+        text = line.raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
+        yield WholeEntry(**known, line=text, **away)
+
+
+SHOW = Verb(
+    name="show",
+    arguments=Show,
+    answer=Shown,
+    query=_query,
+    about="""
+    📎 marks an entry that values were taken out of. --full prints whole lines, and what was taken
+    out of them from the store; --key prints the text of one value and nothing else, to read or to
+    pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the line number,
+    counted from 0.
+    """,
+    examples=(
+        "bsd show main/4f2a --from 100 --limit 20",
+        "bsd show main/4f2a --entry 1c556fa0",
+        "bsd show main/4f2a --entry '#45' --full --json",
+        "bsd show main/4f2a --entry 1c556fa0 --key output | less",
+    ),
+)
+
+
+# --- the outlines of sessions that somebody looks at: kept meanwhile, within bounds ---
+
+
+MOST_BYTES = 16 << 20
+
+
+class Outlines:
+    """Those asked for last stay; may be called from any thread."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[SessionName, Outline] = OrderedDict()
+        self._drawing: dict[SessionName, _Drawing] = {}
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes they hold."""
+        with self._lock:
+            return sum(outline.memory for outline in self._kept.values())
+
+    def of(self, name: SessionName, source: TranscriptFile, fmt: Format) -> Outline:
+        """The outline of a session as it was opened; reads what is not known of it."""
+        with self._alone_with(name):
+            known = self._known(name)
+            if known is not None and known.is_of(source):
+                return known
+            begun = known if known is not None and known.is_begun_of(source) else None
+            outline = outline_of(source, fmt, begun)
+            self._keep(name, outline)
+            return outline
+
+    @contextmanager
+    def _alone_with(self, name: SessionName) -> Iterator[None]:
+        """Two who want the same one shall not read it twice."""
+        with self._lock:
+            drawing = self._drawing.setdefault(name, _Drawing())
+            drawing.wanted_by += 1
+        try:
+            with drawing.lock:
+                yield
+        finally:
+            with self._lock:
+                drawing.wanted_by -= 1
+                if not drawing.wanted_by:
+                    del self._drawing[name]
+
+    def _known(self, name: SessionName) -> Outline | None:
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+            return self._kept.get(name)
+
+    def _keep(self, name: SessionName, outline: Outline) -> None:
+        with self._lock:
+            self._kept[name] = outline
+            self._kept.move_to_end(name)
+            total = sum(each.memory for each in self._kept.values())
+            while total > self._most_bytes:
+                _, gone = self._kept.popitem(last=False)
+                total -= gone.memory
+
+
+class _Drawing:
+    """Somebody reads a session; the others wait for what he finds."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wanted_by = 0

@@ -20,7 +20,7 @@ from bsd.care import catalog, statistics
 from bsd.care.catalog import AgentInfo, ListedSession, Titles
 from bsd.care.search import SessionFilter
 from bsd.care.statistics import Statistics
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc

@@ -13,11 +13,9 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.values import Picture, picture_of
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
-from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import format_path, names_value, parse_path, value_at
-from bsd.session.queries import Queries
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means
@@ -180,20 +178,8 @@ class Held:
         return page_of(self.entry_id, values, list(values), offset), lost
 
 
-def held_in(queries: Queries, name: SessionName, entry: str) -> Held:
-    """What can be had of a session's entry; raises NotFound, Conflict, LeftAlone, Busy."""
-
-    def inline() -> tuple[str, Content]:
-        return queries.look(name, lambda source, fmt, _: _inline(source, fmt, entry))
-
-    def away(source: Transcript, fmt: Format, means: Means) -> ExtractedContent:
-        return extracted_content(source, fmt, entry, means.stored)
-
-    return _held(lambda: queries.look(name, away), inline)
-
-
 def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held:
-    """The same of a session that is open."""
+    """What can be had of an entry; raises NotFound, Conflict, LeftAlone, Busy."""
     return _held(
         lambda: extracted_content(source, fmt, entry, stored),
         lambda: _inline(source, fmt, entry),
@@ -271,4 +257,31 @@ READ_EXTRACTED = Verb(
             pictures=True,
         ),
     ),
+)
+
+
+# --- the same, for who puts it back as well ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadHeld(ReadOut):
+    """A page, unless nothing of the entry is away and the first one was asked for."""
+
+    is_away: bool
+
+
+def _query_held(source: Transcript, fmt: Format, asked: ReadExtracted, means: Means) -> ReadHeld:
+    held = held_by(source, fmt, asked.entry, means.stored)
+    is_away = bool(held.away or held.unavailable)
+    page: dict[str, Any] = {"texts": {}}
+    if is_away or asked.offset:
+        page = held.page(asked.keys, asked.offset)
+    return ReadHeld(session=str(means.name), entry_id=held.entry_id, is_away=is_away, **page)
+
+
+READ_HELD = Verb(
+    name="read_held",
+    arguments=ReadExtracted,
+    answer=ReadHeld,
+    query=_query_held,
 )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import Entry, error_text, model_of
 from bsd.agents.marker import Marker
-from bsd.foundation.answers import INTERNAL, Answer
+from bsd.foundation.definition import INTERNAL, Answer
 from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.foundation.value_path import value_at
 from bsd.store.extracted import Stored

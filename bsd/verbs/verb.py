@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bsd.agents.dialect import Format
-from bsd.foundation.answers import Answer
 from bsd.foundation.definition import (
+    Answer,
     Argument,
     Body,
     Definition,
@@ -31,11 +31,11 @@ from bsd.text.reader import Transcript
 from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
-    from bsd.care.outlines import Outlines
     from bsd.care.trash import Trash
     from bsd.foundation.pruning_config import ConfigService
     from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
+    from bsd.verbs.list_entries import Outlines
     from bsd.verbs.list_sessions import SearchState
 
 # What the module of a verb needs, from one place.

@@ -9,6 +9,19 @@ never removed. All errors are `bsd.foundation.errors.BsdError`s; paths default t
 current directory, times are the clock's of this machine (several machines on one root need NTP).
 """
 
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.errors import Invalid, NotFound
+from bsd.foundation.logs import get_logger
+from bsd.workspaces import record, tree
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import (
     Repair,
@@ -17,15 +30,22 @@ from bsd.workspaces.listing import (
     repair_all,
     repair_session_metadata,
 )
+from bsd.workspaces.place import (
+    DEFAULT_ROOT,
+    UNFINISHED,
+    OpenWorkspace,
+    Root,
+    check_id,
+    metadata_lock,
+    open_root,
+    own_directory,
+    own_if_there,
+    system_errors,
+    workspace_in_use,
+)
 from bsd.workspaces.process import Limits
 from bsd.workspaces.prune import PruneResult, prune_sessions
 from bsd.workspaces.record import SessionMetadata
-from bsd.workspaces.sandbox import (
-    SessionSandbox,
-    create_session_sandbox,
-    read_session_metadata,
-    touch_session,
-)
 
 __all__ = [
     "ExecutionResult",
@@ -44,3 +64,127 @@ __all__ = [
     "repair_session_metadata",
     "touch_session",
 ]
+
+_log = get_logger("workspaces")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSandbox:
+    """One workspace, by name: nothing is held between calls."""
+
+    session_id: str
+    workspace_root: Path
+    created: bool  # by the call that returned this
+
+    @property
+    def path(self) -> Path:
+        return self.workspace_root / self.session_id
+
+    def execute(self, argv: Sequence[str], **how: Any) -> ExecutionResult:
+        """As `execute`."""
+        return execute(self.session_id, argv, self.workspace_root, **how)
+
+    def touch(self) -> SessionMetadata | None:
+        """As `touch_session`."""
+        return touch_session(self.session_id, self.workspace_root)
+
+    def metadata(self) -> SessionMetadata | None:
+        """As `read_session_metadata`."""
+        return read_session_metadata(self.session_id, self.workspace_root)
+
+
+def create_session_sandbox(
+    session_id: str | None = None,
+    workspace_root: Path = DEFAULT_ROOT,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> SessionSandbox:
+    """Create a workspace, or open the one that is there; without an id a new UUID is taken.
+
+    Opening resets nothing: its age stays, and one without metadata gets none (it warns). Raises
+    Invalid, Forbidden, Unavailable.
+    """
+    name = check_id(str(uuid.uuid4()) if session_id is None else session_id)
+    with (
+        system_errors(f"creating workspace {name}"),
+        open_root(Path(workspace_root), create=True) as root,
+        own_directory(root) as own,
+        metadata_lock(own, name),
+    ):
+        created = not _open(root, own, name)
+        if created:
+            _make(root, own, name, clock())
+        _log.info(
+            "session.created" if created else "session.retrieved",
+            session_id=name,
+            workspace_root=str(root.path),
+        )
+        return SessionSandbox(name, root.path, created)
+
+
+def touch_session(
+    session_id: str,
+    workspace_root: Path = DEFAULT_ROOT,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> SessionMetadata | None:
+    """Note that a workspace is used now; None for one without metadata, which stays so (it warns).
+
+    Raises NotFound, Invalid, Busy.
+    """
+    now = clock()
+    with (
+        open_root(Path(workspace_root)) as root,
+        workspace_in_use(root, session_id) as space,
+        system_errors(f"touching workspace {session_id}"),
+    ):
+        return record.update(space, lambda old: old.touched(now), now)
+
+
+def read_session_metadata(
+    session_id: str, workspace_root: Path = DEFAULT_ROOT
+) -> SessionMetadata | None:
+    """What is noted of a workspace; None if nothing that can be read. Raises NotFound."""
+    with (
+        open_root(Path(workspace_root)) as root,
+        workspace_in_use(root, session_id) as space,
+        own_if_there(root) as own,
+    ):
+        return record.look(space, own)
+
+
+def _open(root: Root, own: int, session_id: str) -> bool:
+    """Whether it is there; warns if its age cannot be told."""
+    if root.identity(session_id) is None:
+        return False
+    try:
+        with workspace_in_use(root, session_id) as space:
+            record.look(space, own)
+    except NotFound:  # pruned just now
+        return False
+    return True
+
+
+def _make(root: Root, own: int, session_id: str, now: float) -> None:
+    """Let it appear with its metadata in it, or not at all."""
+    record.forget_witness(own, session_id)  # of one that was removed by hand
+    fresh = UNFINISHED + session_id
+    tree.remove_inside(own, fresh)  # what a killed call left
+    os.mkdir(fresh, 0o700, dir_fd=own)
+    descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=own)
+    try:
+        os.fchmod(descriptor, 0o700)  # a umask may have taken more than it should
+        record.write(
+            OpenWorkspace(root, session_id, descriptor),
+            SessionMetadata.new(session_id, now).render(),
+        )
+        os.rename(fresh, session_id, src_dir_fd=own, dst_dir_fd=root.fd)
+    except NotADirectoryError:
+        raise Invalid(
+            f"{root.path / session_id} is not a directory", hint="choose another session id"
+        ) from None
+    finally:
+        os.close(descriptor)
+        tree.remove_inside(own, fresh)
+    os.fsync(root.fd)
+    _log.debug("session.metadata.created", session_id=session_id)

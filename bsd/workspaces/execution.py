@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.spelling import format_size
 from bsd.workspaces import record, tree

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Conflict, Forbidden, Invalid
 from bsd.foundation.logs import get_logger
 from bsd.workspaces import record, tree

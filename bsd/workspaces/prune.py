@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, os_problem
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import format_size

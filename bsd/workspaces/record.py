@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bsd.foundation.answers import INTERNAL, Answer
+from bsd.foundation.definition import INTERNAL, Answer
 from bsd.foundation.files import write_all
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bsd.foundation.ages import look, steady
-from bsd.foundation.answers import UNSAID, Answer, Unsaid, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.definition import Wing, WingVerb, argument
+from bsd.foundation.definition import UNSAID, Answer, Unsaid, Wing, WingVerb, argument, contract
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import MINUTE, lifetime_seconds
+from bsd.workspaces import SessionSandbox, create_session_sandbox, touch_session
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import (
     Repair,
@@ -31,7 +31,6 @@ from bsd.workspaces.listing import (
 )
 from bsd.workspaces.prune import Progress, PruneResult, Rules, prune_sessions
 from bsd.workspaces.record import SessionMetadata
-from bsd.workspaces.sandbox import SessionSandbox, create_session_sandbox, touch_session
 
 if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
     from bsd.foundation.settings import Settings

@@ -14,8 +14,8 @@ import pytest
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
 from bsd.agents.owner import HeldLock, Stale
+from bsd.command_line import HOST_TOKEN
 from bsd.foundation.errors import Busy
-from bsd.host import HOST_TOKEN
 from tests.needs import require_linux, require_node
 
 GATEWAY = Path(__file__).with_name("gateway.mjs")

@@ -27,6 +27,7 @@ _PASS_MB = int(os.environ.get("BENCH_PASS_MB", "1024"))
 _BACKLOG = 100  # sessions
 _LIVING = 10  # that are appended to during the pass, and as many after it
 _LIST_SECONDS = 0.25  # from one request for the list to the next
+_LIST_TIMES = 50  # at least, or one that is slow says nothing about 95 of 100
 _LOOK_SECONDS = 0.02
 
 
@@ -40,12 +41,16 @@ def living(scratch: Path, _cache: Path) -> Rows:
     with Daemon(root) as daemon:
         with _list_asked(daemon) as asked_during:
             during = list(_appended(daemon, sessions[:_LIVING], only_while_busy=True))
-        if not during:
+            while len(asked_during) < _LIST_TIMES and _is_busy(daemon):
+                time.sleep(_LIST_SECONDS)
+        if not during or len(asked_during) < _LIST_TIMES:
             raise Failed("the pass was over too soon: more BENCH_PASS_SESSIONS")
         daemon.wait_until_idle()
         daemon.wait_until_indexed()
         with _list_asked(daemon) as asked_idle:
             idle = list(_appended(daemon, sessions[_LIVING:]))
+            while len(asked_idle) < _LIST_TIMES:
+                time.sleep(_LIST_SECONDS)
     ours, theirs = statistics.median(during), statistics.median(idle)
     beside = f"first look at {_SESSIONS:,}"
     yield row(
@@ -73,6 +78,18 @@ def living(scratch: Path, _cache: Path) -> Rows:
         "≤ 2 × idle",
         met=ours <= 2 * theirs,
     )
+    yield row(
+        "the same, the first, of which nothing is known yet",
+        f"{asked_during[0] * 1000:.0f} ms",
+        f"{len(asked_during)} during the pass, {len(asked_idle)} idle",
+        asked_during[0] / theirs,
+        "reported only: each session is read",
+        met=True,
+    )
+
+
+def _is_busy(daemon: Daemon) -> bool:
+    return bool(daemon.status()["queue"]["ready"] > _LIVING)
 
 
 def _appended(
@@ -83,7 +100,7 @@ def _appended(
     A file that is left alone for two seconds may be touched; these are part of it.
     """
     for seed, path in enumerate(sessions):
-        if only_while_busy and daemon.status()["queue"]["ready"] <= _LIVING:
+        if only_while_busy and not _is_busy(daemon):
             return
         began = time.perf_counter()
         with path.open("ab") as file:

@@ -30,8 +30,9 @@ def test_the_claude_corpus_is_a_chain_of_paired_calls(tmp_path: Path) -> None:
     assert calls == results
 
 
+@pytest.mark.parametrize("how", ["pooled", "at-once"])
 def test_the_limit_writes_what_the_store_holds_and_the_shorter_session(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
     lines = list(session_lines(turns=3))
     before, after, scratch = tmp_path / "before", tmp_path / "after", tmp_path / "scratch"
@@ -43,7 +44,7 @@ def test_the_limit_writes_what_the_store_holds_and_the_shorter_session(
     (store / "0005_tool_result.json").write_bytes(lines[5])
     scratch.mkdir()
 
-    limit.main(before, after, scratch)
+    limit.main(before, after, scratch, how)
 
     assert float(capsys.readouterr().out) > 0
     written = {path.name: path.read_bytes() for path in (scratch / "0").iterdir()}

@@ -13,12 +13,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
+from tests.session.commit.disk_calls import was_killed
 
 NAME = SessionName("main", "s1")
 
@@ -52,14 +54,7 @@ def act(what: str, trash: Trash) -> None:
             trash.remove(str(NAME))
 
 
-def _killed_after(step: int, what: str, root: Path) -> bool:
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            return True
-        assert status == 0, status
-        return False
+def _dying_after(step: int, what: str, root: Path) -> None:
     left = [step]
 
     def after_step(_: str) -> None:
@@ -68,7 +63,6 @@ def _killed_after(step: int, what: str, root: Path) -> bool:
             os.kill(os.getpid(), signal.SIGKILL)
 
     act(what, Trash(Layout(root), "14d", after_step=after_step, patience=Patience(wait=0.0)))
-    os._exit(0)
 
 
 def main(what: str, mounts: str, directory: str, most: str = "1000") -> None:
@@ -78,7 +72,7 @@ def main(what: str, mounts: str, directory: str, most: str = "1000") -> None:
     for step in range(1, int(most) + 1):
         root = Path(directory) / str(step)
         shutil.copytree(Path(directory) / "0", root, copy_function=shutil.copy2)
-        if not _killed_after(step, what, root):
+        if not was_killed(partial(_dying_after, step, what, root)):
             break
         killed = step
     print(killed)  # noqa: T201 - the answer

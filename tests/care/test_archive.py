@@ -13,16 +13,21 @@ from pathlib import Path
 import pytest
 
 from bsd.care import catalog
+from bsd.care import search as care_search
+from bsd.care.gone import gone_sessions
 from bsd.care.retention import CleanedAll, RetentionRun, forecast_all, in_plain_words
 from bsd.care.search import search, search_as_it_is
 from bsd.care.shelves import archive_use
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.doors.http.entries import open_content
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.ages import Ages
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import BsdError
 from bsd.foundation.files import read_plain
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
@@ -30,7 +35,7 @@ from bsd.store.archive import SessionArchive
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.index import contents_of
 from bsd.store.pack import Pack, Packed, PackWriter
-from tests.agents.sources.tree import EVERYTHING, Home, Kind
+from tests.agents.sources.tree import EVERYTHING, Kind, recorded_homes
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
@@ -242,7 +247,9 @@ def test_an_extraction_and_a_restore_can_be_undone(
 def test_it_is_shown_listed_and_searched_without_being_put_back(
     layout: Layout, surgeon: Surgeon, archived: bytes
 ) -> None:
-    with closing(open_content(layout, NAME, "e3")) as content:
+    with closing(
+        open_content(ApiHands(layout, ConfigService(layout.config_file)), NAME, "e3")
+    ) as content:
         (text,) = json.loads(b"".join(content.pieces()))["content"].values()
     assert text == f"3 {LONG}"
     assert performed.extracted_content(surgeon, NAME, "e1")["unavailable"] == {}
@@ -443,6 +450,31 @@ def test_a_branch_finds_what_moves_while_it_looks(
     assert SessionStore(layout, BRANCH).load("0001_x", digest(line)) == line
 
 
+def test_the_list_counts_an_entry_that_left_again_once(
+    layout: Layout, surgeon: Surgeon, archived: bytes
+) -> None:
+    def listed() -> tuple[int, int]:
+        [one] = catalog.sessions(layout)
+        return one.extracted_entries, one.extracted_bytes
+
+    assert archived
+    entries, size = listed()
+    assert entries == 4
+    performed.restore(surgeon, NAME, "e1")
+    set_at_rest(layout.session_file(NAME))
+    surgeon.extract(NAME, overrides={"keep_after_restore_seconds": 0})
+    assert SessionStore(layout, NAME).refs() != []
+    assert listed()[0] == 4
+    assert size <= listed()[1] < size + 100  # its line has `_restored` now
+    age(layout)
+    clean(layout)
+    assert listed()[0] == 4
+    assert (
+        sum(summary.lines for _, summary in SessionArchive(layout.archive_dir(NAME)).summaries())
+        == 5
+    )
+
+
 # --- what is damaged ---
 
 
@@ -562,13 +594,141 @@ def test_real_sessions_come_back_from_a_sixth_of_what_the_store_took(
 def test_real_sessions_of_other_programs_come_back(
     kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
 ) -> None:
-    for number, path in enumerate(sorted(shared_data.glob(kind.recorded))):
-        (top := tmp_path / str(number)).mkdir()
-        home = Home.of(kind, top, path)
+    for home, old in recorded_homes(kind, tmp_path, shared_data):
         surgeon = make_surgeon(home.layout, clock)
-        old = path.read_bytes()
         assert surgeon.extract(home.name, overrides=EVERYTHING).values
         archive_all(home.layout, [home.name])
         set_at_rest(home.path)
         everything_back(surgeon, home.name)
         assert home.path.read_bytes() == old
+
+
+def test_a_line_of_a_damaged_pack_is_packed_again_and_made_one(
+    layout: Layout, surgeon: Surgeon, archived: bytes
+) -> None:
+    """What is doubled, as a pack could not be read, is mended without a loss."""
+    (pack,) = packs(layout)
+    whole = pack.read_bytes()
+    lines = kept(layout)
+    store = layout.store_dir(NAME)
+    store.mkdir(parents=True)
+    for number, one in enumerate(lines):
+        (store / f"{number:04d}_text.json").write_bytes(one.line)
+    pack.write_bytes(whole[:-10])
+    age(layout)
+    assert clean(layout).errors == 0
+    assert len(packs(layout)) == 2
+    assert verify(layout, repair=True).clean
+    (left,) = packs(layout)
+    with Pack(left) as opened:
+        assert {one.line for one in opened} == {one.line for one in lines}
+    everything_back(surgeon)
+    assert layout.session_file(NAME).read_bytes() == archived
+
+
+def test_lines_that_a_pack_has_lost_and_others_have_are_mended(
+    layout: Layout, archived: bytes
+) -> None:
+    assert archived
+    (pack,) = packs(layout)
+    lines = kept(layout)
+    with PackWriter(pack.parent) as writer:
+        for one in lines:
+            writer.add(one.line, one.record)
+        other = writer.finish(time.time() + 5, time.time() + 5)
+    data = bytearray(pack.read_bytes())
+    data[40] ^= 0xFF  # in its only block
+    pack.write_bytes(data)
+    assert not verify(layout).clean
+    found = verify(layout, repair=True)
+    assert found.clean, found
+    assert packs(layout) == [other]
+    assert found.packed == 4
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
+    """Opening a file whose path has this in it is not permitted."""
+    real = os.open
+
+    def refused(path: str | Path, *args: int, **more: int) -> int:
+        if wanted in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(os, "open", refused)
+
+
+def test_a_pack_that_cannot_be_read_now_doubles_nothing_and_is_named(
+    layout: Layout, surgeon: Surgeon, archived: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert archived
+    (pack,) = packs(layout)
+    line = kept(layout)[0].line
+    with monkeypatch.context() as patch:
+        refusing(patch, pack.name)
+        answer = performed.restore(surgeon, NAME, "e1")
+        told = str(answer["unavailable"])
+        assert str(pack) in told
+        assert "Permission denied" in told
+        store = layout.store_dir(NAME)
+        store.mkdir(parents=True)
+        (store / "0001_text.json").write_bytes(line)
+        age(layout)
+        assert clean(layout).errors == 1
+    assert packs(layout) == [pack]
+    assert store.exists()
+    assert performed.restore(surgeon, NAME, "e2")["restored"]
+
+
+def test_a_damaged_pack_is_named_to_who_restores(
+    layout: Layout, surgeon: Surgeon, archived: bytes
+) -> None:
+    assert archived
+    (pack,) = packs(layout)
+    pack.write_bytes(b"x" * 400)
+    told = str(performed.restore(surgeon, NAME, "e1")["unavailable"])
+    assert str(pack) in told
+    assert "is damaged" in told
+
+
+def test_a_file_in_place_of_the_archive_is_named(layout: Layout, surgeon: Surgeon) -> None:
+    write(layout, conversation(4))
+    surgeon.extract(NAME)
+    layout.archive.write_bytes(b"")
+    with pytest.raises(BsdError, match="not a directory"):
+        gone_sessions(layout)
+    assert [hit.session for hit in search(layout, "seen")] != []  # others are none the worse
+    [finding] = [one for one in verify(layout).findings if one.kind == "unreadable"]
+    assert finding.where == str(layout.archive)
+
+
+@pytest.mark.parametrize("place", ["store", "archive"])
+def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
+    layout: Layout, original: bytes, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A kill between the files and their words; the next run knows by its mark."""
+    assert original
+    search(layout, "seen")
+    assert search_as_it_is(layout, LONG) != []
+    age(layout)
+    config = OFF
+    if place == "archive":
+        clean(layout)
+        config = PruningConfig(archive_max_bytes=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(care_search, "forget_stored", _killed)
+        with pytest.raises(_Killed):
+            clean(layout, config)
+    assert layout.letting_go.exists()
+    assert search_as_it_is(layout, LONG) != []
+    clean(layout, PruningConfig(retention="never"))
+    assert not layout.letting_go.exists()
+    assert search_as_it_is(layout, LONG) == []
+
+
+class _Killed(BaseException):
+    """Passes everything, as a kill does."""
+
+
+def _killed(*_: object) -> bool:
+    raise _Killed

@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
 import time
-import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from bsd.store.archive import SessionArchive
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.index import Contents
 from bsd.store.pack import Pack
-from tests.session.commit.disk_calls import DiskCalls
+from tests.session.commit.disk_calls import DiskCalls, was_killed
 from tests.sessions import LONG, NAME, conversation, write
 
 pytestmark = pytest.mark.crash
@@ -71,25 +70,11 @@ def finish(layout: Layout, lines: list[bytes]) -> None:
     assert all(path.suffix == ".zst" for path in layout.archive_dir(NAME).iterdir())
 
 
-def in_a_child(root: Path, calls: DiskCalls, report: Path) -> bool:
-    """Clean up in a process that dies at one of its calls; whether it did."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
-        child = os.fork()
-    if child == 0:
-        try:
-            calls.install()
-            clean(Layout(root))
-            report.write_text("\n".join(calls.unseen))
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert status == 0
-    return False
+def cleaned(root: Path, calls: DiskCalls, report: Path) -> None:
+    """Clean up, and note which calls nobody could have died at."""
+    calls.install()
+    clean(Layout(root))
+    report.write_text("\n".join(calls.unseen))
 
 
 @pytest.mark.parametrize("when", ["before", "torn", "after"])
@@ -100,7 +85,8 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(
     while True:
         root, report = tmp_path / f"killed-{killed}", tmp_path / "unseen"
         shutil.copytree(layout.root, root, copy_function=shutil.copy2)
-        if not in_a_child(root, DiskCalls(die_at=killed + 1, when=when), report):
+        calls = DiskCalls(die_at=killed + 1, when=when)
+        if not was_killed(partial(cleaned, root, calls, report)):
             break
         killed += 1
         copy = Layout(root)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,13 +14,19 @@ import zstandard
 
 from bsd.care.forgetting import Forgetting
 from bsd.care.gone import find_gone, gone_sessions
+from bsd.care.interrupted import recover
+from bsd.care.keepers import Begun
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search
 from bsd.care.shelves import Packing
-from bsd.foundation.errors import Busy, NotFound
+from bsd.care.verify import verify
+from bsd.foundation.errors import Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.session.commit.orphans import Orphan, keep_orphan, list_orphans
 from bsd.session.rest import Patience
-from tests.care.keeping import DAY, bring_back, extract, keep
+from bsd.store.index import Contents
+from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, conversation, jsonl, make_surgeon
@@ -141,12 +151,246 @@ def test_a_fork_keeps_what_it_needs_and_is_named(
     assert WORDS[0].encode() in fork.read_bytes()
 
 
-def test_what_a_commit_displaced_a_moment_ago_is_waited_for(layout: Layout, clock: Clock) -> None:
-    secret_session(layout)
+def displaced(layout: Layout) -> list[Path]:
+    return list(layout.inflight.glob("*.file"))
+
+
+def just_extracted(layout: Layout, clock: Clock) -> Path:
+    path = secret_session(layout)
     make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
-    with pytest.raises(Busy, match="a moment ago"):
-        forgetting(layout, clock).session(NAME)
+    assert any(WORDS[0].encode() in file.read_bytes() for file in displaced(layout))
+    return path
+
+
+@pytest.mark.parametrize("entry", [None, "e1"], ids=["session", "entry"])
+def test_what_a_commit_displaced_a_moment_ago_loses_its_words_at_once(
+    layout: Layout, clock: Clock, entry: str | None
+) -> None:
+    path = just_extracted(layout, clock)
+    forget = forgetting(layout, clock)
+    forget.entry(NAME, entry) if entry else forget.session(NAME)
+    assert said(layout, WORDS[0], path) == []
+    [file] = displaced(layout)
+    assert not file.read_bytes().strip(b"\0")
+
+
+def test_lines_that_come_late_into_a_file_without_words_come_home(
+    layout: Layout, clock: Clock
+) -> None:
+    path = just_extracted(layout, clock)
+    lines = path.read_bytes()
+    forgetting(layout, clock).session(NAME)
+    [file] = displaced(layout)
+    late = b'{"type":"custom","id":"late"}\n'
+    with file.open("ab") as stream:
+        stream.write(late)
+    clock.ahead += 120
+    make_surgeon(layout, clock).operator.recover()
+    assert path.read_bytes() == lines + late
+    assert displaced(layout) == []
+    assert list_orphans(layout) == []
+
+
+def test_a_displaced_file_that_somebody_reads_is_left_to_him(layout: Layout, clock: Clock) -> None:
+    just_extracted(layout, clock)
+    [file] = displaced(layout)
+    with file.open("rb") as stream:
+        with pytest.raises(Busy, match="still has the file open"):
+            forgetting(layout, clock).session(NAME)
+        assert WORDS[0].encode() in stream.read()
     assert said(layout, WORDS[0]) != []
+    assert begun_in(layout) == []
+
+
+def test_a_permanent_delete_takes_the_words_of_what_was_displaced(
+    layout: Layout, clock: Clock
+) -> None:
+    just_extracted(layout, clock)
+    clock.ahead += 5  # at rest, and well within the minute
+    trash_of(layout, clock=clock.now, sleep=clock.sleep).delete(NAME, permanent=True)
+    assert displaced(layout) != []
+    for word in WORDS:
+        assert said(layout, word) == []
+    clock.ahead += 120
+    make_surgeon(layout, clock).operator.recover()
+    assert displaced(layout) == []
+    assert list_orphans(layout) == []
+
+
+@pytest.mark.parametrize("way", ["delete", "trash"])
+def test_a_permanent_delete_takes_late_bytes_and_drafts_too(
+    layout: Layout, clock: Clock, way: str
+) -> None:
+    everywhere(layout, clock)
+    draft = layout.edits / f"{NAME.session}-abcdefgh" / "entry.txt"
+    draft.parent.mkdir(parents=True)
+    draft.write_text(f"{WORDS[0]} edited")
+    late = layout.root / "late"
+    late.write_text(f"{WORDS[0]} late")
+    about = Orphan(late, str(NAME), "s1.jsonl", "no place", late.stat().st_size, 1)
+    with late.open("rb") as stream:
+        keep_orphan(layout, "1-old-0", stream.fileno(), 0, about)
+    late.unlink()
+    assert len(list_orphans(layout)) == 1
+    trash = trash_of(layout, clock=clock.now, sleep=clock.sleep)
+    trash.delete(NAME, permanent=way == "delete")
+    if way == "trash":
+        assert list_orphans(layout) != []
+        trash.remove(str(NAME))
+    assert said(layout, WORDS[0]) == []
+
+
+# --- killed ---
+
+
+class Killed(BaseException):
+    """Passes everything, as a kill does."""
+
+
+STEPS = ("handed", "history", "store", "packed", "archive", "beside", "index")
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+@pytest.mark.parametrize("entry", [None, "e1"], ids=["session", "entry"])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("way", ["retention", "recovery"])
+def test_who_is_killed_is_gone_on_from(
+    layout: Layout, clock: Clock, entry: str | None, step: str, way: str, *, packed: bool
+) -> None:
+    path = everywhere(layout, clock, packed=packed)
+    killed = []
+
+    def after_step(done: str) -> None:
+        if done == step:
+            killed.append(done)
+            raise Killed
+
+    patience = Patience(wait=0.0, clock=clock.now, sleep=clock.sleep)
+    forget = Forgetting(layout, patience=patience, after_step=after_step)
+    with suppress(Killed):
+        forget.entry(NAME, entry) if entry else forget.session(NAME)
+    if not killed:
+        pytest.skip(f"{step} is no step of this")
+    assert len(begun_in(layout)) == 1
+    if way == "retention":
+        RetentionRun(layout, actor="test", clock=clock.now).clean_all(PruningConfig())
+    else:
+        recover(make_surgeon(layout, clock))
+    assert begun_in(layout) == []
+    assert said(layout, WORDS[0], path) == []
+    assert bool(said(layout, WORDS[1], path)) == bool(entry)
+
+
+def test_what_comes_after_a_kill_is_not_taken(layout: Layout, clock: Clock) -> None:
+    path = everywhere(layout, clock)
+
+    def after_step(done: str) -> None:
+        if done == "handed":
+            raise Killed
+
+    patience = Patience(wait=0.0, clock=clock.now, sleep=clock.sleep)
+    with pytest.raises(Killed):
+        Forgetting(layout, patience=patience, after_step=after_step).session(NAME)
+    store = layout.store_dir(NAME)
+    old = set(store.glob("0*"))
+    new = store / "0099_text.json"
+    new.write_bytes(b"{}\n")
+    os.utime(new, (clock.now() + 1,) * 2)
+    recover(make_surgeon(layout, clock))
+    assert set(store.glob("0*")) == {new}
+    assert old
+    assert path.exists()
+
+
+def begun_in(layout: Layout) -> list[Path]:
+    return list(layout.forgetting.glob("*"))
+
+
+def test_a_full_disk_makes_nobody_believe_that_something_went(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = everywhere(layout, clock)
+
+    def full(_: Contents) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Contents, "_on_disk", full)
+    fork = path.with_name("fork.jsonl")
+    fork.write_bytes(path.read_bytes())
+    set_at_rest(fork, 2 * DAY)
+    forgetting(layout, clock).entry(NAME, "e1")
+    assert said(layout, WORDS[0], path) == []
+    forgetting(layout, clock).session(NAME)  # and what others need is handed down all the same
+    assert performed.restore(make_surgeon(layout, clock), FORK, "e2")["restored"]
+
+
+def test_a_note_that_cannot_be_written_keeps_nobody_from_making_room(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = everywhere(layout, clock)
+
+    def full(_: Begun) -> None:
+        raise Unavailable("no space left on device", hint="free some space")
+
+    monkeypatch.setattr(Begun, "write", full)
+    with pytest.raises(Unavailable):
+        forgetting(layout, clock).entry(NAME, "e1")
+    assert said(layout, WORDS[0], path) != []
+    forgetting(layout, clock).session(NAME)
+    assert said(layout, WORDS[0], path) == []
+
+
+# --- a fork keeps what is forgotten here ---
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+@pytest.mark.parametrize("entry", [None, "e1"], ids=["session", "entry"])
+def test_a_fork_does_not_give_back_what_was_forgotten(
+    layout: Layout, clock: Clock, entry: str | None, *, packed: bool
+) -> None:
+    path = everywhere(layout, clock, packed=packed)
+    fork = path.with_name("fork.jsonl")
+    fork.write_bytes(path.read_bytes())
+    set_at_rest(fork, 2 * DAY)
+    shutil.copytree(layout.store_dir(NAME), layout.store_dir(FORK)) if not packed else None
+    shutil.copytree(layout.archive_dir(NAME), layout.archive_dir(FORK))
+    for copy in layout.archive_dir(FORK).glob("session-*"):
+        shutil.rmtree(copy)
+    forget = forgetting(layout, clock)
+    done = forget.entry(NAME, entry) if entry else forget.session(NAME)
+    assert done.kept_by == [str(FORK)]
+    answer = performed.restore(make_surgeon(layout, clock), NAME, "e1")
+    assert not answer["restored"]
+    assert "forgotten" in str(answer["unavailable"])
+    assert verify(layout).clean
+    trash_of(layout, clock=clock.now, sleep=clock.sleep).delete(FORK, permanent=True)
+    assert not layout.store_dir(NAME).joinpath("0002_toolResult.json").exists()
+    assert said(layout, WORDS[0]) == []  # nor was it handed down to who does not want it
+    assert performed.restore(make_surgeon(layout, clock), NAME, "e1")["unavailable"]
+
+
+def test_what_belongs_to_the_session_and_says_the_same_is_named(tmp_path: Path) -> None:
+    home = ClaudeHome.of(tmp_path, 1)
+    layout, clock, [name] = home.layout, Clock(), home.names
+    [result] = home.source.rglob("tool-results/toolu_1.txt")
+    entry, text = first_long_entry(layout, name)
+    result.write_text(f"before\n{text}\nafter\n")
+    set_at_rest(result, 2 * DAY)
+    keep(layout, clock)
+    done = forgetting(layout, clock).entry(name, entry)
+    assert [each for each in done.said_in if each == str(result)] == [str(result)]
+    assert any("toolu_1.txt (in the copy" in each for each in done.said_in)
+    assert any("agent-a" in each for each in done.said_in)  # its subagents say it, too
+
+
+def first_long_entry(layout: Layout, name: SessionName) -> tuple[str, str]:
+    for line in layout.session_file(name).read_bytes().splitlines():
+        entry = json.loads(line)
+        content = entry.get("message", {}).get("content")
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block.get("content"), str) and len(block["content"]) > 500:
+                return entry["uuid"], block["content"]
+    raise AssertionError("no long result")
 
 
 def test_one_of_two_sessions_of_a_name_is_forgotten_alone(layout: Layout, clock: Clock) -> None:

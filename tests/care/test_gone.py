@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,12 @@ from bsd.care.verify import verify
 from bsd.foundation.database_file import remove_database
 from bsd.foundation.errors import BsdError, Conflict, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.lock import own_lock
+from bsd.foundation.locks import own_lock
 from bsd.session.rest import Patience
-from bsd.store.copies import copies_of
+from bsd.store.copies import copies_of, damaged_copies
 from bsd.verbs.search import found_entries
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
+from tests.care.test_forgetting import secret_session
 from tests.care.trashing import register, registry
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, jsonl, sample, write
@@ -416,3 +418,46 @@ def test_a_copy_whose_packs_are_gone_is_made_whole_with_the_next(
     path.unlink()
     bring_back(layout, str(NAME), clock)
     assert path.read_bytes() == content
+
+
+def test_a_damaged_copy_of_a_session_in_its_place_is_made_anew(
+    layout: Layout, clock: Clock
+) -> None:
+    secret_session(layout)
+    keep(layout, clock)
+    [copy] = copies_of(layout, NAME)
+    [pack] = copy.directory.glob("*.zst")
+    data = bytearray(pack.read_bytes())
+    data[40] ^= 0xFF
+    pack.write_bytes(data)
+    assert keep(layout, clock).sessions == 0
+    week = [keep(layout, clock).sessions for _ in turns(clock)]
+    assert sum(week) == 1
+    assert list(damaged_copies(layout.archive_dir(NAME))) == []
+    assert not pack.exists()
+
+
+def turns(clock: Clock) -> Iterator[float]:
+    """The moments of a week at which copies may be looked at."""
+    for _ in range(1008):
+        clock.ahead += 600
+        yield clock.ahead
+
+
+@pytest.mark.parametrize("what", ["pack", "manifest"])
+def test_verify_has_a_damaged_copy_made_anew(layout: Layout, what: str) -> None:
+    path = secret_session(layout)
+    clock = Clock()
+    keep(layout, clock)
+    [copy] = copies_of(layout, NAME)
+    [broken] = copy.directory.glob("*.zst" if what == "pack" else "copy.json")
+    broken.write_bytes(b"{")
+    assert not verify(layout).clean
+    [finding] = verify(layout, repair=True).findings
+    assert (finding.kind, finding.repaired) == ("damaged_copy", True)
+    assert verify(layout).clean
+    original = path.read_bytes()
+    path.unlink()
+    keep(layout, clock)
+    bring_back(layout, str(NAME), clock)
+    assert path.read_bytes() == original

@@ -9,10 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from bsd.foundation.settings_tables import SourceSettings
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.test_forgetting import WORDS, everywhere, forgetting, said, secret_session
 from tests.openclaw_tree import set_at_rest
-from tests.session.commit.disk_calls import DiskCalls
+from tests.session.commit.disk_calls import DiskCalls, was_killed
 from tests.sessions import NAME, Clock
 
 pytestmark = pytest.mark.crash
@@ -37,24 +36,9 @@ Act = Callable[[Layout, Clock], object]
 WHEN = "torn"
 
 
-def _died(calls: DiskCalls, act: Act, layout: Layout, clock: Clock) -> bool:
-    """Do it in a process that dies at one of its calls; whether it did."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
-        child = os.fork()
-    if child == 0:
-        try:
-            calls.install()
-            act(layout, clock)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert status == 0
-    return False
+def _do(calls: DiskCalls, act: Act, layout: Layout, clock: Clock) -> None:
+    calls.install()
+    act(layout, clock)
 
 
 def killed_everywhere(
@@ -66,7 +50,8 @@ def killed_everywhere(
         place = top.with_name(f"{top.name}-{killed}")
         shutil.copytree(top, place, copy_function=shutil.copy2)
         copy = _at(layout, top, place)
-        if not _died(DiskCalls(die_at=killed + 1, when=WHEN), act, copy, clock):
+        calls = DiskCalls(die_at=killed + 1, when=WHEN)
+        if not was_killed(partial(_do, calls, act, copy, clock)):
             return killed
         killed += 1
         check(copy)

@@ -16,9 +16,11 @@ from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.doors.http.entries import open_content
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.lock import own_lock
+from bsd.foundation.locks import own_lock
+from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
@@ -51,7 +53,9 @@ def trash_of(layout: Layout, **more: Any) -> Trash:
 
 def extracted(layout: Layout) -> str:
     """What the page shows of an entry of the branch."""
-    with closing(open_content(layout, BRANCH, "e1")) as content:
+    with closing(
+        open_content(ApiHands(layout, ConfigService(layout.config_file)), BRANCH, "e1")
+    ) as content:
         (text,) = json.loads(b"".join(content.pieces()))["content"].values()
     return str(text)
 

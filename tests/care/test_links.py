@@ -14,9 +14,9 @@ from bsd.care.search import forget_stored, search, search_as_it_is
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Forbidden, NotFound
 from bsd.foundation.layout import Layout
+from bsd.foundation.locks import own_lock
 from bsd.foundation.settings_tables import MemorySettings
 from bsd.memory.facts import open_memory
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon

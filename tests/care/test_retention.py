@@ -19,8 +19,8 @@ from bsd.foundation.ages import Ages, Step, StepKind
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.session.commit.lock import own_lock
 from bsd.session.notes import told_expired
 from bsd.store.entry_notes import UNDONE
 from bsd.store.extracted import APART, SessionStore

@@ -56,6 +56,46 @@ def unread(_layout: Layout) -> None:
 READ: list[Callable[[Layout], None]] = [unread, read_all]
 
 
+def test_of_many_sessions_most_are_read_once(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list asks for all in turn: dropping what was asked for longest ago kept nothing at all."""
+    read: list[SessionName] = []
+    ends = catalog._ends
+
+    def counted(layout: Layout, name: SessionName) -> catalog.Ends:
+        read.append(name)
+        return ends(layout, name)
+
+    monkeypatch.setattr(catalog, "_ends", counted)
+    monkeypatch.setattr(catalog, "_KEPT", 3)
+    prompts = {f"s{n}": f"prompt {n}" for n in range(5)}
+    for name, prompt in prompts.items():
+        set_at_rest(add_session(layout.root, f"main/{name}", talk(prompt)))
+    for most in (5, 2, 2):
+        read.clear()
+        listed = {one.name.session: one.title for one in catalog.sessions(layout)}
+        assert listed == prompts
+        assert len(set(read)) == most
+    read_all(layout)
+    assert {one.name.session: one.title for one in catalog.sessions(layout)} == prompts
+    read.clear()
+    assert not catalog._read_here(layout)._ends
+
+
+def test_a_session_without_a_title_or_with_an_odd_one_is_kept_as_it_is() -> None:
+    kept = catalog._ReadHere()
+    for ends in (
+        catalog.Ends(),
+        catalog.Ends("", 0.0),
+        catalog.Ends("ü \ud800", None),
+        catalog.Ends(None, 1.5),
+    ):
+        kept.keep("main/s", b"1", ends)
+        assert kept.get("main/s", b"1") == ends
+        assert kept.get("main/s", b"2") is None
+
+
 @pytest.mark.parametrize("read", READ)
 def test_a_session_is_called_by_its_first_prompt(
     layout: Layout, read: Callable[[Layout], None]

@@ -18,7 +18,7 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.lock import own_lock
+from bsd.foundation.locks import own_lock
 from tests.care.trashing import (
     HEADER,
     HOUR,

@@ -29,9 +29,7 @@ class Here(Child):
         quiet_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(
-            Setup(layout, quiet_seconds, background=True, in_band=None), cast(Any, None)
-        )
+        super().__init__(Setup(layout, quiet_seconds, in_band=None), cast(Any, None))
         self.config = config
         self.clock = clock
         self.heard: _Heard = {}

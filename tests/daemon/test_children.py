@@ -147,6 +147,10 @@ def test_who_waits_is_not_served_by_one_in_the_background(house: House) -> None:
     other = house.children.call(child_tasks.pid, background=True)
     assert one != other
     assert os.getpriority(os.PRIO_PROCESS, other) > os.getpriority(os.PRIO_PROCESS, one)
+    # `/autogroup-123 nice 5`: of two in sessions of their own, only that may count.
+    groups = [Path(f"/proc/{pid}/autogroup") for pid in (one, other)]
+    if all(group.exists() and group.read_text() for group in groups):
+        assert [group.read_text().split()[-1] for group in groups] == ["0", "5"]
 
 
 def test_each_thread_has_its_own(house: House) -> None:

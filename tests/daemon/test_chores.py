@@ -15,10 +15,10 @@ from bsd.daemon.chores import Chores
 from bsd.daemon.state import DaemonState
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import load_settings
 from bsd.session import operate
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.daemon.intake import Debounce, Intake
-from bsd.daemon.ledger import PendingSavings
 from bsd.daemon.queue import Finished, WorkQueue
 from bsd.daemon.scan import Scan
+from bsd.daemon.state import PendingSavings
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS, is_worth
 from bsd.foundation.layout import Layout, SessionName
 from bsd.surgery.plan import Plan, Report

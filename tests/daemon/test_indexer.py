@@ -15,6 +15,7 @@ from bsd.care import indexing
 from bsd.care.indexing import Due
 from bsd.care.search import sessions_with
 from bsd.daemon import indexer, rare_tasks
+from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.loops import Clocks
@@ -189,6 +190,15 @@ def test_trouble_is_told_and_tried_again(bench: Bench, monkeypatch: pytest.Monke
     bench.now = again
     bench.run()
     assert bench.indexer.state() == {"complete": True, "waiting": 0, "problem": None}
+
+
+def test_a_look_at_all_sessions_ends_when_the_daemon_stops(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = Here(bench.layout, bench.state.config)
+    monkeypatch.setattr(child, "progress", raising(Stopping()))
+    with pytest.raises(Stopping):
+        rare_tasks.find_unread(child, 1.0)
 
 
 def test_a_session_that_breaks_the_reader_stops_no_other(

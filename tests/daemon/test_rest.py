@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bsd.daemon.ledger import SessionsAtRest
+from bsd.daemon.state import SessionsAtRest
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import StateDb

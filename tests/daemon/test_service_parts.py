@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.daemon.events import Events
-from bsd.daemon.instance import SingleInstance, holder
-from bsd.daemon.ledger import Ledger
+from bsd.daemon.instance import RELOAD, STOP, Signals, SingleInstance, holder, wait_for_end
 from bsd.daemon.service import follow
-from bsd.daemon.signals import RELOAD, STOP, Signals, wait_for_end
+from bsd.daemon.state import Ledger
+from bsd.daemon.status import Events
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import load_settings

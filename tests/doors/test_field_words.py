@@ -8,10 +8,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bsd.doors.models import Expected, expected, field_errors, fields_of
-from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.errors import BsdError
 from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
-from bsd.foundation.spelling import meant, nearest, shown
+from bsd.foundation.spelling import LIFETIMES, meant, nearest, shown
 from tests.wording import LIBRARY
 
 

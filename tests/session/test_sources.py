@@ -24,7 +24,15 @@ from bsd.session.commit.displaced import State
 from bsd.surgery.edit import becoming, setting
 from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
-from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind, away, without_restored
+from tests.agents.sources.tree import (
+    EVERYTHING,
+    LONG,
+    Home,
+    Kind,
+    away,
+    recorded_homes,
+    without_restored,
+)
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import Clock, make_surgeon
@@ -70,11 +78,8 @@ def test_everything_comes_back_exactly(home: Home, clock: Clock) -> None:
 def test_recorded_sessions_come_back_exactly(
     kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
 ) -> None:
-    for number, path in enumerate(sorted(shared_data.glob(kind.recorded))):
-        (top := tmp_path / str(number)).mkdir()
-        home = Home.of(kind, top, path)
+    for home, old in recorded_homes(kind, tmp_path, shared_data):
         surgeon = make_surgeon(home.layout, clock)
-        old = path.read_bytes()
         result = surgeon.extract(home.name, overrides=EVERYTHING | {"min_value_length": 800})
         new = home.path.read_bytes()
         assert away(old, new) == result.values > 0

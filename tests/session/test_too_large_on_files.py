@@ -12,7 +12,7 @@ import pytest
 from bsd.agents.openclaw.home import read_registry
 from bsd.care.doctor import examine
 from bsd.care.verify import verify
-from bsd.daemon.ledger import Ledger
+from bsd.daemon.state import Ledger
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.late import is_json
 from bsd.surgery.result import SessionResult, Status

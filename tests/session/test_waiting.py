@@ -11,10 +11,10 @@ import pytest
 
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout
+from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session import operate
 from bsd.session.commit.inflight import InFlight, InFlightRecord
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
@@ -96,7 +96,7 @@ def test_the_lock_of_another_bsd_and_the_session_are_waited_for_together(
         clock.ahead += 20
         yield
 
-    monkeypatch.setattr("bsd.session.commit.lock.own_lock", after_twenty_seconds)
+    monkeypatch.setattr("bsd.foundation.locks.own_lock", after_twenty_seconds)
     surgeon = make_surgeon(layout, clock)
     assert surgeon.extract(NAME).status is Status.BUSY
     assert 9 < sum(clock.slept) <= 10

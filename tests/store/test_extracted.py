@@ -44,7 +44,7 @@ def keep(index: int, line: FileSpan | bytes | None = None, **changes: str) -> Ke
         hash=changes.get("hash", digest(raw)),
         size=len(raw),
         keys=("output",),
-        sizes={"output": 3},
+        sizes=(3,),
         line=line or span,
     )
 

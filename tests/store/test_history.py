@@ -94,7 +94,7 @@ def test_a_stored_line_is_referred_to(history: History, layout: Layout) -> None:
     source = BytesTranscript(SESSION)
     line = LINES[2]
     keep = Keep(
-        *("0002_user", "c", 2, "user", digest(line), len(line), ("x",), {"x": 302}),
+        *("0002_user", "c", 2, "user", digest(line), len(line), ("x",), (302,)),
         FileSpan(edits()[2].offset, len(line)),
     )
     store.keep([keep], source)

@@ -130,7 +130,7 @@ def layout(layout: Layout) -> Layout:
 
 
 def keep(layout: Layout, name: SessionName, ref: str, line: bytes) -> None:
-    kept = Keep(ref, "e1", 0, "user", digest(line), len(line), ("x",), {"x": 1}, line)
+    kept = Keep(ref, "e1", 0, "user", digest(line), len(line), ("x",), (1,), line)
     SessionStore(layout, name).keep([kept])
 
 

@@ -63,7 +63,7 @@ def test_the_shape_of_an_extracted_entry() -> None:
     assert keep.line == FileSpan(plan.edits[0].offset, len(line))
     assert plan.edits[0].was == keep.hash
     assert keep.type == "thinking"
-    assert keep.sizes == {
+    assert keep.sizes_bytes == {
         "message.content[0].thinking": len(LONG),
         "message.content[1].arguments.text": len(LONG),
     }

@@ -13,10 +13,10 @@ from bsd.agents.entry import Entry, sent_tokens
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.extract import plan_extraction
+from bsd.surgery.plan import Meter, Rate
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.targets import Discard, Replacement
-from bsd.surgery.tokens import Meter, Rate
 from bsd.surgery.view import line_hash
 from tests.sessions import HEADER, jsonl
 from tests.surgery.in_memory import Session, config

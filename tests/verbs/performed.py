@@ -10,7 +10,7 @@ from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.notes import Notes
-from bsd.session.queries import Queries
+from bsd.session.session import Queries
 from bsd.session.surgeon import Surgeon
 from bsd.surgery import edit as editing
 from bsd.surgery import restore as restore_planner
@@ -21,16 +21,13 @@ from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
 from bsd.surgery.result import SessionResult
 from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
-from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
-from bsd.verbs.edit import EDIT, EditEntry
+from bsd.verbs.context import CHANGE_CONTEXT, GET_CONTEXT, ChangeContext, GetContext
+from bsd.verbs.edit import EDIT, SET_EXTRACTABLE, EditEntry, SetExtractable
 from bsd.verbs.extract import EXTRACT, Extract
-from bsd.verbs.get_context import GET_CONTEXT, GetContext
-from bsd.verbs.meta import SET_EXTRACTABLE, SetExtractable
-from bsd.verbs.restore import RESTORE, Restore
-from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
-from bsd.verbs.show import SHOW, Show
+from bsd.verbs.history import UNDO, Undo
+from bsd.verbs.list_entries import SHOW, Show
+from bsd.verbs.restore import RESTORE, RESTORE_ALL, Restore, RestoreAll
 from bsd.verbs.summary import SUMMARY, Summarize
-from bsd.verbs.undo import UNDO, Undo
 from bsd.verbs.verb import Verb, perform
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from bsd.doors.cli.main import bsd
 from bsd.doors.models import answer_model
-from bsd.foundation.answers import Unsaid, told_fields
-from bsd.foundation.definition import WingVerb, arguments_of
+from bsd.foundation.definition import Unsaid, WingVerb, arguments_of, told_fields
 from bsd.memory import verbs as memory
 from bsd.workspaces import verbs as workspaces
 from bsd.workspaces.listing import Workspace

@@ -25,8 +25,8 @@ from bsd.agents.openclaw.lock_file import (
 from bsd.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
 from bsd.foundation.errors import Busy, NotFound, os_problem
 from bsd.foundation.layout import SessionName
+from bsd.foundation.locks import WaitingLock
 from bsd.foundation.logs import get_logger
-from bsd.foundation.waiting_lock import WaitingLock
 
 _log = get_logger("lock")
 
@@ -39,7 +39,7 @@ class SessionLock(WaitingLock):
     behind, and the next to come buries it.
 
     The gateway takes away the lock of a process whose argv does not look like OpenClaw's: a
-    process that uses this class must have passed `bsd.host.ensure_host_token`.
+    process that uses this class must have passed `bsd.command_line.ensure_host_token`.
     """
 
     def __init__(

@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from bsd.doors.agent.tools import TOOLS
-from bsd.foundation.answers import told_fields
+from bsd.foundation.definition import told_fields
 from bsd.foundation.errors import BsdError, Busy
 from bsd.surgery.targets import Refused
-from bsd.verbs.change_context import ChangeContext
-from bsd.verbs.get_context import GetContext
-from bsd.verbs.meta import SetExtractable
+from bsd.verbs.context import ChangeContext, GetContext
+from bsd.verbs.edit import SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.restore import Restore
-from bsd.verbs.search_extracted import SearchExtracted
+from bsd.verbs.search import SearchExtracted
 
 # What answers hold at least, those of earlier versions included: transcripts are older than bsd.
 # Of other tools it is what their answers hold always.

@@ -24,8 +24,8 @@ from bsd.doors.agent.answers import error_answer, read_answer, told, told_error
 from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls
 from bsd.doors.agent.restoring import RestoreInline, in_session
 from bsd.doors.agent.tools import Asked, read_call
-from bsd.foundation.answers import Answer
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger

@@ -47,8 +47,7 @@ from bsd.doors.agent.tools import (
     schema_of,
 )
 from bsd.doors.models import answer_model, arguments_model
-from bsd.foundation.answers import Answer
-from bsd.foundation.definition import Tool, WingVerb, arguments_of
+from bsd.foundation.definition import Answer, Tool, WingVerb, arguments_of
 from bsd.foundation.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.foundation.files import UNCERTAIN_SECONDS
 from bsd.foundation.layout import Layout, SessionName

@@ -12,12 +12,12 @@ from typing import Any
 
 from bsd.agents.owners import owner_of
 from bsd.daemon.instance import is_running
-from bsd.foundation.answers import contract
+from bsd.foundation.definition import contract
 from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.surgery.restore import Restored
-from bsd.verbs.read_extracted import OFFSET, READ_EXTRACTED, Held, ReadExtracted, held_in
+from bsd.verbs.read_extracted import OFFSET, READ_EXTRACTED, READ_HELD, ReadExtracted, ReadHeld
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument, perform
 
@@ -73,21 +73,21 @@ def _restore(
     `meanwhile` is given the answer that is true while they are being put back. Raises what reading
     the entry raises, and Conflict if nothing of it is away.
     """
-    found = held_in(hands.surgeon(name, writes=False), name, asked.entry)
+    found = perform(READ_HELD, hands, name, ReadExtracted(asked.entry, asked.keys, asked.offset))
     if asked.offset:  # whoever reads on has had the first page, and with it all else that was asked
-        return _text_only(asked, found, Inline.NOT_NOW, "What follows the first page is only read.")
-    if not found.away and not found.unavailable:
+        return _text_only(found, Inline.NOT_NOW, "What follows the first page is only read.")
+    if not found.is_away:
         return _refused(asked, name, hands)
     if asked.inline is False:
-        return _text_only(asked, found, Inline.NOT_NOW, "The text is only here, as was asked for.")
-    meanwhile(_text_only(asked, found, Inline.UNDER_WAY, "It is being put back, which takes time."))
+        return _text_only(found, Inline.NOT_NOW, "The text is only here, as was asked for.")
+    meanwhile(_text_only(found, Inline.UNDER_WAY, "It is being put back, which takes time."))
     try:
         answer = perform(RESTORE, hands, name, asked)
     except BsdError as problem:
-        return _text_only(asked, found, *_what_becomes(problem, asked, name, hands.layout))
+        return _text_only(found, *_what_becomes(problem, asked, name, hands.layout))
     inline = Inline.NOW if answer.restored else Inline.NOT_NOW
-    page = found.page(asked.keys)
-    lost = answer.unavailable or page.get("unavailable", {})
+    page = _page_of(found)
+    lost = answer.unavailable or page["unavailable"]
     return _with_text(answer, **{**page, "unavailable": lost, "inline": inline})
 
 
@@ -198,7 +198,13 @@ def _what_becomes(
     )
 
 
-def _text_only(asked: RestoreInline, found: Held, inline: Inline, note: str) -> RestoredText:
+def _text_only(found: ReadHeld, inline: Inline, note: str) -> RestoredText:
     """Seed 001's answer for what was not put back, with the text."""
-    page = found.page(asked.keys, asked.offset)
-    return RestoredText(entry_id=found.entry_id, inline=inline, note=note, **page)
+    return RestoredText(entry_id=found.entry_id, inline=inline, note=note, **_page_of(found))
+
+
+def _page_of(found: ReadHeld) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in _PAGE}
+
+
+_PAGE = ("texts", "pictures", "characters_left", "next", "unavailable")

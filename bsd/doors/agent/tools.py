@@ -16,11 +16,11 @@ from pydantic_core import ErrorDetails
 from bsd.doors.agent.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.doors.models import Expected, answer_model, arguments_model, field_errors, fields_of
 from bsd.doors.tool_commands import ACTIONS
-from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Busy, FieldError, Invalid
 from bsd.foundation.layout import SessionName
-from bsd.verbs.get_context import GET_CONTEXT, GetContext
-from bsd.verbs.meta import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.context import GET_CONTEXT, GetContext
+from bsd.verbs.edit import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.verb import (
     Hands,

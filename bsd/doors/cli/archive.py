@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
+from bsd.care.bring_back import BroughtBack
+from bsd.care.forgetting import Forgotten
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, stop_request
-from bsd.doors.cli.output import counted, note, one_line, print_json, print_table, say, size
-from bsd.doors.cli.verb_words import print_entries, print_hits
-from bsd.doors.cli.verbs import CallHands
-from bsd.foundation.answers import Answer
+from bsd.doors.cli.call import BsdCommand, Call, ask_first, group
+from bsd.doors.cli.output import counted, minute, note, one_line, print_table, say, size
+from bsd.doors.cli.verb_words import Tell, VerbWords, print_entries, print_hits
+from bsd.doors.cli.verbs import CallHands, carry_out
 from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import SessionName
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.verbs.archive import (
@@ -24,13 +26,16 @@ from bsd.verbs.archive import (
     ARCHIVE_SHOW,
     BringBackGone,
     ForgetKept,
+    FoundGone,
+    GoneEntries,
+    GoneList,
     GoneSession,
     ListGone,
     SearchGone,
     ShowGone,
     kept_session,
 )
-from bsd.verbs.verb import perform
+from bsd.verbs.verb import Verb
 
 _ID = re.compile(r"@[0-9a-f]{8}\Z")  # what an id has after the name
 _MORE = """
@@ -50,25 +55,28 @@ Examples:
 """
 
 
+_WHAT_HELPS = "`bsd archive forget SESSION` takes copies; files of the program are its own"
+
+
 archive = group("archive", _MORE, usual="list")
 
 
 @archive.command("list", cls=BsdCommand, params=parameters(ListGone))
 @click.pass_obj
-def list_gone(call: Call, /, agent: str | None = None, limit: int = 100) -> int:
+def list_gone(call: Call, /, **given: Any) -> int:
     """List sessions that their program has deleted, those used last first."""
-    call.log(writes=False)
-    found = perform(ARCHIVE_LIST, CallHands(call), None, ListGone(agent, limit))
-    if _told(call, found):
-        return 0
+    return _carry_out(call, ARCHIVE_LIST, ListGone(**given), _say_gone)
+
+
+def _say_gone(found: GoneList, _: object) -> None:
     names = [one.session for one in found.sessions]
     rows = [
         (
             one.id if names.count(one.session) > 1 else one.session,
             size(one.size),
             size(one.kept_bytes),
-            _moment(one.updated),
-            _moment(one.gone_at) if one.gone_at else "just now",
+            minute(one.updated),
+            minute(one.gone_at) if one.gone_at else "just now",
             _expires(one, found.keep),
             one_line(one.title or "", 60),
         )
@@ -86,7 +94,6 @@ def list_gone(call: Call, /, agent: str | None = None, limit: int = 100) -> int:
         f"{counted(use.sessions, 'session')} copied ({size(use.content)} in {size(use.kept)}), "
         f"{gone} gone; archive_sessions is {found.keep}"
     )
-    return 0
 
 
 @archive.command("search", cls=BsdCommand)
@@ -96,18 +103,13 @@ def list_gone(call: Call, /, agent: str | None = None, limit: int = 100) -> int:
 @click.pass_obj
 def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> int:
     """Find entries of sessions that are gone."""
-    call.log(writes=False)
-    hands = CallHands(call)
-    try:
-        found = perform(
-            ARCHIVE_SEARCH, hands, None, SearchGone(" ".join(words), agent, limit, read=True)
-        )
-    finally:
-        hands.finished()
-    if not _told(call, found):
-        print_hits(found.results)
-        say(counted(len(found.results), "entry") if found.results else "Nothing was found.")
-    return 0
+    asked = SearchGone(" ".join(words), agent, limit, read=True)
+    return _carry_out(call, ARCHIVE_SEARCH, asked, _say_found)
+
+
+def _say_found(found: FoundGone, _: object) -> None:
+    print_hits(found.results)
+    say(counted(len(found.results), "entry") if found.results else "Nothing was found.")
 
 
 @archive.command("show", cls=BsdCommand)
@@ -117,14 +119,13 @@ def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int)
 @click.pass_obj
 def show(call: Call, /, session: str, start: int, limit: int) -> int:
     """Show the entries of a session that is gone."""
-    call.log(writes=False)
-    agent, name = _parts(session)
-    found = perform(ARCHIVE_SHOW, CallHands(call), None, ShowGone(agent, name, start, limit))
-    if not _told(call, found):
+
+    def tell(found: GoneEntries, _: object) -> None:
         print_entries(found.entries)
         if found.next is not None:
             say(f"`bsd archive show {session} --from {found.next}` goes on")
-    return 0
+
+    return _carry_out(call, ARCHIVE_SHOW, ShowGone(*_parts(session), start, limit), tell)
 
 
 @archive.command("bring-back", cls=BsdCommand)
@@ -133,25 +134,26 @@ def show(call: Call, /, session: str, start: int, limit: int) -> int:
 @click.pass_obj
 def bring_back(call: Call, /, session: str, renamed: str | None) -> int:
     """Put a session where its program finds it, with all that belongs to it."""
-    with stop_request() as request:
-        asked = BringBackGone(*_parts(session), renamed)
-        done = perform(ARCHIVE_BRING_BACK, CallHands(call, request), None, asked)
-    if not _told(call, done):
-        others = len(done.sessions) - 1
-        more = f", with {counted(others, 'session')} that belong to it" if others else ""
-        say(f"{done.session} is back{more}: {counted(done.files, 'file')}, {size(done.bytes)}")
-        say(f"  {done.path}")
-        for key in done.keys:
-            say(f"  sessions.json lists it as {key} again")
-        for key in done.keys_taken:
-            note(f"sessions.json has another {key} by now: that one stays")
-        for what, why in done.unavailable.items():
-            note(f"{what} stays a placeholder: {why}")
-        for why in done.left_out:
-            note(f"not copied, so not back: {why}")
-        if done.advice is not None:
-            note(done.advice)
-    return request.exit_code or int(bool(done.unavailable))
+    asked = BringBackGone(*_parts(session), renamed)
+    words = VerbWords(_say_back, lambda _, done: bool(done.unavailable))
+    return carry_out(call, ARCHIVE_BRING_BACK, None, asked, words)
+
+
+def _say_back(done: BroughtBack, _: object) -> None:
+    others = len(done.sessions) - 1
+    more = f", with {counted(others, 'session')} that belong to it" if others else ""
+    say(f"{done.session} is back{more}: {counted(done.files, 'file')}, {size(done.bytes)}")
+    say(f"  {done.path}")
+    for key in done.keys:
+        say(f"  sessions.json lists it as {key} again")
+    for key in done.keys_taken:
+        note(f"sessions.json has another {key} by now: that one stays")
+    for what, why in done.unavailable.items():
+        note(f"{what} stays a placeholder: {why}")
+    for why in done.left_out:
+        note(f"not copied, so not back: {why}")
+    if done.advice is not None:
+        note(done.advice)
 
 
 @archive.command("forget", cls=BsdCommand)
@@ -163,35 +165,36 @@ def forget(call: Call, /, session: str, entry: str | None, yes: bool) -> int:
     """Delete for good what is kept of a session, gone or not, or of one entry.
 
     In store, archive, trash, history and search index, at once. The session itself stays, if it is
-    in its place; what it lacks can no longer be restored then.
+    in its place; what it lacks can no longer be restored there then, whoever else still keeps it.
+    Of an entry, files that belong to the session are looked through for the same text, and named.
     """
-    with stop_request() as request:
-        hands = CallHands(call, request)
-        agent, name = _parts(session)
-        if not yes:
-            _ask_about(call, session, entry)
-        done = perform(ARCHIVE_FORGET, hands, None, ForgetKept(agent, name, entry))
-    if not _told(call, done):
+
+    def tell(done: Forgotten, _: object) -> None:
         what = f"entry {entry} of {session}" if entry else session
-        say(
-            f"nothing is kept of {what} any more: {counted(done.files, 'file')}, {size(done.bytes)}"
-        )
+        amount = f"{counted(done.files, 'file')}, {size(done.bytes)}"
+        say(f"nothing is kept of {what} any more: {amount}")
         if done.in_transcript:
             note(f"{done.session} is in its place, and may still say it")
         for other in done.kept_by:
             note(f"{other} still keeps it: `bsd archive forget {_also(other, entry)}`")
-    return request.exit_code
+        for where in done.said_in:
+            note(f"{where} says the same: {_WHAT_HELPS}")
+
+    asked = ForgetKept(*_parts(session), entry)
+    words = VerbWords(tell) if yes else VerbWords(tell, begin=_ask_about)
+    return carry_out(call, ARCHIVE_FORGET, None, asked, words)
 
 
-def _ask_about(call: Call, session: str, entry: str | None) -> None:
-    name, copy = kept_session(call.layout, session)
+def _ask_about(hands: CallHands, _: object, asked: ForgetKept) -> ForgetKept:
+    name, copy = kept_session(hands.layout, asked.text)
     what = f"all that is kept of {copy.id if copy else name}"
-    if entry is not None:
-        what = f"all that is kept of entry {entry} of {name}"
-    stays = "" if copy or not _is_there(call, name) else "; what it lacks cannot be restored then"
-    words = ["bsd archive forget", session, *([entry] if entry else []), "--yes"]
-    refusal = f"`{' '.join(words)}`"
-    ask_first(f"Delete {what} for good{stays}?", refusal, "deleted")
+    if asked.only is not None:
+        what = f"all that is kept of entry {asked.only} of {name}"
+    there = copy is None and _is_there(hands.layout, name)
+    stays = "; what it lacks cannot be restored then" if there else ""
+    words = ["bsd archive forget", asked.text, *([asked.only] if asked.only else []), "--yes"]
+    ask_first(f"Delete {what} for good{stays}?", f"`{' '.join(words)}`", "deleted")
+    return asked
 
 
 def _also(other: str, entry: str | None) -> str:
@@ -202,14 +205,14 @@ def _also(other: str, entry: str | None) -> str:
 def _expires(one: GoneSession, keep: str) -> str:
     """Its time begins to run when it is noticed that it is gone."""
     if one.expires_at is not None:
-        return _moment(one.expires_at)
+        return minute(one.expires_at)
     counts = one.gone_at is None and keep != OFF and lifetime_seconds(keep) is not None
     return f"{keep} on" if counts else "never"
 
 
-def _is_there(call: Call, name: SessionName) -> bool:
+def _is_there(layout: Layout, name: SessionName) -> bool:
     try:
-        return call.layout.session_file(name).exists()
+        return layout.session_file(name).exists()
     except BsdError:
         return False
 
@@ -219,12 +222,7 @@ def _parts(text: str) -> tuple[str, str]:
     return name.agent, name.session
 
 
-def _told(call: Call, answer: Answer) -> bool:
-    """Tell programs what was answered; whether that is all who ask."""
-    if call.json:
-        print_json(answer.as_json())
-    return call.json
-
-
-def _moment(text: str) -> str:
-    return text[:16].replace("T", " ")
+def _carry_out(call: Call, verb: Verb[Any, Any], asked: Any, tell: Tell) -> int:
+    """Do a verb that only looks."""
+    call.log(writes=False)
+    return carry_out(call, verb, None, asked, VerbWords(tell))

@@ -16,8 +16,7 @@ import click
 from bsd.doors.cli.call import BsdCommand, Call, Complete
 from bsd.doors.cli.output import print_json
 from bsd.doors.tool_commands import KEYS
-from bsd.foundation.answers import Answer
-from bsd.foundation.definition import Argument, WingVerb, arguments_of
+from bsd.foundation.definition import Answer, Argument, WingVerb, arguments_of
 
 _H = TypeVar("_H")
 _R = TypeVar("_R", bound=Answer)

@@ -28,14 +28,14 @@ from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
 from bsd.foundation.locations import find_root, read_settings_file, settings_file
 from bsd.foundation.logs import configure_logs, get_logger
+from bsd.foundation.processes import FileOwner, become, owner_for_root
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.rights import FileOwner, become, owner_for_root
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what
 # stands above, and few need all of it. Settings bring in pydantic, a surgeon all planners.
 if TYPE_CHECKING:
     from bsd.foundation.settings import Settings
-    from bsd.session.queries import Queries
+    from bsd.session.session import Queries
     from bsd.session.surgeon import Surgeon
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
@@ -148,7 +148,7 @@ class Call:
 
     def queries(self) -> Queries:
         """Whoever only looks."""
-        from bsd.session.queries import Queries
+        from bsd.session.session import Queries
 
         if not self._begun:
             self._begun = True
@@ -167,7 +167,6 @@ class Call:
 
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
-        from bsd.care import interrupted
         from bsd.session import rest, surgeon
 
         config = self._config(create=writes)
@@ -178,8 +177,12 @@ class Call:
         if not self._begun or (writes and not self._writes):
             self.log(writes=writes)
             self._begun, self._writes = True, writes
-            if writes:
-                interrupted.recover(hired)
+            if writes and self.layout.has_moves():
+                from bsd.care.interrupted import recover  # seldom is anything of it half done
+
+                recover(hired)
+            elif writes:
+                hired.operator.recover()
         return hired
 
 

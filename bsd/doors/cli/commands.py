@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from bsd.doors.command_line import split_command
+from bsd.command_line import split_command
 from bsd.verbs.names import NAMES
 
 

@@ -8,9 +8,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
-from bsd.daemon.signals import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.doors.cli.call import Call
 from bsd.doors.http.early import Early
 from bsd.doors.http.server import ApiServer

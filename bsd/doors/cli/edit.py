@@ -22,11 +22,10 @@ from bsd.doors.cli.call import Call, command
 from bsd.doors.cli.names import SESSION, with_entry
 from bsd.doors.cli.output import counted, note, print_json, say
 from bsd.doors.cli.verb_words import VerbWords
-from bsd.doors.cli.verbs import carry_out
+from bsd.doors.cli.verbs import CallHands, carry_out
 from bsd.foundation.errors import BsdError, Invalid, NotFound, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.session import Session
 from bsd.surgery.edit import (
     EditableEntry,
     Edited,
@@ -34,11 +33,11 @@ from bsd.surgery.edit import (
     becoming,
     read_assignment,
     setting,
-    show_entry,
 )
 from bsd.surgery.targets import ContextChanged
-from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
-from bsd.verbs.edit import EDIT, EditEntry
+from bsd.verbs.context import CHANGE_CONTEXT, ChangeContext
+from bsd.verbs.edit import EDIT, SHOW_EDITABLE, EditEntry, ShowEditable
+from bsd.verbs.verb import perform
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 
@@ -82,7 +81,12 @@ def edit(
 
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
     call.surgeon()  # what is in flight is finished or undone first
-    entry, shown = with_entry(call, session, entry, lambda one: (one, _shown(call, session, one)))
+    entry, shown = with_entry(
+        call,
+        session,
+        entry,
+        lambda one: (one, perform(SHOW_EDITABLE, CallHands(call), session, ShowEditable(one))),
+    )
     with _draft(call.layout, session, shown) as file:
         before = file.read_bytes()
         _let_edit(file)
@@ -92,12 +96,6 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
             print_json(unchanged.as_json()) if call.json else _tell(unchanged, session)
             return 0
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
-
-
-def _shown(call: Call, session: SessionName, entry: str) -> EditableEntry:
-    source, fmt = Session(call.layout, session).open()
-    with source:
-        return show_entry(source, fmt, entry)
 
 
 def _apply(

@@ -18,8 +18,8 @@ from bsd.doors.cli.status import in_flight_line
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName
+from bsd.surgery.plan import Rate
 from bsd.surgery.result import SessionResult, Status
-from bsd.surgery.tokens import Rate
 from bsd.verbs.verb import Verb, perform
 
 if TYPE_CHECKING:

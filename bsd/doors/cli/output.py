@@ -144,6 +144,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {plural}"
 
 
+def minute(moment: str | None) -> str:
+    """Write an ISO moment for a table; None is one that never comes."""
+    return "never" if moment is None else moment[:16].replace("T", " ")
+
+
 def share(part: int, whole: int) -> str:
     """Write what part of a whole something is, in per cent."""
     return f"{100 * part / whole:.0f} %" if whole else "0 %"

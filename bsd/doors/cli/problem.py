@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
+from bsd.command_line import split_command
 from bsd.doors.cli.call import Stopped
 from bsd.doors.cli.output import safe, styled
-from bsd.doors.command_line import split_command
 from bsd.foundation.errors import BsdError, FieldError, Invalid, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger

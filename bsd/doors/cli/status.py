@@ -16,9 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from bsd.command_line import split_command
 from bsd.doors.cli.commands import PIPE_CLOSED
 from bsd.doors.cli.output import counted, one_line, print_json, say, size
-from bsd.doors.command_line import split_command
 from bsd.foundation.errors import BsdError, FieldError, Forbidden, Unavailable, os_problem
 from bsd.foundation.locations import (
     find_root,
@@ -151,8 +151,6 @@ _MOST_SHOWN = 10
 _WIDTH = 11
 _NO_NEWS = ("unchanged", "left_alone")  # the latter are summed up above
 
-_NEARLY = 0.9  # of what the archive may take: then its owner is told
-
 
 def status_lines(status: Document, now: float) -> Iterator[str]:
     """What a person wants to know first; `now` is epoch seconds."""
@@ -236,12 +234,10 @@ def _archive(retention: Document, now: float) -> str | None:
     since = spell_when(archive["oldest"], now)
     text = f"{counted(archive['lines'], 'value')} ({size(archive['content'])}) in "
     text += f"{size(archive['kept'])}, the oldest came {since}"
-    most = archive["most_bytes"]
     if archive["files"] and retention["next_run"]:
-        going = f"{counted(archive['files'], 'pack')} ({size(archive['bytes'])})"
+        what = "pack or copy" if archive["files"] == 1 else "packs and copies"
+        going = f"{archive['files']:,} {what} ({size(archive['bytes'])})"
         return f"{text}; {going} will be deleted {spell_when(retention['next_run'], now)}"
-    if most and archive["kept"] > most * _NEARLY:
-        return f"{text}; of {size(most)} (archive_max_bytes): then the oldest is deleted"
     if archive["next_expiry"]:
         return f"{text}; the next is deleted {spell_when(archive['next_expiry'], now)}"
     return text
@@ -274,6 +270,14 @@ def _trash(retention: Document, now: float) -> str | None:
     return text
 
 
+def _nearly_full(archive: Document) -> Iterator[str]:
+    if archive.get("nearly_full"):
+        taken = f"{size(archive['used_bytes'])} of {size(archive['most_bytes'])}"
+        what_goes = "copies of sessions in their place go, then what is oldest, for good"
+        text = f"packs and copies take {taken} (archive_max_bytes): beyond that {what_goes}"
+        yield _row("! archive", text)
+
+
 def _trouble(status: Document) -> Iterator[str]:
     for problem in status["watcher"]["problems"]:
         yield _row("! watching", f"{problem['text']} (try: {problem['remedy']})")
@@ -283,6 +287,7 @@ def _trouble(status: Document) -> Iterator[str]:
             yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
         if problem := source["problem"]:
             yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
+    yield from _nearly_full(status["retention"].get("archive", {}))
     if status["clock"]:
         yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
     if status["config"]["problem"]:

@@ -17,15 +17,16 @@ from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import Call, ask_first, command, group
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.names import only_one, say_who
-from bsd.doors.cli.output import counted, note, print_table, say, size
+from bsd.doors.cli.output import counted, minute, note, print_table, say, size
 from bsd.doors.cli.status import in_flight_line
 from bsd.doors.cli.verb_words import VerbWords
 from bsd.doors.cli.verbs import CallHands, carry_out, verb_command
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
-from bsd.verbs.retention import RETENTION, CleanUp
 from bsd.verbs.trash import (
+    RETENTION,
+    CleanUp,
     Delete,
     DeleteFromTrash,
     Emptied,
@@ -107,8 +108,8 @@ def _say_list(found: TrashList, _: object) -> None:
             size(item.size),
             str(item.entry_count),
             size(item.extracted_bytes),
-            _moment(item.trashed_at),
-            _moment(item.expires_at),
+            minute(item.trashed_at),
+            minute(item.expires_at),
         )
         for item in found.sessions
     ]
@@ -211,10 +212,6 @@ def _find(trash: Trash, text: str) -> Trashed:
     return found
 
 
-def _moment(text: str | None) -> str:
-    return "never" if text is None else text[:16].replace("T", " ")
-
-
 def _amount(items: Sequence[Trashed]) -> str:
     return size(sum(item.size + item.extracted_bytes for item in items))
 
@@ -266,7 +263,7 @@ def _begin_cleaning(hands: CallHands, _: object, asked: CleanUp) -> CleanUp:
 def _tell_cleaned(call: Call, done: Retention) -> None:
     if isinstance(done, ForecastAll):
         _print_store(done)
-        _print_going(done.archive, "pack", "of the archive would be deleted", "archive_retention")
+        _print_archive(done.archive)
         _print_going(
             done.sessions, "session", "that are gone would leave the archive", "archive_sessions"
         )
@@ -287,7 +284,7 @@ def _print_done(call: Call, done: CleanedAll) -> None:
         new = f": {size(done.archived_bytes)} there" if done.store.cleaned else ""
         say(f"moved {amount}, kept {done.keep}, into the archive{new}")
     if done.archive.cleaned:
-        gone = f"{counted(done.archive.cleaned, 'pack')} ({size(done.archive.bytes)})"
+        gone = f"{_parts(done.archive.cleaned)} ({size(done.archive.bytes)})"
         say(f"deleted {gone} of the archive for good, kept {done.archive.keep}")
     if done.sessions.cleaned:
         gone = f"{counted(done.sessions.cleaned, 'session')} ({size(done.sessions.bytes)})"
@@ -328,6 +325,19 @@ def _print_going(found: Forecast, thing: str, what_becomes: str, setting: str) -
             f"{counted(len(found.going), thing)} ({size(found.bytes)}) {what_becomes} now, "
             f"{found.staying:,} kept: {setting} is {found.keep}"
         )
+
+
+def _print_archive(found: Forecast) -> None:
+    if found.going or found.staying:
+        going = f"{_parts(len(found.going))} ({size(found.bytes)})"
+        say(
+            f"{going} of the archive would be deleted now, "
+            f"{counted(found.staying, 'pack')} kept: archive_retention is {found.keep}"
+        )
+
+
+def _parts(number: int) -> str:
+    return "1 pack or copy" if number == 1 else f"{number:,} packs and copies"
 
 
 def _print_store(done: ForecastAll) -> None:

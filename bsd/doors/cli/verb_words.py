@@ -33,13 +33,13 @@ from bsd.doors.cli.output import (
     styled,
 )
 from bsd.doors.cli.problem import Problem
-from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
-from bsd.foundation.rights import FileOwner, environment_of
+from bsd.foundation.processes import FileOwner, environment_of
 from bsd.surgery.view import EntryView
 from bsd.text.reader import parse_entry
+from bsd.verbs.list_entries import Shown, ShownEntries, ShownValue, WholeEntry
 from bsd.verbs.read_extracted import text_of_value
-from bsd.verbs.show import Shown, ShownEntries, ShownValue, WholeEntry
 
 if TYPE_CHECKING:  # each verb loads its own
     from bsd.care.verify import Verification
@@ -420,9 +420,10 @@ def _tell_verified(found: Verification, _: object) -> None:
         ]
         print_table(("", "WHAT", "WHERE", "MESSAGE"), rows)
         say()
+    packed = f", {counted(found.packed, 'line')} in the archive" if found.packed else ""
     numbers = (
         f"{counted(found.sessions, 'session')}, {counted(found.placeholders, 'placeholder')}, "
-        f"{counted(found.files, 'stored file')}"
+        f"{counted(found.files, 'stored file')}{packed}"
         f"{f', {found.expired:,} expired' if found.expired else ''}"
         f"{f', {found.unmarked:,} without marker' if found.unmarked else ''}"
     )

@@ -1,35 +1,47 @@
-"""The application: all routes, whichever door they are reached through.
+"""The application: all routes put together, and those that are no verb's: the daemon, the page.
 
 Starlette alone: FastAPI, whose models and documents verbs make needless, takes 7 MB of a daemon.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from http import HTTPStatus
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bsd.care.disk_use import SavedByHour, Savings
 from bsd.daemon.service import Daemon
-from bsd.daemon.status import Service
-from bsd.doors.http import entries, events, page, state, verb_routes
-from bsd.doors.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, in_thread
+from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
+from bsd.doors.http import early, entries, events, verb_routes
+from bsd.doors.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread
 from bsd.doors.http.layers import ReadOnlyGuard
-from bsd.doors.http.route import ApiRoute
-from bsd.doors.http.verb_routes import WAIT_SECONDS, ApiHands
+from bsd.doors.http.verb_routes import WAIT_SECONDS, ApiHands, ApiRoute, actor_of, json_object
+from bsd.foundation.definition import Body
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from bsd.foundation.settings import Settings
 from bsd.memory import verbs as memory_verbs
 from bsd.memory.facts import Memory, open_memory
 from bsd.session.rest import Patience
 from bsd.workspaces import verbs as workspace_verbs
 from bsd.workspaces.verbs import WorkspaceRoot, rules_of
+
+if TYPE_CHECKING:
+    from bsd.doors.http.metrics import MetricsPage
 
 
 def create_app(
@@ -46,8 +58,8 @@ def create_app(
     facts = memory or partial(open_memory, hands.layout)
     spaces = workspaces or WorkspaceRoot(None)
     routes = [
-        *state.routes(daemon, hands.layout.audit_file),
-        *state.config_routes(config, config_changed),
+        *state_routes(daemon, hands.layout.audit_file),
+        *config_routes(config, config_changed),
         *entries.routes(hands),
         *verb_routes.routes(hands),
         *verb_routes.wing_routes(memory_verbs.VERBS, lambda actor: facts(actor=actor)),
@@ -57,7 +69,7 @@ def create_app(
         *events.routes(daemon),
     ]
     return Starlette(
-        routes=[*routes, *page.routes(), _description(routes)],
+        routes=[*routes, *page_routes(), _description(routes)],
         middleware=[Middleware(ReadOnlyGuard)] if readonly else [],
         exception_handlers=ERRORS,
         max_body_size=LARGEST_BODY,
@@ -98,3 +110,155 @@ def app_of(daemon: Daemon, settings: Settings) -> Starlette:
         ),
         config_changed=daemon.config_changed,
     )
+
+
+# --- how the daemon is, and what it does: health, status, jobs, what was saved, its settings ---
+
+
+_METRICS = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
+    saved = SavedByHour(audit_file)
+
+    @cache
+    def page() -> MetricsPage:
+        from bsd.doors.http.metrics import MetricsPage  # noqa: PLC0415 - see there
+
+        return MetricsPage(daemon.status, daemon.jobs, daemon.health)
+
+    def render() -> Response:
+        return Response(page().render(), headers={"content-type": page().content_type})
+
+    async def health(_: Request) -> Response:
+        """Whether all is well. 503 before the start is complete and while it stops."""
+        return await in_thread(early.health, daemon)
+
+    async def status(_: Request) -> Response:
+        """Everything at a glance."""
+        return await in_thread(early.status, daemon)
+
+    async def metrics(_: Request) -> Response:
+        """The same in numbers, for Prometheus."""
+        return await in_thread(render)
+
+    async def jobs(_: Request) -> Response:
+        """All jobs, by name, with their last and next runs."""
+        return JsonAnswer({"jobs": await in_thread(daemon.jobs)})
+
+    async def run(request: Request) -> Response:
+        """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
+        return JsonAnswer(await changing(daemon.run_job, request.path_params["name"]))
+
+    async def savings(_: Request) -> Response:
+        """Bytes by which sessions became shorter, and longer again, by hour."""
+        return JsonAnswer((await in_thread(saved.savings)).as_json())
+
+    return [
+        ApiRoute.of("GET /api/health", health, "state", Health, statuses={503: "Not ready"}),
+        ApiRoute.of("GET /api/status", status, "state", DaemonStatus),
+        ApiRoute.of("GET /api/metrics", metrics, "state", _METRICS),
+        ApiRoute.of("GET /api/jobs", jobs, "jobs", Jobs),
+        ApiRoute.of("POST /api/jobs/{name}/run", run, "jobs", Job),
+        ApiRoute.of("GET /api/savings", savings, "state", Savings),
+    ]
+
+
+def config_routes(config: ConfigService, changed: Callable[[], None]) -> list[ApiRoute]:
+    """The runtime settings; `changed` is called when some were."""
+
+    async def show(_: Request) -> Response:
+        """All runtime settings; needs no API key."""
+        return JsonAnswer((await in_thread(lambda: config.current)).as_json())
+
+    async def change(request: Request) -> Response:
+        """Change some; they are in force when this answers. 400 names every bad field.
+
+        `last_*` are ignored.
+        """
+        wanted = await json_object(request)
+        new = await in_thread(config.update, wanted, actor=actor_of(request))
+        changed()
+        return JsonAnswer(new.as_json())
+
+    some = Body(read=dict, settings=tuple(SETTINGS))
+    return [
+        ApiRoute.of("GET /api/config", show, "config", "RuntimeConfig"),
+        ApiRoute.of("POST /api/config", change, "config", "RuntimeConfig", body=some),
+    ]
+
+
+# --- the page: `/`, and what it loads from `/web/`: files as they are, and one made here ---
+
+
+_FOLDER = files("bsd.doors.http") / "web"
+_START = "index.html"
+_TABLE = "settings_table.js"  # made from the table of settings
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# Nothing from elsewhere, nothing inline, and no text ever becomes markup.
+_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    # Ask each time: after an upgrade the parts must fit each other.
+    "cache-control": "no-cache",
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+def page_routes() -> list[Route]:
+    async def start(request: Request) -> Response:
+        return await in_thread(_answer, request, _START)
+
+    async def part(request: Request) -> Response:
+        return await in_thread(_answer, request, request.path_params["name"])
+
+    return [Route("/", start), Route("/web/{name}", part)]
+
+
+def _answer(request: Request, name: str) -> Response:
+    if name not in _names():
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    content = settings_table() if name == _TABLE else (_FOLDER / name).read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+    headers = {**_HEADERS, "etag": tag}
+    known = request.headers.get("if-none-match", "").split(",")
+    if tag in (one.strip().removeprefix("W/") for one in known):
+        return Response(None, HTTPStatus.NOT_MODIFIED, headers)
+    media_type = _TYPES["." + name.rpartition(".")[2]]
+    return Response(content, headers=headers, media_type=media_type)
+
+
+def _names() -> frozenset[str]:
+    """What there is: a name from outside is only ever compared with these."""
+    names = (item.name for item in _FOLDER.iterdir() if item.is_file())
+    return frozenset({_TABLE, *(one for one in names if "." + one.rpartition(".")[2] in _TYPES)})
+
+
+def settings_table() -> bytes:
+    """What the page knows of the settings: where each stands, and how it is written."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    # What is written as JSON takes much room and is rarely wanted: it stands last in its group.
+    for name in sorted(SETTABLE, key=lambda one: SETTINGS[one].kind.control == "json"):
+        one = SETTINGS[name]
+        groups.setdefault(one.place, []).append(
+            {
+                "name": name,
+                "control": one.kind.control,
+                "choices": list(one.kind.choices.items()),
+                "label": one.label,
+                "help": one.note,
+            }
+        )
+    return f"export const GROUPS = {json.dumps(list(groups.items()))};\n".encode()

@@ -6,35 +6,26 @@ all digits and no such id exists, the index; `%23n` always is.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from io import FileIO
-from typing import NamedTuple
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from bsd.agents.marker import Marker
 from bsd.care import catalog
 from bsd.care.catalog import Agents
 from bsd.doors.http.answer import JsonAnswer, reading
-from bsd.doors.http.route import ApiRoute
-from bsd.doors.http.verb_routes import ApiHands, entry_name
+from bsd.doors.http.verb_routes import ApiHands, ApiRoute, entry_name
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.files import plain_file
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.value_path import ValuePath, paths_of
-from bsd.session.session import Session
-from bsd.store.extracted import Missing, SessionStore
-from bsd.surgery.locate import locate
-from bsd.surgery.restore import UNAVAILABLE
-from bsd.surgery.view import ExtractedContent, extracted_content
-from bsd.text.splice import Span, SpliceError, find
+from bsd.foundation.layout import SessionName
+from bsd.surgery.view import ExtractedContent
+from bsd.text.change import Written
+from bsd.text.splice import Span
 from bsd.verbs.edit import SHOW_EDITABLE, ShowEditable
+from bsd.verbs.show_extracted import SHOW_EXTRACTED, ShowExtracted
 from bsd.verbs.verb import perform
 
 _ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"
@@ -64,7 +55,7 @@ def routes(hands: ApiHands) -> list[ApiRoute]:
 
     async def extracted(request: Request) -> Response:
         """What was taken out of an entry, without putting it back."""
-        content = await reading(lambda: open_content(hands.layout, *named(request)))
+        content = await reading(lambda: open_content(hands, *named(request)))
         size = {"content-length": str(content.size)}
         return StreamingResponse(_pieces(content), media_type=JsonAnswer.media_type, headers=size)
 
@@ -91,7 +82,7 @@ class Content:
     Between two pieces nothing but an open file is held. Close it.
     """
 
-    parts: list[bytes | Span] = field(default_factory=list)
+    parts: Sequence[bytes | Span]
     file: FileIO | None = None
 
     @property
@@ -122,70 +113,22 @@ class Content:
             self.file.close()
 
 
-def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
-    """What `Surgeon.extracted_content` tells, in the same fields.
-
-    The stored line is held whole while its hash is compared, not while it is sent. Raises NotFound,
-    Conflict if nothing of the entry is away.
-    """
-    store = SessionStore(layout, name)
-    source, fmt = Session(layout, name).open_to_read()
-    with source:
-        located = locate(source, fmt, entry)
-        marker = Marker.of(located.entry)
-        stream = _open_own(store, marker) if marker else None
-        if marker is None or stream is None:
-            # Where a marker was dropped, or names what another store has, looking takes more.
-            found = extracted_content(source, fmt, located.name, store)
-            return Content([bytes(JsonAnswer(found.as_json()).body)])
-    head = {
-        "entry_id": located.facts.id,
-        "index": located.line.index,
-        "ref": marker.ref,
-        "extracted_at": marker.at,
-        "size_bytes": marker.size,
-    }
-    with ExitStack() as undo:
-        content = Content(file=stream.file)
-        undo.callback(content.close)
-        paths = paths_of(marker.keys)
-        spans = _spans(stream.line, paths.values())
-        known = {key: spans[path] for key, path in paths.items() if path in spans}
-        missing = {key: UNAVAILABLE[Missing.CORRUPT] for key in paths if key not in known}
-        content.parts += [bytes(JsonAnswer(head).body)[:-1] + b',"content":{']
-        for number, (key, span) in enumerate(known.items()):
-            content.parts += [b"," * bool(number) + orjson.dumps(key) + b":", span]
-        content.parts += [b'},"unavailable":' + orjson.dumps(missing) + b"}"]
-        undo.pop_all()
+def open_content(hands: ApiHands, name: SessionName, entry: str) -> Content:
+    """What was taken out of an entry; raises as `SHOW_EXTRACTED`, Unavailable."""
+    found = perform(SHOW_EXTRACTED, hands, name, ShowExtracted(entry))
+    if found.file is None:
+        return Content(found.parts)
+    try:
+        file = plain_file(found.file)
+    except (OSError, Invalid) as error:
+        raise _moved() from error
+    content = Content(found.parts, file)
+    # It is the one whose hash was compared, or the values do not stand where they shall.
+    if found.state != Written.of(os.fstat(file.fileno())):
+        content.close()
+        raise _moved()
     return content
 
 
-class _Opened(NamedTuple):
-    file: FileIO
-    line: bytes
-
-
-def _open_own(store: SessionStore, marker: Marker) -> _Opened | None:
-    """Open the file that a marker names, if it is there and holds what it shall."""
-    try:
-        file = plain_file(store.file(marker.ref))
-    except (OSError, Invalid):
-        return None
-    with suppress(OSError):
-        # A large one is not held in memory before it is known to be the right one.
-        if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" == marker.hash:
-            file.seek(0)
-            return _Opened(file, file.read())
-    file.close()
-    return None
-
-
-def _spans(line: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
-    wanted = list(paths)
-    try:
-        return find(line, wanted)
-    except SpliceError:
-        if len(wanted) <= 1:
-            return {}
-    # One that is not there shall not hide the others.
-    return {path: span for one in wanted for path, span in _spans(line, [one]).items()}
+def _moved() -> Unavailable:
+    return Unavailable("the stored file has just moved or changed", hint="ask again")

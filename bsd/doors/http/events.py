@@ -18,10 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from bsd.daemon.events import Event
-from bsd.daemon.status import Service
+from bsd.daemon.status import Event, Service
 from bsd.doors.http.answer import STOPPING
-from bsd.doors.http.route import ApiRoute
+from bsd.doors.http.verb_routes import ApiRoute
 from bsd.foundation.errors import Unavailable
 
 MOST_LISTENERS = 32

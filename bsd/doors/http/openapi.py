@@ -15,10 +15,9 @@ from pydantic.json_schema import models_json_schema
 
 from bsd import __version__
 from bsd.doors.http.answer import Error
-from bsd.doors.http.route import ApiRoute
+from bsd.doors.http.verb_routes import ApiRoute
 from bsd.doors.models import Document, answer_model
-from bsd.foundation.answers import schema_name
-from bsd.foundation.definition import Body
+from bsd.foundation.definition import Body, schema_name
 from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
 from bsd.foundation.setting import Number, SettingKind
 

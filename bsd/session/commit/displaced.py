@@ -40,6 +40,7 @@ from bsd.foundation.leases import (
     tail_hash,
     take_lease,
 )
+from bsd.foundation.locks import own_lock
 from bsd.foundation.processes import seconds_up
 from bsd.session.commit.exchange import Step
 from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
@@ -55,7 +56,6 @@ from bsd.session.commit.late import (
     split_lines,
     without,
 )
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.commit.protocol import commit, header_hash
 from bsd.text.change import Change, Edit
@@ -213,6 +213,8 @@ class Displaced:
 
     def was_rewritten(self, mark: Mark) -> bool:
         """Tell whether bytes that had been there when it was marked are others now."""
+        if self.record.is_blank:  # by our own hand, and nobody needs them
+            return False
         now, known = os.fstat(self.fd), mark.identity
         if now.st_size < known.size or header_hash(self.fd) != mark.header:
             return True
@@ -309,7 +311,7 @@ class Displaced:
 
     def without_returned(self, late: bytes, other: Mark) -> bytes:
         """Leave out what came from the other file: an undo that was not finished."""
-        known = {(n.offset, n.length) for n in self.record.notes if n.of != self.of}
+        known = {(n.offset, n.length) for n in self.record.notes if n.of != self.of and n.length}
         if not known or not late:
             return late
         with suppress(OSError):

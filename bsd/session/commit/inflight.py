@@ -71,9 +71,12 @@ class Mark:
 
 @immutable
 class Note:
-    """Bytes that are being carried, or have been, from one of the two files elsewhere."""
+    """Bytes that are being carried, or have been, from one of the two files elsewhere.
 
-    note: str  # carrying | carried (to the other file) | orphaned
+    Or that what it held when it was displaced is zeros by now; then the numbers are, too.
+    """
+
+    note: str  # carrying | carried (to the other file) | orphaned | blanked
     of: str  # old | new: the file they were read from
     offset: int
     length: int
@@ -116,6 +119,11 @@ class InFlightRecord:
     def file(self) -> Path:
         """The in-flight name: the new file before the exchange, the old one after it."""
         return self.path.with_suffix(_FILE)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether what the displaced file held is zeros, or was about to become them."""
+        return any(note.note == "blanked" for note in self.notes)
 
 
 class Draft:
@@ -245,10 +253,13 @@ def _edits(ready: dict[str, Any]) -> Edits:
     return Edits(spans, str(ready["edited"]))
 
 
+_NOTES = ("carrying", "carried", "orphaned", "blanked")
+
+
 def _note(line: dict[str, Any]) -> Note:
     numbers = {name: _whole(line[name]) for name in ("offset", "length", "written")}
     note = Note(**{**line, **numbers})
-    if note.note not in ("carrying", "carried", "orphaned") or note.of not in ("old", "new"):
+    if note.note not in _NOTES or note.of not in ("old", "new"):
         raise ValueError(f"{note.note!r} of {note.of!r} says nothing")
     _whole(note.offset + note.length)
     return note

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,12 @@ class Home:
         layout = layout_of(root, [SourceSettings(kind=kind.kind, path=source)])
         [(agent, _)] = layout.session_dirs()
         return cls(kind, layout, SessionName(agent, kind.session), path)
+
+
+def recorded_homes(kind: Kind, top: Path, recorded: Path) -> Iterator[tuple[Home, bytes]]:
+    """A home for each recorded session of a program, and that session's bytes."""
+    for number, path in enumerate(sorted(recorded.glob(kind.recorded))):
+        yield Home.of(kind, top / str(number), path), path.read_bytes()
 
 
 def raw(lines: Iterable[dict[str, Any]]) -> bytes:

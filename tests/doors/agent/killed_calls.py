@@ -7,27 +7,19 @@ look comes through alive.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 from bsd.foundation.layout import Layout
 from tests.doors.agent.conftest import Desk
-from tests.session.commit.disk_calls import DiskCalls
+from tests.session.commit.disk_calls import DiskCalls, was_killed
 
 
-def _is_killed_at(number: int, root: Path) -> bool:
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            return True
-        assert status == 0, status
-        return False
+def _look(number: int, root: Path) -> None:
     DiskCalls(die_at=number).install()
     Desk(Layout(root)).look()
-    os._exit(0)
 
 
 def main(directory: str, every: str) -> None:
@@ -35,7 +27,7 @@ def main(directory: str, every: str) -> None:
     while True:
         root = Path(directory) / str(number)
         shutil.copytree(Path(directory) / "0", root, copy_function=shutil.copy2)
-        if not _is_killed_at(number, root):
+        if not was_killed(partial(_look, number, root)):
             break
         print(number)  # noqa: T201 - the answer
         number += int(every)

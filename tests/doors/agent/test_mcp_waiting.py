@@ -20,7 +20,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.restore import Restored
 from bsd.surgery.view import Context
-from bsd.verbs.read_extracted import Held, ReadExtracted, ReadOut
+from bsd.verbs.read_extracted import ReadExtracted, ReadHeld, ReadOut
 from bsd.verbs.restore import Restore
 from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
 from tests.waiting import DEADLINE_SECONDS
@@ -47,6 +47,11 @@ class Slow:
 
     def read_extracted(self, asked: ReadExtracted) -> ReadOut:
         return ReadOut(session=str(NAME), entry_id=asked.entry, texts={"output": "long ago"})
+
+    def read_held(self, asked: ReadExtracted) -> ReadHeld:
+        return ReadHeld(
+            session=str(NAME), entry_id=asked.entry, texts={"output": "long ago"}, is_away=True
+        )
 
     def restore(self, asked: Restore) -> Restored:
         self._work()
@@ -119,8 +124,6 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slow:
 
     for module in ("tools", "restoring"):
         monkeypatch.setattr(f"bsd.doors.agent.{module}.perform", perform)
-    away = Held("e1", {"output": "long ago"}, {}, dict)
-    monkeypatch.setattr("bsd.doors.agent.restoring.held_in", lambda *_: away)
     return Slow(tmp_path)
 
 

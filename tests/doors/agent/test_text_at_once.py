@@ -16,8 +16,8 @@ from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import carry_out, read_call
 from bsd.foundation.errors import Busy, Conflict, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from tests.agents.sources import CODEX, KINDS

@@ -14,11 +14,10 @@ from bsd.doors.agent.tools import TOOLS, in_short, read_call
 from bsd.doors.models import answer_model
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.surgery.targets import Refused, read_targets
-from bsd.verbs.change_context import ChangeContext
-from bsd.verbs.get_context import GET_CONTEXT, GetContext
-from bsd.verbs.meta import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.context import GET_CONTEXT, ChangeContext, GetContext
+from bsd.verbs.edit import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.restore import RESTORE, Restore
-from bsd.verbs.search_extracted import SearchExtracted
+from bsd.verbs.search import SearchExtracted
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
 

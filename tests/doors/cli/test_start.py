@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
+from bsd.command_line import split_command
 from bsd.doors.cli.commands import COMMANDS, help_page, takes_lock
 from bsd.doors.cli.main import bsd
-from bsd.doors.command_line import split_command
 from tests.sessions import sample
 
 _HEAVY = {
@@ -91,7 +91,7 @@ def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
         "rich.console",
         "bsd.session.surgeon",
     }
-    assert "bsd.session.queries" in loaded
+    assert "bsd.session.session" in loaded
     assert not loaded & too_much
 
 

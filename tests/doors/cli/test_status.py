@@ -218,9 +218,12 @@ def test_the_trash_is_told_of_if_there_is_something_in_it() -> None:
 def test_an_archive_that_is_nearly_full_or_loses_something_is_told() -> None:
     status = sample_status()
     archive = status["retention"]["archive"]
-    archive["most_bytes"] = archive["kept"] + 1
-    assert "; of 6.0 MB (archive_max_bytes): then the oldest is deleted" in shown(status)
+    assert "! archive" not in shown(status)
+    archive |= {"most_bytes": 1 << 20, "used_bytes": 1 << 19, "nearly_full": True}
+    assert "! archive  packs and copies take 512.0 KB of 1.0 MB (archive_max_bytes)" in shown(
+        status
+    )
     archive |= {"files": 1, "bytes": 1024}
-    assert "; 1 pack (1.0 KB) will be deleted in 1 h" in shown(status)
+    assert "; 1 pack or copy (1.0 KB) will be deleted in 1 h" in shown(status)
     del status["retention"]["archive"]
     assert "files (4.0 KB) will be deleted in 1 h" in shown(status)

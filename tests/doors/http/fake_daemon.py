@@ -13,7 +13,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message
 
-from bsd.daemon.events import Events, Subscription
+from bsd.daemon.status import Events, Subscription
 from bsd.doors.http.app import create_app
 from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.errors import NotFound
@@ -132,6 +132,8 @@ def sample_status() -> dict[str, Any]:
                 "next_expiry": "2026-11-24T11:00:00.000Z",
                 "on": True,
                 "most_bytes": 0,
+                "used_bytes": None,
+                "nearly_full": False,
                 "packs": 2,
                 "lines": 812,
                 "content": 41 * _MB,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bsd.daemon.events import Events
+from bsd.daemon.status import Events
 from bsd.doors.http.events import MOST_LISTENERS, EventStream, Feed
 from tests.doors.http.api import over_socket, serving
 from tests.doors.http.fake_daemon import FakeDaemon

@@ -16,8 +16,8 @@ import pytest
 from bsd.doors.http.app import create_app
 from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from tests.doors.http.api import over_tcp, request, serving
 from tests.doors.http.fake_daemon import FakeDaemon, description

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bsd.doors.http.entries import open_content
+from bsd.doors.http.verb_routes import ApiHands
+from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from bsd.verbs.show_extracted import InPieces
+from bsd.verbs.verb import perform, verb_named
 from tests.openclaw_tree import add_session
 from tests.verbs import performed
 
@@ -41,7 +48,7 @@ def surgeon(tmp_path: Path) -> Surgeon:
 
 
 def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Surgeon) -> None:
-    content = open_content(surgeon.layout, NAME, "e1")
+    content = open_content(ApiHands(surgeon.layout, surgeon.config), NAME, "e1")
     size = 0
     tracemalloc.start()
     try:
@@ -56,8 +63,37 @@ def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Surgeon) -> 
 
 
 def test_it_says_what_the_surgeon_says(surgeon: Surgeon) -> None:
-    content = open_content(surgeon.layout, NAME, "#1")
+    content = open_content(ApiHands(surgeon.layout, surgeon.config), NAME, "#1")
     told = json.loads(b"".join(content.pieces()))
     content.close()
     assert told == performed.extracted_content(surgeon, NAME, "e1")
     assert list(told["content"].values()) == [TEXT]
+
+
+def test_who_serves_reads_no_session_himself(surgeon: Surgeon) -> None:
+    hands, asked = ApiHands(surgeon.layout, surgeon.config), list[str]()
+
+    def work(verb: str, name: SessionName, arguments: Any, *_: object, **__: object) -> Any:
+        asked.append(verb)
+        return perform(verb_named(verb), hands, name, arguments)
+
+    with closing(open_content(replace(hands, work=work), NAME, "e1")) as content:
+        assert list(json.loads(b"".join(content.pieces()))["content"].values()) == [TEXT]
+    assert asked == ["show_extracted"]
+
+
+def test_a_file_that_is_another_by_then_is_not_shown(
+    surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = ApiHands(surgeon.layout, surgeon.config)
+
+    def changed(*asked: Any) -> InPieces:
+        found: InPieces = perform(*asked)
+        assert found.file is not None
+        with found.file.open("ab") as file:
+            file.write(b" ")
+        return found
+
+    monkeypatch.setattr("bsd.doors.http.entries.perform", changed)
+    with pytest.raises(Unavailable, match="moved or changed"):
+        open_content(hands, NAME, "e1")

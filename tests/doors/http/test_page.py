@@ -10,8 +10,8 @@ import pytest
 from starlette.applications import Starlette
 
 import bsd.doors.http
+from bsd.doors.http.app import settings_table
 from bsd.doors.http.layers import KeyGuard
-from bsd.doors.http.page import settings_table
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from tests.doors.http.fake_daemon import app_over, ask
 

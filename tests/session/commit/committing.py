@@ -14,12 +14,12 @@ from bsd.agents.openclaw.dialect import detect
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.displaced import Access, Recovered
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import Outcome, commit
 from bsd.session.commit.recovery import recover
 from bsd.session.rest import Patience

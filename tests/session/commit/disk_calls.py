@@ -12,6 +12,7 @@ import signal
 import stat
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,25 @@ class Call:
     def __str__(self) -> str:
         names = [_short(argument) for argument in self.arguments]
         return f"{self.name}({', '.join(names)})"
+
+
+def was_killed(work: Callable[[], object]) -> bool:
+    """Do it in a process of its own that may kill itself; whether it did. Else it must succeed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert status == 0, status
+    return False
 
 
 @dataclass

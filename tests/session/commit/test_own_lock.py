@@ -12,7 +12,7 @@ import pytest
 
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.lock import own_lock
+from bsd.foundation.locks import own_lock
 from tests.refusing import raising
 
 NAME = SessionName("main", "abc")
@@ -71,7 +71,7 @@ def test_it_ends_with_its_process(layout: Layout) -> None:
         import sys
         from pathlib import Path
         from bsd.foundation.layout import Layout, SessionName
-        from bsd.session.commit.lock import own_lock
+        from bsd.foundation.locks import own_lock
         with own_lock(Layout(Path(sys.argv[1])), SessionName("main", "abc")):
             print("held", flush=True)
             input()

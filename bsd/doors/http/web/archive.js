@@ -1,9 +1,9 @@
 // Sessions that their program has deleted: found, read, brought back, or forgotten.
 
 import { get, path, post, query, remove } from "./api.js";
-import { ask, button, fill, h, problem, toast } from "./dom.js";
+import { ask, attempting, button, fill, h, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
-import { paced } from "./live.js";
+import { following } from "./live.js";
 import { linkTo, table, when } from "./widgets.js";
 
 const SHOWN = 100;
@@ -99,15 +99,7 @@ export async function archiveView(page) {
         ),
     ];
 
-    const attempt = async (work) => {
-        try {
-            fill(told);
-            await work();
-        } catch (error) {
-            fill(told, problem(error));
-        }
-        await load();
-    };
+    const attempt = attempting(told, load);
 
     const show = (one) =>
         attempt(async () => {
@@ -200,11 +192,7 @@ export async function archiveView(page) {
     field.addEventListener("keydown", (event) => event.key === "Enter" && search());
     fill(main, h("div", { class: "title" }, h("h1", null, "Archive")), field, told, list, content);
     await load();
-    const refresh = paced(() => load().catch(() => {}), 2000);
-    return {
-        onEvent: (event) => event.type !== "session" && refresh(),
-        leave: () => refresh.cancel(),
-    };
+    return following(load);
 }
 
 /** What stands after the agent in its id, by which it is told from others of its name. */

@@ -65,6 +65,19 @@ export function problem(error, again) {
     );
 }
 
+/** Lets work be done whose trouble is said in `told`; what there is is loaded again afterwards. */
+export function attempting(told, load) {
+    return async (work) => {
+        try {
+            fill(told);
+            await work();
+        } catch (error) {
+            fill(told, problem(error));
+        }
+        await load();
+    };
+}
+
 /** Tell something in passing. Errors stay longer. */
 export function toast(text, kind = "good") {
     const place = document.getElementById("toasts");

@@ -3,7 +3,7 @@
 import { get, path, post } from "./api.js";
 import { ask, button, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count } from "./format.js";
-import { paced } from "./live.js";
+import { following } from "./live.js";
 import { badge, facts, table, when } from "./widgets.js";
 
 const MEANING = {
@@ -135,11 +135,7 @@ export async function jobsView(page) {
 
     fill(page.main, h("h1", null, "Jobs"), told, jobs, retention);
     await load();
-    const refresh = paced(() => load().catch(() => {}), 2000);
-    return {
-        onEvent: (event) => event.type !== "session" && refresh(),
-        leave: () => refresh.cancel(),
-    };
+    return following(load);
 }
 
 // Whether extracted content goes to the archive; else it is deleted.

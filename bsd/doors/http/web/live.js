@@ -146,3 +146,12 @@ export function paced(work, least = 1000) {
     };
     return again;
 }
+
+/** How a view of things that have their own events takes part: it loads them again, at a pace. */
+export function following(load) {
+    const refresh = paced(() => load().catch(() => {}), 2000);
+    return {
+        onEvent: (event) => event.type !== "session" && refresh(),
+        leave: () => refresh.cancel(),
+    };
+}

@@ -73,6 +73,11 @@ function card(title, ...content) {
     return h("section", { class: "card", "aria-label": title }, h("h2", null, title), content);
 }
 
+function nearlyFull({ used_bytes: used, most_bytes: most }) {
+    const taken = `${bytes(used)} of ${bytes(most)}`;
+    return `Packs and copies take ${taken} (archive_max_bytes): beyond that copies of sessions in their place go, then what is oldest, for good.`;
+}
+
 function problems(status, health) {
     const found = [
         ...(health.problems ?? []).map((text) => [text]),
@@ -89,6 +94,7 @@ function problems(status, health) {
                   ],
               ]
             : []),
+        ...(status.retention?.archive?.nearly_full ? [[nearlyFull(status.retention.archive)]] : []),
     ];
     const unique = [...new Map(found.map((one) => [one[0], one])).values()];
     return (

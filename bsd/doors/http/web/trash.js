@@ -1,9 +1,9 @@
 // What was deleted, and can be brought back until it expires.
 
 import { get, path, post, remove } from "./api.js";
-import { ask, button, fill, h, problem, toast } from "./dom.js";
+import { ask, attempting, button, fill, h, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
-import { paced } from "./live.js";
+import { following } from "./live.js";
 import { linkTo, table, when } from "./widgets.js";
 
 const SHOWN = 200;
@@ -104,15 +104,7 @@ export async function trashView(page) {
         );
     };
 
-    const attempt = async (work) => {
-        try {
-            fill(told);
-            await work();
-        } catch (error) {
-            fill(told, problem(error));
-        }
-        await load();
-    };
+    const attempt = attempting(told, load);
 
     const restore = (item) =>
         attempt(async () => {
@@ -157,9 +149,5 @@ export async function trashView(page) {
 
     fill(main, head, told, list);
     await load();
-    const refresh = paced(() => load().catch(() => {}), 2000);
-    return {
-        onEvent: (event) => event.type !== "session" && refresh(),
-        leave: () => refresh.cancel(),
-    };
+    return following(load);
 }

@@ -1,4 +1,4 @@
-"""The word on our command line by which the gateway knows us as a lawful holder of its lock.
+"""Our command line: how it is parted, and the word by which the gateway knows us.
 
 A gateway since 2026.5.18 takes away the lock of a living process whose argv does not look like
 OpenClaw's. So `bsd extract …` that will lock runs as `bsd --host openclaw extract …`.
@@ -63,3 +63,19 @@ def _argv_with_token() -> list[str] | None:
         return None
     # argv[0] is replaced by the full path: python finds its virtual environment through it.
     return [sys.executable, *sys.orig_argv[1:start], *HOST_TOKEN, *ours]
+
+
+# --- how it is parted: for start-up, and for calls that stand in a transcript ---
+
+
+# Global options that are followed by a value.
+_VALUED = ("--root", "--config", "--host")
+
+
+def split_command(argv: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Part a command line into global options, the command's name and its own arguments."""
+    position = 0
+    while position < len(argv) and argv[position].startswith("-"):
+        position += 2 if argv[position] in _VALUED else 1
+    name = argv[position] if position < len(argv) else None
+    return argv[:position], name, argv[position + 1 :]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bsd import host
-from bsd.host import ensure_host_token, names_openclaw
+from bsd import command_line
+from bsd.command_line import ensure_host_token, names_openclaw
 from tests.needs import require_linux
 
 # A program that calls ensure_host_token first thing, as ours do, and then says what it is.
 PROBE = """
 import json, os, sys
-from bsd.host import ensure_host_token
+from bsd.command_line import ensure_host_token
 before = sorted(sys.modules)
 shown = ensure_host_token()
 with open("/proc/self/cmdline") as file:
@@ -103,7 +103,7 @@ def test_a_program_that_shows_the_token_runs_once(probe: Path) -> None:
 
 
 def test_a_token_that_cannot_be_shown_is_tried_once(probe: Path) -> None:
-    hidden = "import bsd.host\nbsd.host._command_line = lambda: []\n"
+    hidden = "import bsd.command_line\nbsd.command_line._command_line = lambda: []\n"
     probe.write_text(hidden + PROBE)
     answer = run(sys.executable, probe, cwd=probe.parent)
     assert answer["shown"] is False
@@ -111,9 +111,9 @@ def test_a_token_that_cannot_be_shown_is_tried_once(probe: Path) -> None:
 
 
 def test_the_variable_of_another_process_does_not_count_as_tried(probe: Path) -> None:
-    answer = run(sys.executable, probe, cwd=probe.parent, **{host._AGAIN: "1"})
+    answer = run(sys.executable, probe, cwd=probe.parent, **{command_line._AGAIN: "1"})
     assert answer["shown"] is True
-    assert host._AGAIN not in answer["environment"]
+    assert command_line._AGAIN not in answer["environment"]
 
 
 def test_descriptors_are_kept(tmp_path: Path, probe: Path) -> None:
@@ -137,7 +137,7 @@ def test_arguments_that_were_changed_before_are_not_guessed(
 ) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "bsd", "extract"])
     monkeypatch.setattr(sys, "argv", ["bsd", "restore"])
-    monkeypatch.setattr(host, "_command_line", lambda: sys.orig_argv)
+    monkeypatch.setattr(command_line, "_command_line", lambda: sys.orig_argv)
     assert ensure_host_token() is False
 
 
@@ -145,9 +145,9 @@ def test_an_interpreter_that_is_gone_is_no_crash(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "orig_argv", ["python", "bsd", "extract"])
     monkeypatch.setattr(sys, "argv", ["bsd", "extract"])
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    monkeypatch.setattr(host, "_command_line", lambda: sys.orig_argv)
+    monkeypatch.setattr(command_line, "_command_line", lambda: sys.orig_argv)
     assert ensure_host_token() is False
-    assert host._AGAIN not in os.environ
+    assert command_line._AGAIN not in os.environ
 
 
 @pytest.mark.parametrize(
@@ -180,4 +180,6 @@ def test_it_imports_next_to_nothing() -> None:
         )
         return set(answer.stdout.split())
 
-    assert modules("import bsd.host") - modules("import __future__, os, bsd") == {"bsd.host"}
+    assert modules("import bsd.command_line") - modules("import __future__, os, bsd") == {
+        "bsd.command_line"
+    }

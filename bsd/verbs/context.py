@@ -1,4 +1,4 @@
-"""change_context: ranges replaced, entries discarded or distilled (seed 003)."""
+"""get_context: what agents know of their session; change_context: what they make of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,44 @@ from bsd.surgery.replace import plan_replace
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS, ContextChanged, read_targets
 from bsd.surgery.targets import REPLACE as BY_RANGE
+from bsd.surgery.view import Context, context
 from bsd.text.reader import Transcript
 from bsd.verbs.verb import Route, Tool, Verb, argument
+
+
+@dataclass(frozen=True, slots=True)
+class GetContext:
+    """Nothing but the session."""
+
+
+def _query(source: Transcript, fmt: Format, _: GetContext, means: Means) -> Context:
+    return context(means.name, source, fmt)
+
+
+GET_CONTEXT = Verb(
+    name="get_context",
+    arguments=GetContext,
+    answer=Context,
+    query=_query,
+    route=Route(
+        "GET",
+        "/api/sessions/{agent}/{session}/context",
+        "context",
+        "What an agent may know of its session: sizes, what is away, what could be.",
+    ),
+    about="""
+    Lists every entry with the six-digit hash of its content, its size, and whether it can be or
+    has been extracted.
+    """,
+    examples=(
+        "bsd context main/4f2a",
+        "bsd context main/4f2a --json | jq -r '.extracted_ids[]'",
+    ),
+)
+
+
+# --- change_context ---
+
 
 _TARGETS: dict[str, Any] = {
     "minItems": 1,

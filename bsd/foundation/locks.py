@@ -1,6 +1,6 @@
-"""How the locks of sessions wait, ours and those of their owners: 50·2ⁿ ms between attempts.
+"""bsd's own lock of a session; and how it waits, as those of sessions' owners do.
 
-At most 30 s in all; then Busy is raised, which says who is in the way.
+50·2ⁿ ms between attempts, at most 30 s in all; then Busy is raised, which says who is in the way.
 
 How such a lock sits in filelock 4: a backend takes the lock in `_acquire`, by setting
 `_context.lock_file_fd`, and gives it up in `_release`; all the rest (counting nested holds, fork,
@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Self
 
-from filelock import AcquireReturnProxy, BaseFileLock, Timeout
+from filelock import AcquireReturnProxy, BaseFileLock, Timeout, UnixFileLock
 
 from bsd.foundation.errors import Busy, os_problem
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 
 WAIT_AT_MOST_SECONDS = 30.0
 _FIRST_WAIT_SECONDS = 0.05
@@ -70,3 +73,53 @@ class WaitingLock(BaseFileLock):
 
     def _busy(self) -> Busy:
         raise NotImplementedError
+
+
+class OwnLock(WaitingLock, UnixFileLock):
+    """bsd's own lock of a session: a flock, which ends with its process. Made by `own_lock`.
+
+    Each object has a descriptor of its own, so it parts the workers of one process too.
+    """
+
+    def __init__(
+        self,
+        lock_file: Path,
+        timeout: float = -1,
+        *,
+        mode: int = 0o600,
+        fallback_to_soft: bool = False,
+        name: SessionName,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(lock_file, timeout, mode, fallback_to_soft=fallback_to_soft)
+        self._name = name
+        self._clock = clock
+        self._sleep = sleep
+
+    def _prepare(self) -> None:
+        make_private_dir(Path(self.lock_file).parent)
+
+    def _busy(self) -> Busy:
+        return Busy(f"another bsd is working on session {self._name}", hint="again later")
+
+
+def own_lock(
+    layout: Layout,
+    name: SessionName,
+    timeout: float = WAIT_AT_MOST_SECONDS,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> OwnLock:
+    """Make the lock that every bsd holds from planning to audit, so that two never meet."""
+    # A file system without flock must be an error: its stand-in survives a crash and blocks.
+    return OwnLock(
+        layout.lock_file(name),
+        timeout,
+        mode=0o600,
+        fallback_to_soft=False,
+        name=name,
+        clock=clock,
+        sleep=sleep,
+    )
