@@ -18,8 +18,8 @@ from typing import cast
 
 import pytest
 
+from bsd.daemon.instance import Signals
 from bsd.daemon.service import Daemon
-from bsd.daemon.signals import Signals
 from bsd.doors.cli import daemon_process
 from bsd.doors.cli.call import Stopped, StopRequest, stop_request
 from tests.doors.cli.conftest import Call, Program, rest
