@@ -366,7 +366,9 @@ class SessionStore:
         self._unfinished = [keep.ref for keep in keeps]
         # Its old name must not come back: what lies apart is swept.
         top = self.directory.parent
-        for place in (self._apart.parent, top, top.parent):
+        with suppress(FileNotFoundError):  # another session's has just taken it away, as `top` says
+            sync_dir(self._apart.parent)
+        for place in (top, top.parent):
             sync_dir(place)
 
     def _add(self, keeps: Sequence[Keep], source: Readable | None) -> None:

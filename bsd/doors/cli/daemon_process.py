@@ -110,7 +110,11 @@ def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
 
     # A thread of its own: this one goes on to listen to signals.
     stopper = threading.Thread(target=stop, name="bsd-stop", daemon=True)
-    stopper.start()
+    try:
+        stopper.start()
+    except RuntimeError:  # no room for one more, which may be why it stops
+        stop()
+        return ended == [True]
     if wait_for_end(signals, lambda: bool(ended), STOP_SECONDS + 1, die_by):
         stopper.join(1.0)  # it has only to leave
     return ended == [True]
