@@ -28,7 +28,7 @@ from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import KnownTitle
-from bsd.text.change import Written
+from bsd.text.change import packed
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
 
@@ -339,7 +339,7 @@ class Titles:
             self._read_here.drop(text)
             title = None if known.title is None else known.title.decode(errors="replace")
             return Ends(title, known.newest_ms)
-        state = Written.of(stat).packed()
+        state = packed(stat)
         found = self._read_here.get(text, state)
         if found is None:
             found = _ends(self._layout, name)

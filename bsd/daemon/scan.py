@@ -15,7 +15,7 @@ from bsd.daemon import directories
 from bsd.daemon.directories import WatchProblem, no_access
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName, plain_directories
-from bsd.text.change import Written
+from bsd.text.change import Written, packed
 
 
 class Scan:
@@ -118,7 +118,7 @@ class Scan:
             except FileNotFoundError:
                 continue
             present.add(entry.name)
-            if last == Written.of(now).packed():
+            if last == packed(now):
                 continue
             change = self._compare(agent, directory / entry.name)
             if change is not None:
@@ -187,11 +187,10 @@ def _of_agent(
 ) -> Iterator[tuple[SessionName, Written]]:
     owner = owner_of(layout, agent)
     for file in files:
-        if not owner.is_session_file(file.name):
-            continue
         with suppress(FileNotFoundError):
             found = file.stat(follow_symlinks=False)
+            # Nearly all are older: their names need no look.
             if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
                 continue
-            if stat.S_ISREG(found.st_mode):
+            if stat.S_ISREG(found.st_mode) and owner.is_session_file(file.name):
                 yield SessionName(agent, file.name.removesuffix(ENDING)), Written.of(found)

@@ -12,7 +12,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 
 _PACKED = struct.Struct("=QQQQ")
-_LARGEST = (1 << 64) - 1
+_LARGEST = (1 << 64) - 1  # a time before 1970 is negative, one after 2262 too large when signed
 
 
 class Written(NamedTuple):
@@ -29,8 +29,12 @@ class Written(NamedTuple):
 
     def packed(self) -> bytes:
         """The same in a third of the memory, for who keeps very many and only compares them."""
-        # A time before 1970 is negative, one after 2262 too large for a signed number.
         return _PACKED.pack(self.dev, self.ino, self.size, self.mtime_ns & _LARGEST)
+
+
+def packed(stat: os.stat_result) -> bytes:
+    """`Written.of(stat).packed()`, in half the time."""
+    return _PACKED.pack(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns & _LARGEST)
 
 
 @immutable

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from bsd.care import catalog
-from bsd.care.retention import CleanedAll, RetentionRun, forecast_all, in_plain_words
+from bsd.care import search as care_search
+from bsd.care.retention import RetentionRun, forecast_all, in_plain_words
 from bsd.care.search import search, search_as_it_is
 from bsd.care.shelves import archive_use
 from bsd.care.trash import Trash
@@ -29,37 +30,28 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
+from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore, digest
-from bsd.store.index import contents_of
-from bsd.store.pack import Pack, Packed, PackWriter
+from bsd.store.pack import PackWriter
 from tests.agents.sources.tree import EVERYTHING, Kind, recorded_homes
+from tests.care.archiving import (
+    DAY,
+    OFF,
+    ON,
+    age,
+    clean,
+    everything_back,
+    kept,
+    long_lines,
+    packs,
+)
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
 from tests.session.test_sources import each_kind
 from tests.session.test_surgeon import real_sessions
-from tests.sessions import LONG, NAME, Clock, conversation, make_surgeon, write
+from tests.sessions import LONG, NAME, Clock, make_surgeon, write
 from tests.verbs import performed
-
-HOUR = 3600.0
-DAY = 24 * HOUR
-ON = PruningConfig()
-OFF = PruningConfig(archive=False)
-
-
-def age(layout: Layout, name: SessionName = NAME, hours: float = 25) -> None:
-    """Make all stored files of a session so old."""
-    then = time.time() - hours * HOUR
-    for file in layout.store_dir(name).glob("[0-9]*.json"):
-        os.utime(file, (then, then))
-
-
-def clean(layout: Layout, config: PruningConfig = ON, *, forget: bool = False) -> CleanedAll:
-    return RetentionRun(layout, actor="cli").clean_all(config, forget=forget)
-
-
-def packs(layout: Layout, name: SessionName = NAME) -> list[Path]:
-    return SessionArchive(layout.archive_dir(name)).packs()
 
 
 def later() -> float:
@@ -68,48 +60,6 @@ def later() -> float:
 
 def trash_of(layout: Layout) -> Trash:
     return Trash(layout, "14d", patience=Patience(wait=0.0, clock=later))
-
-
-@pytest.fixture
-def path(layout: Layout) -> Path:
-    return write(layout, conversation(4))
-
-
-@pytest.fixture
-def original(path: Path, surgeon: Surgeon) -> bytes:
-    """What the session was before four values left it."""
-    was = path.read_bytes()
-    surgeon.extract(NAME)
-    return was
-
-
-@pytest.fixture
-def archived(layout: Layout, original: bytes) -> bytes:
-    """The same; the values are in the archive only."""
-    age(layout)
-    assert clean(layout).cleaned == 4
-    assert not layout.store_dir(NAME).exists()
-    return original
-
-
-def long_lines(session: bytes) -> list[bytes]:
-    return [line for line in session.splitlines(keepends=True) if LONG.encode() in line]
-
-
-def kept(layout: Layout, name: SessionName = NAME) -> list[Packed]:
-    """What the packs of a session hold, in their order."""
-    found = []
-    for path in packs(layout, name):
-        with Pack(path) as pack:
-            found += list(pack)
-    return found
-
-
-def everything_back(surgeon: Surgeon, name: SessionName = NAME) -> None:
-    surgeon.config.update({"enabled": False})
-    result = performed.restore_all(surgeon, name, leaving=True)
-    assert result.unavailable == {}
-    set_at_rest(surgeon.layout.session_file(name))
 
 
 # --- what moves ---
@@ -472,63 +422,6 @@ def test_the_list_counts_an_entry_that_left_again_once(
     )
 
 
-# --- what is damaged ---
-
-
-def test_a_pack_without_its_end_still_gives_what_it_has(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
-) -> None:
-    (pack,) = packs(layout)
-    pack.write_bytes(pack.read_bytes()[:-10])
-    with capture_logs() as lines:
-        everything_back(surgeon)
-    assert path.read_bytes() == archived
-    told = [line for line in lines if line["event"] == "A pack of the archive is damaged"]
-    assert told[0]["session"] == "main_s1"
-
-
-def test_a_lost_pack_is_told_as_content_that_is_missing(
-    layout: Layout, surgeon: Surgeon, archived: bytes
-) -> None:
-    packs(layout)[0].unlink()
-    contents_of(layout).changed()
-    assert len(performed.restore_all(surgeon, NAME).unavailable) == 4
-    found = verify(layout)
-    assert {one.where for one in found.findings} == {f"{NAME} e{n}" for n in range(1, 5)}
-
-
-def test_verify_mends_the_index_of_a_pack(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
-) -> None:
-    (pack,) = packs(layout)
-    torn = bytearray(pack.read_bytes())
-    torn[-100] ^= 1
-    pack.write_bytes(torn)
-    (told,) = verify(layout).findings
-    assert (told.kind, told.repaired, told.hint) == ("damaged_pack", False, "bsd verify --repair")
-    assert str(NAME) in told.message
-    (mended,) = verify(layout, repair=True).findings
-    assert mended.repaired
-    assert pack not in packs(layout)
-    assert verify(layout).findings == []
-    everything_back(surgeon)
-    assert path.read_bytes() == archived
-
-
-def test_verify_names_the_entries_of_a_block_that_cannot_be_read(
-    layout: Layout, archived: bytes
-) -> None:
-    (pack,) = packs(layout)
-    torn = bytearray(pack.read_bytes())
-    torn[40] ^= 0xFF
-    pack.write_bytes(torn)
-    (told, *missing) = sorted(verify(layout, repair=True).findings, key=lambda one: one.kind)
-    assert told.kind == "damaged_pack"
-    assert not told.repaired
-    assert "4 of its lines cannot be read: e1, e2, e3, e4" in told.message
-    assert {one.where for one in missing} == {f"{NAME} e{n}" for n in range(1, 5)}
-
-
 # --- what is said ---
 
 
@@ -598,3 +491,35 @@ def test_real_sessions_of_other_programs_come_back(
         set_at_rest(home.path)
         everything_back(surgeon, home.name)
         assert home.path.read_bytes() == old
+
+
+@pytest.mark.parametrize("place", ["store", "archive"])
+def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
+    layout: Layout, original: bytes, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A kill between the files and their words; the next run knows by its mark."""
+    assert original
+    search(layout, "seen")
+    assert search_as_it_is(layout, LONG) != []
+    age(layout)
+    config = OFF
+    if place == "archive":
+        clean(layout)
+        config = PruningConfig(archive_max_bytes=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(care_search, "forget_stored", _killed)
+        with pytest.raises(_Killed):
+            clean(layout, config)
+    assert layout.letting_go.exists()
+    assert search_as_it_is(layout, LONG) != []
+    clean(layout, PruningConfig(retention="never"))
+    assert not layout.letting_go.exists()
+    assert search_as_it_is(layout, LONG) == []
+
+
+class _Killed(BaseException):
+    """Passes everything, as a kill does."""
+
+
+def _killed(*_: object) -> bool:
+    raise _Killed

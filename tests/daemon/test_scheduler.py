@@ -51,6 +51,29 @@ def world() -> World:
     return World()
 
 
+@pytest.mark.parametrize(("cost", "pause"), [(0.0, 30.0), (0.1, 30.0), (0.5, 100.0), (7.0, 120.0)])
+def test_what_takes_much_of_a_core_comes_less_often(
+    world: World, cost: float, pause: float
+) -> None:
+    spent = 0.0
+
+    def job() -> None:
+        nonlocal spent
+        spent += cost
+
+    scheduler = Scheduler(clock=lambda: world.now, spent=lambda: spent)
+    scheduler.add("scan", Every(30), job, at_start=True)
+    for _ in range(2):
+        scheduler.step(world.now)
+        assert scheduler.next_due() == world.now + pause
+        world.now += pause
+    scheduler.add("seldom", Every(3600), job, at_start=True)
+    scheduler.run("seldom")
+    assert {one.next_run for one in scheduler.status() if one.name == "seldom"} == {
+        world.now + 3600
+    }
+
+
 def test_a_job_runs_at_its_time_and_then_at_the_next(world: World) -> None:
     world.add("extract", Cron("*/2 * * * *"))
     assert world.step() == []

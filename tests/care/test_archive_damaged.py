@@ -1,4 +1,4 @@
-"""An archive that is damaged or cannot be read, or from which somebody deleted who was killed."""
+"""Packs that are damaged, lost or unreadable: what is told, and what comes back all the same."""
 
 from __future__ import annotations
 
@@ -9,34 +9,78 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care import search as care_search
 from bsd.care.gone import gone_sessions
-from bsd.care.search import search, search_as_it_is
+from bsd.care.search import search
 from bsd.care.verify import verify
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.surgeon import Surgeon
+from bsd.store.contents import contents_of
 from bsd.store.pack import Pack, PackWriter
-from tests.care.test_archive import OFF, age, clean, everything_back, kept, packs
-from tests.sessions import LONG, NAME, conversation, write
+from tests.care.archiving import (
+    age,
+    clean,
+    everything_back,
+    kept,
+    packs,
+)
+from tests.logs import capture_logs
+from tests.sessions import NAME, conversation, write
 from tests.verbs import performed
 
 
-@pytest.fixture
-def original(layout: Layout, surgeon: Surgeon) -> bytes:
-    """What the session was before four values left it."""
-    was = write(layout, conversation(4)).read_bytes()
-    surgeon.extract(NAME)
-    return was
+def test_a_pack_without_its_end_still_gives_what_it_has(
+    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    (pack,) = packs(layout)
+    pack.write_bytes(pack.read_bytes()[:-10])
+    with capture_logs() as lines:
+        everything_back(surgeon)
+    assert path.read_bytes() == archived
+    told = [line for line in lines if line["event"] == "A pack of the archive is damaged"]
+    assert told[0]["session"] == "main_s1"
 
 
-@pytest.fixture
-def archived(layout: Layout, original: bytes) -> bytes:
-    """The same; the values are in the archive only."""
-    age(layout)
-    assert clean(layout).cleaned == 4
-    return original
+def test_a_lost_pack_is_told_as_content_that_is_missing(
+    layout: Layout, surgeon: Surgeon, archived: bytes
+) -> None:
+    packs(layout)[0].unlink()
+    contents_of(layout).changed()
+    assert len(performed.restore_all(surgeon, NAME).unavailable) == 4
+    found = verify(layout)
+    assert {one.where for one in found.findings} == {f"{NAME} e{n}" for n in range(1, 5)}
+
+
+def test_verify_mends_the_index_of_a_pack(
+    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    (pack,) = packs(layout)
+    torn = bytearray(pack.read_bytes())
+    torn[-100] ^= 1
+    pack.write_bytes(torn)
+    (told,) = verify(layout).findings
+    assert (told.kind, told.repaired, told.hint) == ("damaged_pack", False, "bsd verify --repair")
+    assert str(NAME) in told.message
+    (mended,) = verify(layout, repair=True).findings
+    assert mended.repaired
+    assert pack not in packs(layout)
+    assert verify(layout).findings == []
+    everything_back(surgeon)
+    assert path.read_bytes() == archived
+
+
+def test_verify_names_the_entries_of_a_block_that_cannot_be_read(
+    layout: Layout, archived: bytes
+) -> None:
+    (pack,) = packs(layout)
+    torn = bytearray(pack.read_bytes())
+    torn[40] ^= 0xFF
+    pack.write_bytes(torn)
+    (told, *missing) = sorted(verify(layout, repair=True).findings, key=lambda one: one.kind)
+    assert told.kind == "damaged_pack"
+    assert not told.repaired
+    assert "4 of its lines cannot be read: e1, e2, e3, e4" in told.message
+    assert {one.where for one in missing} == {f"{NAME} e{n}" for n in range(1, 5)}
 
 
 def test_a_line_of_a_damaged_pack_is_packed_again_and_made_one(
@@ -136,35 +180,3 @@ def test_a_file_in_place_of_the_archive_is_named(layout: Layout, surgeon: Surgeo
     assert [hit.session for hit in search(layout, "seen")] != []  # others are none the worse
     [finding] = [one for one in verify(layout).findings if one.kind == "unreadable"]
     assert finding.where == str(layout.archive)
-
-
-@pytest.mark.parametrize("place", ["store", "archive"])
-def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
-    layout: Layout, original: bytes, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """A kill between the files and their words; the next run knows by its mark."""
-    assert original
-    search(layout, "seen")
-    assert search_as_it_is(layout, LONG) != []
-    age(layout)
-    config = OFF
-    if place == "archive":
-        clean(layout)
-        config = PruningConfig(archive_max_bytes=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(care_search, "forget_stored", _killed)
-        with pytest.raises(_Killed):
-            clean(layout, config)
-    assert layout.letting_go.exists()
-    assert search_as_it_is(layout, LONG) != []
-    clean(layout, PruningConfig(retention="never"))
-    assert not layout.letting_go.exists()
-    assert search_as_it_is(layout, LONG) == []
-
-
-class _Killed(BaseException):
-    """Passes everything, as a kill does."""
-
-
-def _killed(*_: object) -> bool:
-    raise _Killed
