@@ -39,6 +39,7 @@ from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest
+from bsd.store.contents import contents_of
 from bsd.store.copies import (
     CopiedTranscript,
     NewParts,
@@ -54,7 +55,6 @@ from bsd.store.copies import (
 from bsd.store.extracted import SessionStore
 from bsd.store.forgotten import FORGOTTEN, note_forgotten
 from bsd.store.history import History
-from bsd.store.index import contents_of
 from bsd.store.pack import PACK, Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions
 from bsd.text.reader import Transcript

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bsd.agents.dialect import NotOurs
-from bsd.agents.entry import Entry
+from bsd.agents.entry import Entry, entry_key
 from bsd.agents.marker import MARKER, Marker, mentioned_ids
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
@@ -31,11 +31,12 @@ from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.rest import Patience
+from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.extracted import Keep, SessionStore
 from bsd.store.forgotten import forgotten_in
 from bsd.store.history import NAMED_FILE, named_files
-from bsd.store.index import Record, StoredPlace, contents_of, entry_key
+from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers
 from bsd.text.change import Identity
 from bsd.text.reader import InBlocks, Line, TranscriptFile, parse_entry

@@ -23,8 +23,8 @@ from bsd.foundation.files import LARGEST_LINE, LARGEST_RECORD, read_plain, sync_
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.store.contents import contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy, copies_of
-from bsd.store.index import contents_of
 from bsd.text.reader import InBlocks, Line, Transcript, TranscriptFile, parse_entry, parse_kept
 from bsd.text.splice import SpliceError, edit, encode_string
 

@@ -26,9 +26,9 @@ from bsd.care.trashed import transcripts
 from bsd.foundation.errors import BsdError, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.orphans import Orphan
+from bsd.store.contents import Contents, contents_of
 from bsd.store.copies import copies_of
 from bsd.store.extracted import SessionStore
-from bsd.store.index import Contents, contents_of
 from bsd.text.reader import TranscriptFile
 
 _STORED = re.compile(r"[0-9]{4,}_.+\.json")

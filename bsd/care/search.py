@@ -18,7 +18,7 @@ from bsd.foundation.files import write_private
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
-from bsd.store.index import contents_of
+from bsd.store.contents import contents_of
 from bsd.store.search import (
     SearchHit,
     SearchIndex,

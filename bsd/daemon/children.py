@@ -164,8 +164,8 @@ class Children:
             try:
                 done = self._converse(child, self._order(child, task, arguments, sizes), hearing)
             except _Gone as gone:
-                if only_reads and self._stopping:
-                    self._bury(child)
+                if self._stopping and (only_reads or not gone.begun):
+                    self._bury(child)  # as it was told
                     raise Stopping from None
                 died = self._died(child, begun=gone.begun)
                 if not gone.begun:
@@ -209,7 +209,8 @@ class Children:
     def _converse(self, child: _Child, order: Order, heard: Heard) -> Reply:
         begun = False
         try:
-            child.line.send(order)
+            with child.speaking:
+                child.line.send(order)
             while True:
                 self._wait(child)
                 said: Said | Reply = child.line.recv()
@@ -219,7 +220,8 @@ class Children:
                 hear: Callable[..., Any] = heard.get(said.what, _nobody)
                 answer = hear(*said.about)
                 if said.wants:
-                    with child.speaking:
+                    # One who was told to stop meanwhile may have said its last word, and be gone.
+                    with child.speaking, suppress(ConnectionError):
                         child.line.send(answer or False)
         except (EOFError, ConnectionError) as error:
             raise _Gone(begun=begun) from error

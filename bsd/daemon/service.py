@@ -17,9 +17,8 @@ from bsd.daemon import rare_tasks, tasks
 from bsd.daemon.children import Children
 from bsd.daemon.chores import AutoCron, Chores
 from bsd.daemon.indexer import Indexer
-from bsd.daemon.instance import SingleInstance
+from bsd.daemon.instance import Notifier, SingleInstance, Watchdog, watchdog_seconds
 from bsd.daemon.loops import Clocks, Loop, awake
-from bsd.daemon.notify import Notifier, Watchdog, watchdog_seconds
 from bsd.daemon.report import DaemonReport
 from bsd.daemon.scheduler import Run
 from bsd.daemon.state import DaemonState

@@ -24,8 +24,8 @@ from bsd.session.notes import note_failure
 from bsd.session.remember import begin, index
 from bsd.session.rest import Patience, Rest, Unrest, Waiting, access_to, busy
 from bsd.session.session import Session
+from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
-from bsd.store.index import contents_of
 from bsd.store.state import guard, state_at
 from bsd.surgery.plan import Plan
 from bsd.text.change import Change, Identity

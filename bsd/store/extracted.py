@@ -32,8 +32,9 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
+from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.forgotten import forgotten_in
-from bsd.store.index import INDEX_FILE, Contents, Index, StoredPlace, contents_of
+from bsd.store.index import INDEX_FILE, Index
 from bsd.text.change import Readable
 
 _log = get_logger("store")
@@ -365,7 +366,9 @@ class SessionStore:
         self._unfinished = [keep.ref for keep in keeps]
         # Its old name must not come back: what lies apart is swept.
         top = self.directory.parent
-        for place in (self._apart.parent, top, top.parent):
+        with suppress(FileNotFoundError):  # another session's has just taken it away, as `top` says
+            sync_dir(self._apart.parent)
+        for place in (top, top.parent):
             sync_dir(place)
 
     def _add(self, keeps: Sequence[Keep], source: Readable | None) -> None:

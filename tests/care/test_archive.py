@@ -14,8 +14,7 @@ import pytest
 
 from bsd.care import catalog
 from bsd.care import search as care_search
-from bsd.care.gone import gone_sessions
-from bsd.care.retention import CleanedAll, RetentionRun, forecast_all, in_plain_words
+from bsd.care.retention import RetentionRun, forecast_all, in_plain_words
 from bsd.care.search import search, search_as_it_is
 from bsd.care.shelves import archive_use
 from bsd.care.trash import Trash
@@ -24,7 +23,6 @@ from bsd.doors.http.entries import open_content
 from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.ages import Ages
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError
 from bsd.foundation.files import read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -32,37 +30,28 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
+from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore, digest
-from bsd.store.index import contents_of
-from bsd.store.pack import Pack, Packed, PackWriter
+from bsd.store.pack import PackWriter
 from tests.agents.sources.tree import EVERYTHING, Kind, recorded_homes
+from tests.care.archiving import (
+    DAY,
+    OFF,
+    ON,
+    age,
+    clean,
+    everything_back,
+    kept,
+    long_lines,
+    packs,
+)
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
 from tests.session.test_sources import each_kind
 from tests.session.test_surgeon import real_sessions
-from tests.sessions import LONG, NAME, Clock, conversation, make_surgeon, write
+from tests.sessions import LONG, NAME, Clock, make_surgeon, write
 from tests.verbs import performed
-
-HOUR = 3600.0
-DAY = 24 * HOUR
-ON = PruningConfig()
-OFF = PruningConfig(archive=False)
-
-
-def age(layout: Layout, name: SessionName = NAME, hours: float = 25) -> None:
-    """Make all stored files of a session so old."""
-    then = time.time() - hours * HOUR
-    for file in layout.store_dir(name).glob("[0-9]*.json"):
-        os.utime(file, (then, then))
-
-
-def clean(layout: Layout, config: PruningConfig = ON, *, forget: bool = False) -> CleanedAll:
-    return RetentionRun(layout, actor="cli").clean_all(config, forget=forget)
-
-
-def packs(layout: Layout, name: SessionName = NAME) -> list[Path]:
-    return SessionArchive(layout.archive_dir(name)).packs()
 
 
 def later() -> float:
@@ -71,48 +60,6 @@ def later() -> float:
 
 def trash_of(layout: Layout) -> Trash:
     return Trash(layout, "14d", patience=Patience(wait=0.0, clock=later))
-
-
-@pytest.fixture
-def path(layout: Layout) -> Path:
-    return write(layout, conversation(4))
-
-
-@pytest.fixture
-def original(path: Path, surgeon: Surgeon) -> bytes:
-    """What the session was before four values left it."""
-    was = path.read_bytes()
-    surgeon.extract(NAME)
-    return was
-
-
-@pytest.fixture
-def archived(layout: Layout, original: bytes) -> bytes:
-    """The same; the values are in the archive only."""
-    age(layout)
-    assert clean(layout).cleaned == 4
-    assert not layout.store_dir(NAME).exists()
-    return original
-
-
-def long_lines(session: bytes) -> list[bytes]:
-    return [line for line in session.splitlines(keepends=True) if LONG.encode() in line]
-
-
-def kept(layout: Layout, name: SessionName = NAME) -> list[Packed]:
-    """What the packs of a session hold, in their order."""
-    found = []
-    for path in packs(layout, name):
-        with Pack(path) as pack:
-            found += list(pack)
-    return found
-
-
-def everything_back(surgeon: Surgeon, name: SessionName = NAME) -> None:
-    surgeon.config.update({"enabled": False})
-    result = performed.restore_all(surgeon, name, leaving=True)
-    assert result.unavailable == {}
-    set_at_rest(surgeon.layout.session_file(name))
 
 
 # --- what moves ---
@@ -475,63 +422,6 @@ def test_the_list_counts_an_entry_that_left_again_once(
     )
 
 
-# --- what is damaged ---
-
-
-def test_a_pack_without_its_end_still_gives_what_it_has(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
-) -> None:
-    (pack,) = packs(layout)
-    pack.write_bytes(pack.read_bytes()[:-10])
-    with capture_logs() as lines:
-        everything_back(surgeon)
-    assert path.read_bytes() == archived
-    told = [line for line in lines if line["event"] == "A pack of the archive is damaged"]
-    assert told[0]["session"] == "main_s1"
-
-
-def test_a_lost_pack_is_told_as_content_that_is_missing(
-    layout: Layout, surgeon: Surgeon, archived: bytes
-) -> None:
-    packs(layout)[0].unlink()
-    contents_of(layout).changed()
-    assert len(performed.restore_all(surgeon, NAME).unavailable) == 4
-    found = verify(layout)
-    assert {one.where for one in found.findings} == {f"{NAME} e{n}" for n in range(1, 5)}
-
-
-def test_verify_mends_the_index_of_a_pack(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
-) -> None:
-    (pack,) = packs(layout)
-    torn = bytearray(pack.read_bytes())
-    torn[-100] ^= 1
-    pack.write_bytes(torn)
-    (told,) = verify(layout).findings
-    assert (told.kind, told.repaired, told.hint) == ("damaged_pack", False, "bsd verify --repair")
-    assert str(NAME) in told.message
-    (mended,) = verify(layout, repair=True).findings
-    assert mended.repaired
-    assert pack not in packs(layout)
-    assert verify(layout).findings == []
-    everything_back(surgeon)
-    assert path.read_bytes() == archived
-
-
-def test_verify_names_the_entries_of_a_block_that_cannot_be_read(
-    layout: Layout, archived: bytes
-) -> None:
-    (pack,) = packs(layout)
-    torn = bytearray(pack.read_bytes())
-    torn[40] ^= 0xFF
-    pack.write_bytes(torn)
-    (told, *missing) = sorted(verify(layout, repair=True).findings, key=lambda one: one.kind)
-    assert told.kind == "damaged_pack"
-    assert not told.repaired
-    assert "4 of its lines cannot be read: e1, e2, e3, e4" in told.message
-    assert {one.where for one in missing} == {f"{NAME} e{n}" for n in range(1, 5)}
-
-
 # --- what is said ---
 
 
@@ -601,105 +491,6 @@ def test_real_sessions_of_other_programs_come_back(
         set_at_rest(home.path)
         everything_back(surgeon, home.name)
         assert home.path.read_bytes() == old
-
-
-def test_a_line_of_a_damaged_pack_is_packed_again_and_made_one(
-    layout: Layout, surgeon: Surgeon, archived: bytes
-) -> None:
-    """What is doubled, as a pack could not be read, is mended without a loss."""
-    (pack,) = packs(layout)
-    whole = pack.read_bytes()
-    lines = kept(layout)
-    store = layout.store_dir(NAME)
-    store.mkdir(parents=True)
-    for number, one in enumerate(lines):
-        (store / f"{number:04d}_text.json").write_bytes(one.line)
-    pack.write_bytes(whole[:-10])
-    age(layout)
-    assert clean(layout).errors == 0
-    assert len(packs(layout)) == 2
-    assert verify(layout, repair=True).clean
-    (left,) = packs(layout)
-    with Pack(left) as opened:
-        assert {one.line for one in opened} == {one.line for one in lines}
-    everything_back(surgeon)
-    assert layout.session_file(NAME).read_bytes() == archived
-
-
-def test_lines_that_a_pack_has_lost_and_others_have_are_mended(
-    layout: Layout, archived: bytes
-) -> None:
-    assert archived
-    (pack,) = packs(layout)
-    lines = kept(layout)
-    with PackWriter(pack.parent) as writer:
-        for one in lines:
-            writer.add(one.line, one.record)
-        other = writer.finish(time.time() + 5, time.time() + 5)
-    data = bytearray(pack.read_bytes())
-    data[40] ^= 0xFF  # in its only block
-    pack.write_bytes(data)
-    assert not verify(layout).clean
-    found = verify(layout, repair=True)
-    assert found.clean, found
-    assert packs(layout) == [other]
-    assert found.packed == 4
-
-
-def refusing(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
-    """Opening a file whose path has this in it is not permitted."""
-    real = os.open
-
-    def refused(path: str | Path, *args: int, **more: int) -> int:
-        if wanted in str(path):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return real(path, *args, **more)
-
-    monkeypatch.setattr(os, "open", refused)
-
-
-def test_a_pack_that_cannot_be_read_now_doubles_nothing_and_is_named(
-    layout: Layout, surgeon: Surgeon, archived: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert archived
-    (pack,) = packs(layout)
-    line = kept(layout)[0].line
-    with monkeypatch.context() as patch:
-        refusing(patch, pack.name)
-        answer = performed.restore(surgeon, NAME, "e1")
-        told = str(answer["unavailable"])
-        assert str(pack) in told
-        assert "Permission denied" in told
-        store = layout.store_dir(NAME)
-        store.mkdir(parents=True)
-        (store / "0001_text.json").write_bytes(line)
-        age(layout)
-        assert clean(layout).errors == 1
-    assert packs(layout) == [pack]
-    assert store.exists()
-    assert performed.restore(surgeon, NAME, "e2")["restored"]
-
-
-def test_a_damaged_pack_is_named_to_who_restores(
-    layout: Layout, surgeon: Surgeon, archived: bytes
-) -> None:
-    assert archived
-    (pack,) = packs(layout)
-    pack.write_bytes(b"x" * 400)
-    told = str(performed.restore(surgeon, NAME, "e1")["unavailable"])
-    assert str(pack) in told
-    assert "is damaged" in told
-
-
-def test_a_file_in_place_of_the_archive_is_named(layout: Layout, surgeon: Surgeon) -> None:
-    write(layout, conversation(4))
-    surgeon.extract(NAME)
-    layout.archive.write_bytes(b"")
-    with pytest.raises(BsdError, match="not a directory"):
-        gone_sessions(layout)
-    assert [hit.session for hit in search(layout, "seen")] != []  # others are none the worse
-    [finding] = [one for one in verify(layout).findings if one.kind == "unreadable"]
-    assert finding.where == str(layout.archive)
 
 
 @pytest.mark.parametrize("place", ["store", "archive"])

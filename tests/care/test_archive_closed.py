@@ -18,8 +18,8 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
+from bsd.store.contents import Contents
 from bsd.store.extracted import digest
-from bsd.store.index import Contents
 from tests.sessions import LONG, NAME, conversation, write
 from tests.verbs import performed
 

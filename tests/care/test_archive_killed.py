@@ -19,8 +19,8 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.surgeon import Surgeon
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
+from bsd.store.contents import Contents
 from bsd.store.extracted import SessionStore, digest
-from bsd.store.index import Contents
 from bsd.store.pack import Pack
 from tests.session.commit.disk_calls import DiskCalls, was_killed
 from tests.sessions import LONG, NAME, conversation, write

@@ -25,7 +25,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.orphans import Orphan, keep_orphan, list_orphans
 from bsd.session.rest import Patience
-from bsd.store.index import Contents
+from bsd.store.contents import Contents
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest

@@ -17,7 +17,7 @@ import pytest
 
 import bsd
 from bsd.daemon import children, rare_tasks, tasks
-from bsd.daemon.child import Stopping
+from bsd.daemon.child import Order, Stopping
 from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
 from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid, Unavailable
 from bsd.foundation.layout import Layout, SessionName
@@ -357,6 +357,37 @@ def test_an_answer_that_comes_behind_a_stop_is_not_taken_for_work(
         house.children.call(child_tasks.ask, heard={"question": answer})
     assert house.children.join(time.monotonic() + DEADLINE_SECONDS)
     assert "Traceback" not in capfd.readouterr().err
+
+
+def _stop_and_see_it_end(house: House) -> None:
+    (child,) = house.children.snapshot()
+    house.children.stop()
+    wait_for(lambda: not is_alive(child["pid"]), "the child to end")
+
+
+def test_the_last_word_of_one_that_ended_before_it_was_answered_is_heard(house: House) -> None:
+    def answer() -> bool:
+        _stop_and_see_it_end(house)
+        return True
+
+    with pytest.raises(Stopping):
+        house.children.call(child_tasks.ask, heard={"question": answer})
+    assert house.counted["children_died"] == 0
+
+
+def test_one_that_was_told_to_stop_before_its_order_came_has_not_died(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = house.children._order
+
+    def too_late(*about: Any) -> Order:
+        _stop_and_see_it_end(house)
+        return order(*about)
+
+    monkeypatch.setattr(house.children, "_order", too_late)
+    with pytest.raises(Stopping):
+        house.children.call(child_tasks.pid)
+    assert house.counted["children_died"] == 0
 
 
 def test_one_who_was_at_a_session_is_asked_about_it_again(house: House) -> None:

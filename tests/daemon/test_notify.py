@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.daemon.instance import Notifier, Watchdog, watchdog_seconds
 from bsd.daemon.loops import Beats
-from bsd.daemon.notify import Notifier, Watchdog, watchdog_seconds
 
 
 @pytest.fixture(params=["path", "abstract"])

@@ -20,8 +20,8 @@ from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
-from bsd.store.index import contents_of
 from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.codex import codex_meta

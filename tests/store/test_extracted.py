@@ -136,6 +136,21 @@ def test_a_store_that_appeared_meanwhile_is_not_written_to(
     assert store.leftovers() == []
 
 
+def test_one_who_tidies_up_after_his_own_takes_nothing_from_another(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all make their stores nothing is left for a moment once one got its name."""
+    rename = os.rename
+
+    def rename_as_another_has_done(source: str, target: Path) -> None:
+        rename(source, target)
+        (store.directory.parent / APART).rmdir()
+
+    monkeypatch.setattr(os, "rename", rename_as_another_has_done)
+    store.keep([keep(0)], SOURCE)
+    assert store.refs() == ["0000_tool_result"]
+
+
 def test_what_a_killed_process_left_apart_is_seen_and_swept(store: SessionStore) -> None:
     apart = store.directory.parent / APART
     torn, others = apart / store.directory.name, apart / "main_s2"

@@ -12,8 +12,9 @@ import orjson
 import pytest
 
 from bsd.foundation.layout import Layout, SessionName
+from bsd.store.contents import Contents, contents_of
 from bsd.store.extracted import Keep, Missing, SessionStore, digest
-from bsd.store.index import Contents, Index, Record, contents_of
+from bsd.store.index import Index, Record
 
 NAME = SessionName("main", "s1")
 
@@ -143,7 +144,7 @@ def test_what_was_just_kept_is_found_though_somebody_has_just_looked(
 ) -> None:
     """Looking is seldom, and directories written a moment ago do not show that they changed."""
     monkeypatch.setattr(
-        "bsd.store.index.time.monotonic", count().__next__
+        "bsd.store.contents.time.monotonic", count().__next__
     )  # each look takes a second
     index = contents_of(layout)
     assert places(index, LINE) == []

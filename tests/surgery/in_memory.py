@@ -16,8 +16,8 @@ from bsd.agents.dialect import Format
 from bsd.agents.marker import RESTORED
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.store.contents import StoredPlace
 from bsd.store.extracted import FileSpan, Keep, Missing, digest
-from bsd.store.index import StoredPlace
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import Restored, plan_restore, plan_restore_all

@@ -22,7 +22,8 @@ from bsd.foundation import processes
 from bsd.foundation.errors import BsdError, Forbidden, Invalid
 from bsd.foundation.files import holds, plain_stream
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store.index import INDEX_FILE, contents_of
+from bsd.store.contents import contents_of
+from bsd.store.index import INDEX_FILE
 
 _MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
 _HEAD = 2048

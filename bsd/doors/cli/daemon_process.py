@@ -12,8 +12,7 @@ from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
 from bsd.doors.cli.call import Call
-from bsd.doors.http.early import Early
-from bsd.doors.http.server import ApiServer
+from bsd.doors.http.server import ApiServer, Early
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.logs import close_logs
 from bsd.foundation.processes import give_back_memory
@@ -111,7 +110,11 @@ def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
 
     # A thread of its own: this one goes on to listen to signals.
     stopper = threading.Thread(target=stop, name="bsd-stop", daemon=True)
-    stopper.start()
+    try:
+        stopper.start()
+    except RuntimeError:  # no room for one more, which may be why it stops
+        stop()
+        return ended == [True]
     if wait_for_end(signals, lambda: bool(ended), STOP_SECONDS + 1, die_by):
         stopper.join(1.0)  # it has only to leave
     return ended == [True]

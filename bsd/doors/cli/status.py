@@ -270,7 +270,9 @@ def _trash(retention: Document, now: float) -> str | None:
     return text
 
 
-def _nearly_full(archive: Document) -> Iterator[str]:
+def _of_archive(archive: Document) -> Iterator[str]:
+    if problem := archive.get("problem"):
+        yield _row("! archive", problem)
     if archive.get("nearly_full"):
         taken = f"{size(archive['used_bytes'])} of {size(archive['most_bytes'])}"
         what_goes = "copies of sessions in their place go, then what is oldest, for good"
@@ -287,7 +289,7 @@ def _trouble(status: Document) -> Iterator[str]:
             yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
         if problem := source["problem"]:
             yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
-    yield from _nearly_full(status["retention"].get("archive", {}))
+    yield from _of_archive(status["retention"].get("archive", {}))
     if status["clock"]:
         yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
     if status["config"]["problem"]:

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from bsd.care.disk_use import SavedByHour, Savings
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
-from bsd.doors.http import early, entries, events, verb_routes
+from bsd.doors.http import entries, events, server, verb_routes
 from bsd.doors.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread
 from bsd.doors.http.layers import ReadOnlyGuard
 from bsd.doors.http.verb_routes import WAIT_SECONDS, ApiHands, ApiRoute, actor_of, json_object
@@ -132,11 +132,11 @@ def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
 
     async def health(_: Request) -> Response:
         """Whether all is well. 503 before the start is complete and while it stops."""
-        return await in_thread(early.health, daemon)
+        return await in_thread(server.health, daemon)
 
     async def status(_: Request) -> Response:
         """Everything at a glance."""
-        return await in_thread(early.status, daemon)
+        return await in_thread(server.status, daemon)
 
     async def metrics(_: Request) -> Response:
         """The same in numbers, for Prometheus."""

@@ -9,13 +9,18 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 
+from bsd.daemon.instance import Signals
+from bsd.daemon.service import Daemon
+from bsd.doors.cli import daemon_process
 from bsd.doors.cli.call import Stopped, StopRequest, stop_request
 from tests.doors.cli.conftest import Call, Program, rest
 from tests.needs import require_linux
@@ -202,3 +207,26 @@ def test_nothing_is_shown_without_a_terminal(program: Program) -> None:
     ended = program("extract", "main/alpha")
     assert ended.err == ""
     assert "\x1b" not in ended.out
+
+
+class _Daemon:
+    stopped = False
+
+    def stop(self) -> bool:
+        self.stopped = True
+        return True
+
+
+def test_a_daemon_is_stopped_although_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else those that it has would keep the process for ever, and nobody would answer."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    daemon = _Daemon()
+    with Signals() as signals:
+        assert daemon_process._stop(signals, cast("Daemon", daemon), None)
+    assert daemon.stopped

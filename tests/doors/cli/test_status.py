@@ -223,7 +223,8 @@ def test_an_archive_that_is_nearly_full_or_loses_something_is_told() -> None:
     assert "! archive  packs and copies take 512.0 KB of 1.0 MB (archive_max_bytes)" in shown(
         status
     )
-    archive |= {"files": 1, "bytes": 1024}
+    archive |= {"files": 1, "bytes": 1024, "problem": "reading /a/archive: Not a directory"}
+    assert "! archive  reading /a/archive: Not a directory" in shown(status)
     assert "; 1 pack or copy (1.0 KB) will be deleted in 1 h" in shown(status)
     del status["retention"]["archive"]
     assert "files (4.0 KB) will be deleted in 1 h" in shown(status)

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bsd.doors.http.answer import JsonAnswer
-from bsd.doors.http.early import Early
+from bsd.doors.http.server import Early
 from tests.doors.http.fake_daemon import FakeDaemon, ask
 from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS

@@ -94,6 +94,7 @@ function problems(status, health) {
                   ],
               ]
             : []),
+        ...(status.retention?.archive?.problem ? [[status.retention.archive.problem]] : []),
         ...(status.retention?.archive?.nearly_full ? [[nearlyFull(status.retention.archive)]] : []),
     ];
     const unique = [...new Map(found.map((one) => [one[0], one])).values()];
