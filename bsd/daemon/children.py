@@ -132,6 +132,7 @@ class Children:
         self._stopping = False
         self._idle: list[_Child] = []  # the last one that had work comes last
         self._busy: list[_Child] = []
+        self._starting: list[subprocess.Popen[bytes]] = []
         self._dying: list[subprocess.Popen[bytes]] = []
         self._in_flight = InFlight(layout)  # what is remembered of sessions, whichever child it was
 
@@ -264,6 +265,8 @@ class Children:
             self._stopping = True
             idle, self._idle = self._idle, []
             busy = [*self._busy]
+            for process in self._starting:  # that may take long, and nothing is begun yet
+                process.kill()
         for one in busy:
             if one.only_reads:
                 one.process.kill()
@@ -361,16 +364,24 @@ class Children:
         finally:
             theirs.close()
             os.close(begins)
-        self._count("children_started")
         child = _Child(process, Connection(ours.detach()), background, time.time(), FileIO(begun))
+        with self._lock:
+            self._starting.append(process)
+            stopping = self._stopping
+        if stopping:
+            process.kill()
+        self._count("children_started")
         try:
             child.line.send(self._given(begun=begins))
             refused = child.line.recv() if child.line.poll(_START_SECONDS) else _no_answer()
         except (EOFError, ConnectionError):
             refused = _no_answer()
+        with self._lock:
+            self._starting.remove(process)
         if refused is not None:
             process.kill()
             self._bury(child)
+            self._refuse_at_stop()
             raise refused
         return child
 

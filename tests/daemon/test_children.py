@@ -306,6 +306,25 @@ def test_a_stop_ends_work_where_nothing_is_half_done(house: House) -> None:
         house.children.call(child_tasks.pid)
 
 
+def test_a_stop_waits_for_nobody_who_is_only_starting(house: House) -> None:
+    slow = house.make(program="import time; time.sleep(600)")
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            slow.call(child_tasks.pid)
+        except Stopping as stop:
+            ended.append(stop)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_for(lambda: house.counted["children_started"] == 1)
+    slow.stop()
+    thread.join(DEADLINE_SECONDS)
+    assert len(ended) == 1
+    assert slow.at_work() == 0
+
+
 def test_a_stop_waits_for_nobody_who_only_reads(house: House) -> None:
     begun = threading.Event()
     ended: list[BaseException] = []
