@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
-from bsd.foundation.files import make_private_dir, open_plain, write_all
+from bsd.foundation.files import ends_torn, make_private_dir, open_plain, write_all
 from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout, SessionName, inside
 from bsd.foundation.spelling import iso_utc
@@ -230,9 +230,8 @@ class LogFile(Output):
         descriptor = self._current()
         if descriptor is None:
             return
-        # On a full disk half a line may stand there, of whichever process; it must not spoil this
-        # one as well.
-        begin = "\n" if _is_torn(descriptor) else ""
+        # Half a line of whichever process must not spoil this one as well.
+        begin = "\n" if ends_torn(descriptor) else ""
         write_all(descriptor, f"{begin}{line}\n".encode())
 
     def close(self) -> None:
@@ -268,12 +267,6 @@ class LogFile(Output):
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def _is_torn(descriptor: int) -> bool:
-    """Whether the last line of a file has no end."""
-    size = os.fstat(descriptor).st_size
-    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
 class _Stderr(Output):
