@@ -163,6 +163,10 @@ def _is_service(environ: Mapping[str, str]) -> bool:
     return environ.get("XPC_SERVICE_NAME", "0") not in {"", "0"} and os.getppid() == 1
 
 
+# A line that another process is just writing, over the end of a page, is half there for less.
+_HALF_WRITTEN_SECONDS = 0.0002
+
+
 class Output(logging.Handler):
     """Where lines go. Whatever happens to it, the work goes on, and a flood does not fill it."""
 
@@ -271,9 +275,14 @@ class LogFile(Output):
 
 
 def _is_torn(descriptor: int) -> bool:
-    """Whether the last line of a file has no end."""
-    size = os.fstat(descriptor).st_size
-    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    """Whether the last line of a file has no end, and nobody is just writing it."""
+    before = -1
+    while (size := os.fstat(descriptor).st_size) != before:
+        if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+            return False
+        before = size
+        time.sleep(_HALF_WRITTEN_SECONDS)
+    return True
 
 
 class _Stderr(Output):
