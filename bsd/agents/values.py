@@ -36,7 +36,7 @@ def text_value(
     custom: bool = False,
     fixed: bool = False,
 ) -> Value:
-    """Return a string as a value."""
+    """Return a string as a value; `Value` says what `type_` and the flags are."""
     return Value(
         path,
         Shape.TEXT,
@@ -59,7 +59,11 @@ def leaf_values(
     display: bool = False,
     custom: bool = False,
 ) -> list[Value]:
-    """List the strings of ≥ `at_least` characters anywhere in an object or array."""
+    """List the strings of ≥ `at_least` characters anywhere in an object or array at `path`.
+
+    Members that hold the entry together (`is_structural`), and what lies deeper than `_DEEPEST`,
+    are left out. Anything else than an object or array has none.
+    """
     return [
         text_value(where, text, type_, display=display, leaf=True, custom=custom)
         for where, text in _leaves(tree, path, max(at_least, 1), _DEEPEST)
@@ -87,7 +91,11 @@ def _leaves(
 def object_values(
     tree: Any, path: ValuePath, type_: str | None, at_least: int, *, custom: bool = False
 ) -> list[Value]:
-    """List an object's long leaves; if it is long only as a whole, the whole."""
+    """List an object's strings of ≥ `at_least` characters; if it is as long only as a whole, that.
+
+    The whole is measured as compact JSON. One that ties a result to its call, or of which
+    something is away already, never leaves as a whole.
+    """
     leaves = leaf_values(tree, path, type_, at_least, custom=custom)
     if leaves or not tree or not isinstance(tree, (dict, list)):
         return leaves
@@ -119,7 +127,12 @@ def block_values(
     api: str = "",
     calls: Mapping[str, str] = CALLS,
 ) -> list[Value]:
-    """List the values of typed content blocks; blocks of other types are left alone."""
+    """List the values of typed content blocks at `path`; blocks of other types are left alone.
+
+    `at_least`: characters that a string in a call's arguments has to have; `calls`: the types of
+    blocks that are calls, and the member in which each has its arguments; `api`: what the message
+    was sent by, which decides whether the signature of its thinking leaves with the text.
+    """
     values: list[Value] = []
     for index, block in enumerate(blocks):
         if not isinstance(block, dict):

@@ -123,7 +123,7 @@ class MemoryKeeper:
         except BsdError as problem:
             _log.warning(f"periodic prune failed: {problem.message}", hint=problem.hint)
             raise
-        tell = _log.info if done.something else _log.debug
+        tell = _log.info if done.changed_anything else _log.debug
         tell(
             f"periodic prune — {done.expired} expired, {done.decayed} decayed",
             deleted=done.deleted,

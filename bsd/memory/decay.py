@@ -93,17 +93,20 @@ class Fading:
 
     @property
     def stays(self) -> str:
-        """It is to be changed, and stays."""
+        """The condition of those whose confidence changes, and which stay."""
         return f"{self.when} AND {self.faded} >= {FAINTEST} AND confidence <> {self.faded}"
 
     @property
     def goes(self) -> str:
-        """It has faded away; after the update it is among the faint."""
+        """The condition of those that have faded away; after `update` they are among the faint."""
         return f"{self.when} AND {self.faded} < {FAINTEST}"
 
     @property
     def update(self) -> str:
-        """Those that go as well: to look for them before would cost as much again."""
+        """The statement that fades them, with `parameters`.
+
+        Those that go, too: to look for them before would cost as much again.
+        """
         return (
             f"UPDATE facts SET bsd_base_confidence = {BASE}, confidence = {self.faded}"  # noqa: S608
             f" WHERE {self.when} AND (confidence <> {self.faded} OR {_FAINT})"
@@ -125,21 +128,23 @@ def fading(now: int, others: str = "") -> Iterator[Fading]:
     yield Fading(faded, now, _BEGINNING, until, others, mostly_goes=True)
 
 
-def in_parts(db: Database, each: Fading, size: int) -> Iterator[Fading]:
-    """The same facts, the youngest first, about `size` at a time: as many as began to fade then."""
+def in_parts(db: Database, facts: Fading, size: int) -> Iterator[Fading]:
+    """The same facts in parts of about `size`, first those that began to fade last.
+
+    Facts that began at the same moment are in one part, however many they are.
+    """
     while True:
         since = db.value(
             f"SELECT {_MOMENT} FROM facts WHERE expires_at IS NOT NULL AND {_WITHIN}"  # noqa: S608
             f" ORDER BY {_MOMENT} DESC LIMIT 1 OFFSET {size}",
-            each.parameters,
+            facts.parameters,
         )
         if since is None:
-            yield each
+            yield facts
             return
-        # Of more than `size` that began at the same moment, none waits.
-        since = min(since, each.until - 1)
-        yield replace(each, since=since)
-        each = replace(each, until=since)
+        since = min(since, facts.until - 1)  # of more than `size` of one moment none waits
+        yield replace(facts, since=since)
+        facts = replace(facts, until=since)
 
 
 def count_expired(db: Database, now: int) -> int:
@@ -147,12 +152,12 @@ def count_expired(db: Database, now: int) -> int:
     return _count(db, expired(db), {"now": now})
 
 
-def fade(db: Database, each: Fading) -> int:
+def fade(db: Database, facts: Fading) -> int:
     """Update these facts, within a change; returns how many of them stay."""
-    updated = db.run(each.update, each.parameters)
+    updated = db.run(facts.update, facts.parameters)
     # Few are faint; to look through all that have just been updated would cost a quarter as much.
-    gone = f"SELECT COUNT(*) FROM facts INDEXED BY bsd_facts_faint WHERE {_FAINT} AND {each.goes}"  # noqa: S608
-    return updated - int(db.value(gone, each.parameters))
+    gone = f"SELECT COUNT(*) FROM facts INDEXED BY bsd_facts_faint WHERE {_FAINT} AND {facts.goes}"  # noqa: S608
+    return updated - int(db.value(gone, facts.parameters))
 
 
 def count_fading(db: Database, now: int) -> tuple[int, int]:
@@ -210,8 +215,8 @@ class PrunedFacts(Answer):
     )
 
     @property
-    def something(self) -> bool:
-        """Whether anything was done."""
+    def changed_anything(self) -> bool:
+        """Whether a fact or a vector is not as it was."""
         return bool(self.expired or self.decayed or self.deleted or self.vectors_deleted)
 
 
@@ -233,7 +238,7 @@ class Pruner:
         self._stopping = stopping
 
     def predict(self, *, hard: bool, soft: bool) -> PrunedFacts:
-        """What `prune` would do; changes nothing."""
+        """What `prune` would do, given the same; changes nothing."""
         over = count_expired(self._db, self._now) if hard else 0
         decayed, deleted = count_fading(self._db, self._now) if soft else (0, 0)
         if hard and soft:  # what is both faint and expired is gone before soft decay sees it
@@ -245,7 +250,7 @@ class Pruner:
         return PrunedFacts(over, decayed, deleted, dry_run=True)
 
     def prune(self, *, hard: bool, soft: bool) -> PrunedFacts:
-        """Delete and let fade; the expired first."""
+        """`hard`: delete what has expired; then, `soft`: let facts fade, and delete the faint."""
         # A delete with triggers can be taken back by itself: SQLite keeps every page that it
         # changes as it was, and writes them to a file of its own once they are more than a few.
         self._db.run("PRAGMA temp_store = MEMORY")
@@ -259,10 +264,10 @@ class Pruner:
 
     def _fade(self) -> tuple[int, int]:
         decayed = deleted = 0
-        for each in fading(self._now, unprotected(self._db)):
-            if each.mostly_goes:
-                deleted += self._delete(each.goes, **each.parameters)
-            for part in in_parts(self._db, each, _PART):
+        for facts in fading(self._now, unprotected(self._db)):
+            if facts.mostly_goes:
+                deleted += self._delete(facts.goes, **facts.parameters)
+            for part in in_parts(self._db, facts, _PART):
                 if self._stopping():
                     break
                 with self._db.change():
@@ -324,6 +329,6 @@ def erase_words(db: Database) -> None:
 def _merge(db: Database, pages: int) -> bool:
     """Whether there was something to do: the index then changed, beside the command itself."""
     with db.change():
-        before = db.value("SELECT total_changes()")
+        before = int(db.value("SELECT total_changes()"))
         db.run("INSERT INTO facts_fts (facts_fts, rank) VALUES ('merge', ?)", (pages,))
-        return bool(db.value("SELECT total_changes()") - before >= 2)
+        return int(db.value("SELECT total_changes()")) - before >= 2

@@ -234,7 +234,7 @@ class Memory(Closing):
             lost = self.vectors.orphans(db, now)
             more = self.vectors.delete(lost) if lost else 0
             done = replace(done, vectors_orphaned=len(lost), vectors_deleted=deleted + more)
-        if done.something:
+        if done.changed_anything:
             told = ("expired", "decayed", "deleted", "vectors_deleted")
             self._record("memory_prune", **{name: getattr(done, name) for name in told})
         return done

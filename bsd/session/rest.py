@@ -133,7 +133,7 @@ class Rest:
         if not touched:
             return None
         # What is displaced has time until nobody can be on the way to it any more.
-        for found in self._recover([name], records=list(touched), retire=False):
+        for found in self._recover([name], records=list(touched), keep_displaced=True):
             if found.state is State.WAITING:
                 return Unrest(f"late lines are still to be put back: {found.detail}")
             if found.state is State.WATCHED:
@@ -217,14 +217,14 @@ class Rest:
         names: Collection[SessionName],
         *,
         records: list[Path] | None = None,
-        retire: bool = True,
+        keep_displaced: bool = False,
     ) -> list[Recovered]:
         return recover(
             self._inflight,
             access_to(self._layout, held=names),
             now_ns=lambda: int(self._patience.clock() * 1e9),
             records=records,
-            retire=retire,
+            keep_displaced=keep_displaced,
         )
 
 

@@ -13,7 +13,7 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.inflight import InFlight
 from bsd.session.notes import Notes
-from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
+from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
 from bsd.session.remember import Remembered
 from bsd.session.rest import Patience
 from bsd.session.session import Queries, Session
@@ -23,9 +23,7 @@ from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Means, Plan, Report
-from bsd.surgery.restore import (
-    plan_remark,
-)
+from bsd.surgery.restore import plan_remark
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.survey import Progress
 from bsd.text.reader import Transcript, TranscriptFile
@@ -103,20 +101,24 @@ class Surgeon(Queries):
         tally = Tally(name, Status.EXTRACTED)
         with tally.judging():
             for done, _ in self.operator.carry_out_all(name, plan, worth):
-                tally.add(done.plan.report, committed=done.outcome is not None)
-                tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
-                committed = done.outcome is not None
-                if not done.postponed:
-                    remembered.keep(done.plan, done.file, done.guard, committed=committed)
-                if done.outcome:
-                    self.notes.extracted(name, done.plan)
-                unfinished = not done.plan.complete and committed
-                del done
+                unfinished = self._take(name, done, tally, remembered)
+                del done  # a plan of many megabytes shall not outlive the next one
                 if unfinished and not goes_on():
                     tally.unfinished = True
                     break
         self.notes.concluded("extract", name, tally)
         return tally.result()
+
+    def _take(self, name: SessionName, done: Done, tally: Tally, remembered: Remembered) -> bool:
+        """Count, remember and tell what came of one plan; whether the next one has more to do."""
+        committed = done.outcome is not None
+        tally.add(done.plan.report, committed=committed)
+        tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
+        if not done.postponed:
+            remembered.keep(done.plan, done.file, done.guard, committed=committed)
+        if committed:
+            self.notes.extracted(name, done.plan)
+        return committed and not done.plan.complete
 
     def _unless_switched_off(
         self, config: PruningConfig, overrides: Mapping[str, Any] | None

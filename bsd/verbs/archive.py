@@ -28,7 +28,7 @@ from bsd.verbs.list_sessions import LONGEST_WORDS
 from bsd.verbs.search import FoundEntry, found_entries
 from bsd.verbs.verb import RootHands, Route, Verb, argument
 
-_LAST_LINE = 10**9
+_LAST_LINE = 10**9  # no session has more
 MOST_GONE = 1000
 
 
@@ -156,7 +156,7 @@ class FoundGone(Answer):
 
 
 def gone_session(layout: Layout, copy: SessionCopy, keep: str) -> GoneSession:
-    """What is told of one."""
+    """What doors are told of a copy; `keep` is the setting `archive_sessions`."""
     lifetime = None if keep == OFF else lifetime_seconds(keep)
     expires = None
     if lifetime is not None and copy.gone_at is not None:

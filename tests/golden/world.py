@@ -78,7 +78,9 @@ class World:
         content = path.read_bytes() if path.exists() else b""
         content = content[: content.rfind(b"\n") + 1]  # another process may be writing
         start, seen[file] = seen.get(file, 0), len(content)
-        return [self.steady(document(line.decode())) for line in content[start:].splitlines()]
+        # Whoever finds a line half written begins a new one, though it may have got its end since.
+        lines = filter(None, content[start:].splitlines())
+        return [self.steady(document(line.decode())) for line in lines]
 
 
 def make(top: Path, home: Path) -> World:

@@ -23,7 +23,7 @@ from bsd.agents.owners import owner_of
 from bsd.doors.agent.answers import error_answer, read_answer, told, told_error
 from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls
 from bsd.doors.agent.restoring import RestoreInline, in_session
-from bsd.doors.agent.tools import Asked, read_call
+from bsd.doors.agent.tools import TOOLS, Asked, read_call
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
@@ -55,9 +55,7 @@ _log = get_logger("agent")
 _ACTOR = "agent"
 _ACTION = "in_band"
 _REMOTE = "restore_remote"
-_READING = frozenset(("get_context", "search_extracted", "read_extracted"))
-# Tools whose result is their answer, and is not tidied away.
-_STAYING = frozenset(("context", "search_extracted", "read_extracted"))
+_CONTEXT = "context"
 _MESSAGES_TO_STAY = 10
 # What our commands print when they fail; a shell's result may not say so in any other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
@@ -74,6 +72,7 @@ class Answered:
     action: str
     note: str  # for the model, in place of the result
     failed: bool = False
+    only_read: bool = False  # it changed nothing: the note is all that it was called for
     entry_id: str | None = None  # of the entry it was about
     values: int = 0
     restored: Restored | None = None
@@ -264,7 +263,8 @@ class _Round:
         if call.by_shell and not self._is_for_us(call):
             return None
         if call.is_done:
-            if call.tool in _STAYING or not self._may_leave(call):
+            keeps_result = call.tool == _CONTEXT or not TOOLS[call.tool].changes
+            if keeps_result or not self._may_leave(call):
                 return None  # its result is its answer
             return self._redacted(call)
         try:
@@ -316,6 +316,7 @@ class _Round:
             told(arguments, document),
             # Nothing came back: who consumed the call would hear it called again and again.
             failed=restored is not None and not restored.keys_restored,
+            only_read=not verb.changes,
             entry_id=document.get("entry_id") or getattr(arguments, "entry", None),
             values=self._hands.values,
             restored=restored,
@@ -418,7 +419,7 @@ class _Round:
         flags = {path: truth for path, flag in said if flag is not answered.failed}
         with self._unless_odd(answered.call):
             new = edit(line.raw, replace=flags) if flags else line.raw
-            if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:
+            if answered.only_read and EXTRACTABLE not in entry:
                 # Written when the turn was over, it shall be there when somebody reads it.
                 new = edit(new, put={EXTRACTABLE: b"%d" % _MESSAGES_TO_STAY})
             if new != line.raw:

@@ -273,8 +273,8 @@ def _session_route(hands: ApiHands, verb: Verb[Any, Any], route: Route) -> ApiRo
             for part, possible in _NAMES.items():
                 if part in given:
                     given[part] = possible(given[part])
-            his = replace(hands, actor=actor)
-            answer: Answer = perform(verb, his, name, verb.arguments(**given))
+            as_actor = replace(hands, actor=actor)
+            answer: Answer = perform(verb, as_actor, name, verb.arguments(**given))
             if isinstance(answer, SessionResult):
                 raise_unless_done(answer)
             return answer

@@ -129,7 +129,7 @@ class Given:
     now_ns: Callable[[], int]
     after_step: Step
     strength: Callable[[Path], Strength]
-    retire: bool
+    keep_displaced: bool  # however old
 
 
 class _Late(Exception):
@@ -144,19 +144,19 @@ class _Late(Exception):
 class Displaced:
     """What is displaced by one commit; under bsd's own lock of its session."""
 
-    def __init__(self, record: InFlightRecord, means: Given) -> None:
+    def __init__(self, record: InFlightRecord, given: Given) -> None:
         self.record = record
-        self.means = means
-        self.access = means.access
-        self.after_step = means.after_step
-        self.now_ns = means.now_ns
+        self.given = given
+        self.access = given.access
+        self.after_step = given.after_step
+        self.now_ns = given.now_ns
         self.fd = -1
         self.of = ""  # which of the two is watched: old, new, or neither
         self.alone = False  # nobody else has the watched file open
         self.lines = self.bytes = 0
 
     def run(self) -> Recovered:
-        if not self.means.inflight.layout.holds(self.record.target.parent):
+        if not self.given.inflight.layout.holds(self.record.target.parent):
             return self.result(State.FAILED, f"{self.record.target} is outside the root")
         if self.record.old is None or self.record.new is None:
             return self.remove(State.ABANDONED)
@@ -233,7 +233,7 @@ class Displaced:
         return self.seen(watched) >= os.fstat(self.fd).st_size  # a power cut may have shortened it
 
     def is_old_enough(self) -> bool:
-        return self.means.retire and self.now_ns() - self.record.created_ns >= KEEP_NS
+        return not self.given.keep_displaced and self.now_ns() - self.record.created_ns >= KEEP_NS
 
     def seen(self, watched: Mark) -> int:
         """Up to where the watched file's bytes are accounted for."""
@@ -264,7 +264,7 @@ class Displaced:
     def successors(self) -> Iterator[Path]:
         """Where the new file may be by now: another commit may have displaced it in turn."""
         yield self.record.target
-        for each in self.means.inflight.readable():
+        for each in self.given.inflight.readable():
             if each.session == self.record.session and each.path != self.record.path:
                 yield each.file
 
@@ -369,13 +369,13 @@ class Displaced:
                 carries_late=True,
                 keeps_mtime=self.access.owner(record.session).keeps_mtime,
             ),
-            inflight=self.means.inflight,
+            inflight=self.given.inflight,
             session_lock=self.access.session_lock(record.session, record.target),
             still_idle=lambda: self.access.still_idle(record.session, record.target),
             keep=lambda: None,
             after_step=self.after_step,
             now_ns=self.now_ns,
-            strength=self.means.strength,
+            strength=self.given.strength,
         )
         if not outcome.committed:
             raise _Late(State.WAITING, outcome.detail)
@@ -452,7 +452,7 @@ class Displaced:
             found_at_ns=self.now_ns(),
         )
         name = f"{self.record.path.stem}-{self.of or 'stranger'}-{offset}"
-        keep_orphan(self.means.inflight.layout, name, self.fd, offset, about)
+        keep_orphan(self.given.inflight.layout, name, self.fd, offset, about)
         self.after_step("orphaned")
         if self.of:
             self.note("orphaned", offset, length, b"")

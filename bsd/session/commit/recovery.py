@@ -33,20 +33,20 @@ def recover(
     after_step: Step = no_step,
     strength: Callable[[Path], Strength] = filesystem.strength,
     records: Iterable[Path] | None = None,
-    retire: bool = True,
+    keep_displaced: bool = False,
 ) -> list[Recovered]:
     """Deal with `records`, or with every record under the root, as far as that is possible now.
 
-    Without `retire` displaced files stay, however old. One that fails stops no other; call it
-    again for what is not finished. Costs one listing of the in-flight directories if there is
+    With `keep_displaced` displaced files stay, however old. One that fails stops no other; call
+    it again for what is not finished. Costs one listing of the in-flight directories if there is
     nothing.
     """
+    given = Given(inflight, access, now_ns, after_step, strength, keep_displaced)
     results = [
-        _recovered(path, Given(inflight, access, now_ns, after_step, strength, retire))
-        for path in (inflight.records() if records is None else records)
+        _recovered(path, given) for path in (inflight.records() if records is None else records)
     ]
     if records is None:
-        results += _without_strays(inflight, now_ns)
+        results += _remove_strays(inflight, now_ns)
     return [result for result in results if result is not None]
 
 
@@ -62,7 +62,7 @@ def retire(inflight: InFlight, *, now_ns: Callable[[], int] = time.time_ns) -> l
     due = [path for path in inflight.records() if _is_due(path, now_ns())]
     access = replace(Access.to(inflight.layout, lambda *_: None), session_lock=nobody)
     done = recover(inflight, access, now_ns=now_ns, records=due) if due else []
-    return [*done, *_without_strays(inflight, now_ns)]
+    return [*done, *_remove_strays(inflight, now_ns)]
 
 
 def _is_due(record: Path, now_ns: int) -> bool:
@@ -71,12 +71,13 @@ def _is_due(record: Path, now_ns: int) -> bool:
     return False
 
 
-def _without_strays(inflight: InFlight, now_ns: Callable[[], int]) -> list[Recovered]:
-    results = [_swept(file, now_ns()) for file in inflight.strays()]
+def _remove_strays(inflight: InFlight, now_ns: Callable[[], int]) -> list[Recovered]:
+    """Remove files of commits that no record names any more, once they are old enough."""
+    results = [_remove_stray(file, now_ns()) for file in inflight.strays()]
     return [result for result in results if result is not None]
 
 
-def _swept(file: Path, now_ns: int) -> Recovered | None:
+def _remove_stray(file: Path, now_ns: int) -> Recovered | None:
     try:
         if now_ns - file.lstat().st_mtime_ns < KEEP_NS:
             return None
@@ -88,20 +89,20 @@ def _swept(file: Path, now_ns: int) -> Recovered | None:
     return Recovered(State.ABANDONED, file, detail="nobody's any more")
 
 
-def _recovered(path: Path, means: Given) -> Recovered | None:
+def _recovered(path: Path, given: Given) -> Recovered | None:
     session: SessionName | None = None
     try:
-        record = means.inflight.read(path)
+        record = given.inflight.read(path)
         if record is None:
-            return _forget_unwritten(path, means.now_ns())
+            return _forget_unwritten(path, given.now_ns())
         session = record.session
-        with means.access.own_lock(record.session):
-            record = means.inflight.read(path)  # its owner may have gone on until just now
+        with given.access.own_lock(record.session):
+            record = given.inflight.read(path)  # its owner may have gone on until just now
             if record is None:
                 return None
-            lies = _where_it_lies(record, means.inflight.layout)
-            done = Displaced(lies, means).run()
-            _bury_its_lock(lies, means)
+            record = _where_it_lies(record, given.inflight.layout)
+            done = Displaced(record, given).run()
+            _bury_its_lock(record, given)
             return done
     except FileNotFoundError:
         return None  # finished by its owner meanwhile
@@ -117,11 +118,11 @@ def _recovered(path: Path, means: Given) -> Recovered | None:
         return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
 
 
-def _bury_its_lock(record: InFlightRecord, means: Given) -> None:
+def _bury_its_lock(record: InFlightRecord, given: Given) -> None:
     """Take away the owner's lock that a commit held when its process died, and nobody needs."""
-    owner = means.access.owner(record.session)
+    owner = given.access.owner(record.session)
     if isinstance(owner.lock_state(record.target), Stale):
-        with suppress(Busy), means.access.session_lock(record.session, record.target):
+        with suppress(Busy), given.access.session_lock(record.session, record.target):
             pass  # to take it is to bury the dead one
 
 

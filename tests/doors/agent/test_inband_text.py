@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bsd.daemon.instance import SingleInstance
+from bsd.doors.agent import own_calls
 from bsd.doors.agent.inband import InBand
+from bsd.doors.agent.tools import TOOLS
+from bsd.verbs.read_extracted import READ_EXTRACTED
 from tests import forked
 from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, call, text_of
 from tests.doors.agent.test_inband import PIN, call_of
@@ -213,6 +217,25 @@ def test_reading_by_a_door_is_left_as_it_is(desk: Desk, agent: Agent, old: str) 
     agent.says("I have it")
     assert not desk.look()
     assert text_of(desk.entry(read)) == answer
+
+
+def test_a_tool_that_only_reads_keeps_its_answers_whatever_it_is_called(
+    desk: Desk, agent: Agent, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verb, reading = replace(READ_EXTRACTED, name="read_it"), TOOLS["read_extracted"]
+    made_up = replace(reading, meant=lambda read: (verb, reading.meant(read)[1]))
+    monkeypatch.setitem(TOOLS, "read_it", made_up)
+    monkeypatch.setattr(own_calls, "_UNMISTAKABLE", frozenset(TOOLS))
+    monkeypatch.setattr(own_calls, "NEEDLES", (*own_calls.NEEDLES, b"read_it"))
+    agent.calls(("c1", "read_it", {"entry": old}), ("c2", "mcp__bsd__read_it", {"entry": old}))
+    here = agent.result("c1", "read_it", UNKNOWN, error=True)
+    answer = json.dumps({"session": "s1", "entry_id": old, "texts": {}})
+    there = agent.result("c2", "mcp__bsd__read_it", answer)
+    agent.says("I have it")
+    assert desk.look()
+    assert text_of(desk.entry(here)) == LONG
+    assert desk.entry(here)["_extractable"] == 10, "it is there when somebody reads it"
+    assert text_of(desk.entry(there)) == answer
 
 
 def test_a_search_that_is_written_behind_the_searches_is_done_all_the_same(

@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from bsd.agents.owners import layout_of
+from bsd.doors.agent.tools import TOOLS
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_tables import SourceSettings
@@ -35,10 +36,7 @@ if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
 
 pytestmark = pytest.mark.daemon
 
-OF_SESSIONS = [
-    *("purge_control", "restore_remote", "restore", "read_extracted", "context"),
-    "search_extracted",
-]
+OF_SESSIONS = list(TOOLS)  # which these are is recorded in tests/golden
 OF_FACTS = [
     *("memory_store", "memory_recall", "memory_lookup", "memory_confirm", "memory_forget"),
     *("memory_checkpoint", "memory_prune"),

@@ -13,6 +13,7 @@ from bsd.doors.agent.restoring import RestoreInline
 from bsd.doors.agent.tools import TOOLS, in_short, read_call
 from bsd.doors.models import answer_model
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
+from bsd.surgery.rules import OWN_TOOLS
 from bsd.surgery.targets import Refused, read_targets
 from bsd.verbs.context import GET_CONTEXT, ChangeContext, GetContext
 from bsd.verbs.edit import SET_EXTRACTABLE, SetExtractable
@@ -20,6 +21,11 @@ from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.search import SearchExtracted
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
+
+
+def test_planners_know_all_our_tools_but_the_one_that_may_be_anybodys() -> None:
+    assert set(TOOLS) - {"context"} == OWN_TOOLS, "surgery.rules.OWN_TOOLS names them"
+
 
 # Seed 001 §2, seed 000's tool design, seed 003's API.
 EXAMPLES: list[tuple[str, dict[str, Any], object]] = [
