@@ -14,6 +14,7 @@ from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.files import (
     LARGEST_RECORD,
     TooLarge,
+    ends_torn,
     make_private_dir,
     open_plain,
     plain_stream,
@@ -88,9 +89,7 @@ class AuditLog:
         descriptor = open_plain(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                line = b"\n" + line  # a full disk or a power cut tore the line before
-            write_all(descriptor, line)
+            write_all(descriptor, b"\n" * ends_torn(descriptor) + line)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

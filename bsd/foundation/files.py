@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from contextlib import suppress
@@ -30,6 +31,7 @@ UNCERTAIN_SECONDS = 2.0
 UNCERTAIN_NS = int(UNCERTAIN_SECONDS * 1e9)
 
 _BLOCK = 1 << 20
+_ONE_WRITE_SECONDS = 0.002  # more than it takes to write a line
 # What opening a link or a socket for reading raises.
 _NO_PLAIN_FILE = {errno.ELOOP, errno.ENXIO}
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -223,6 +225,20 @@ def write_all(descriptor: int, data: bytes | bytearray) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def ends_torn(descriptor: int) -> bool:
+    """Whether the last line of a file of lines has no end: a full disk or a power cut tore it.
+
+    What another process is just writing may be seen in part, too; that soon has an end.
+    """
+    seen = -1
+    while (size := os.fstat(descriptor).st_size) and os.pread(descriptor, 1, size - 1) != b"\n":
+        if size == seen:
+            return True
+        seen = size
+        time.sleep(_ONE_WRITE_SECONDS)
+    return False
 
 
 def _write_new(path: Path, data: bytes | bytearray) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
-from bsd.foundation.files import make_private_dir, open_plain, write_all
+from bsd.foundation.files import ends_torn, make_private_dir, open_plain, write_all
 from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout, SessionName, inside
 from bsd.foundation.spelling import iso_utc
@@ -163,10 +163,6 @@ def _is_service(environ: Mapping[str, str]) -> bool:
     return environ.get("XPC_SERVICE_NAME", "0") not in {"", "0"} and os.getppid() == 1
 
 
-# A line that another process is just writing, over the end of a page, is half there for less.
-_HALF_WRITTEN_SECONDS = 0.0002
-
-
 class Output(logging.Handler):
     """Where lines go. Whatever happens to it, the work goes on, and a flood does not fill it."""
 
@@ -234,9 +230,8 @@ class LogFile(Output):
         descriptor = self._current()
         if descriptor is None:
             return
-        # On a full disk half a line may stand there, of whichever process; it must not spoil this
-        # one as well.
-        begin = "\n" if _is_torn(descriptor) else ""
+        # Half a line of whichever process must not spoil this one as well.
+        begin = "\n" if ends_torn(descriptor) else ""
         write_all(descriptor, f"{begin}{line}\n".encode())
 
     def close(self) -> None:
@@ -272,17 +267,6 @@ class LogFile(Output):
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def _is_torn(descriptor: int) -> bool:
-    """Whether the last line of a file has no end, and nobody is just writing it."""
-    before = -1
-    while (size := os.fstat(descriptor).st_size) != before:
-        if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
-            return False
-        before = size
-        time.sleep(_HALF_WRITTEN_SECONDS)
-    return True
 
 
 class _Stderr(Output):

@@ -33,8 +33,9 @@ def root(tmp_path: Path) -> Path:
 def test_asked_twice_it_ends_at_once_and_nothing_is_lost(root: Path, tmp_path: Path) -> None:
     with launched(root, tmp_path) as daemon:
         wait_for(daemon.is_running, "the daemon to be ready")
-        path = add_session(root, "main/stuck", sample(100, 1))
-        (child,) = wait_for(lambda: children_of(daemon.process.pid), "the work to begin")
+        path = add_session(root, "main/stuck", sample(500, 1))
+        wait_for((root / "extracted").exists, "the work to begin")  # a child keeps something
+        (child,) = children_of(daemon.process.pid)
         os.kill(child, signal.SIGSTOP)  # now nothing comes to its end
         try:
             daemon.process.send_signal(signal.SIGTERM)

@@ -137,7 +137,8 @@ def listening(
         asked: Any,
         meanwhile: Meanwhile = no_one_waits,
     ) -> Any:
-        if verb.act or verb.ask or verb.name == "show":  # asks for others, or nobody
+        # These ask for others, or nobody.
+        if verb.act or verb.ask or verb.name in ("show", "read_held"):
             return real_perform(verb, hands, name, asked, meanwhile)
         assert name is not None
         hands.surgeon(name, writes=verb.changes)
