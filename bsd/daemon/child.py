@@ -53,6 +53,9 @@ class Setup(NamedTuple):
     in_band: str | None  # `module:class` that carries out calls of agents in their sessions
     begun: int | None = None  # descriptor of a pipe: a byte for each session begun
     version: str = __version__
+    # The daemon kills who gives no sign of life for half as long. One that hangs and has no daemon
+    # any more would hold the lock of its session for ever: then the kernel ends it.
+    longest_silence: float = 1200.0  # seconds
 
 
 class Order(NamedTuple):
@@ -146,10 +149,15 @@ class Child:
 
     def progress(self, _: int) -> None:
         """Give a sign of life now and then, and stop here if that is wanted."""
-        if (now := time.monotonic()) >= self._silent_until:
-            self._silent_until = now + _PAUSE_SECONDS
-            self.say("alive")
+        if time.monotonic() >= self._silent_until:
+            self.live()
         self.check()
+
+    def live(self) -> None:
+        """Give a sign of life; who gives none for very long is ended by the kernel."""
+        self.say("alive")
+        self._silent_until = time.monotonic() + _PAUSE_SECONDS
+        signal.setitimer(signal.ITIMER_REAL, self._given.longest_silence)
 
     def check(self) -> None:
         """End here, where nothing is half done, if the daemon stops or is gone: Stopping."""
@@ -185,10 +193,10 @@ class Child:
                 order: Order = self._hear()
             except Stopping:
                 return
-            self.say("alive")  # from here on it is begun
-            self._silent_until = time.monotonic() + _PAUSE_SECONDS
+            self.live()  # from here on it is begun
             self._prepare(order)
             done = self._do(order)
+            signal.setitimer(signal.ITIMER_REAL, 0)  # nobody asks for anything
             with suppress(OSError):
                 self._parent.send(done)
             if done.leaves or self._stops:  # what it asked may be answered yet, to nobody
@@ -236,6 +244,7 @@ def main(descriptor: int) -> NoReturn:
     # The terminal's signals and the service manager's are for the parent.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # who started us may have ignored it
     with suppress(EOFError, OSError):  # a parent that is gone before it has begun
         _begin(Connection(descriptor))
     close_logs()

@@ -41,6 +41,9 @@ class Here(Child):
     def patience(self, wait: float) -> Patience:
         return Patience(wait, self._given.quiet_seconds, clock=self.clock)
 
+    def live(self) -> None:
+        self.say("alive")  # and nothing ends this process
+
     def check(self) -> None:
         self.say("checked")
 
