@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import pytest
 
 import bsd
 from bsd.daemon import children, rare_tasks, tasks
-from bsd.daemon.child import Order, Setup, Stopping
+from bsd.daemon.child import Order, Stopping
 from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
 from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid, Unavailable
 from bsd.foundation.layout import Layout, SessionName
@@ -264,28 +262,6 @@ def test_one_that_holds_a_lease_is_waited_for(house: House) -> None:
         pytest.skip("no leases here")
     hasty.call(child_tasks.hang_with_lease, str(house.path), 1.0)
     assert house.counted["children_died"] == 0
-
-
-@pytest.mark.parametrize("hangs", [True, False])
-def test_one_that_hangs_ends_without_a_daemon_and_one_that_waits_does_not(
-    house: House, hangs: bool
-) -> None:
-    ours, theirs = socket.socketpair()
-    program = f"from bsd.daemon.child import main; main({theirs.fileno()})"
-    child = subprocess.Popen([sys.executable, "-c", program], cwd=_TOP, pass_fds=[theirs.fileno()])
-    theirs.close()
-    with Connection(ours.detach()) as line:
-        line.send(Setup(house.layout, 2.0, None, longest_silence=0.3))
-        assert line.recv() is None
-        task = child_tasks.hang if hangs else child_tasks.give
-        log = ("info", "json", False)
-        line.send(Order(task, (DEADLINE_SECONDS,), 1 << 40, None, log, {}))
-        if hangs:
-            assert child.wait(DEADLINE_SECONDS) == -signal.SIGALRM
-            return
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(1.0)
-    assert child.wait(DEADLINE_SECONDS) == 0
 
 
 def test_one_that_cannot_begin_is_an_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,41 @@
+"""One child process by itself, without the `Children` whose it is."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from bsd.daemon.child import Order, Setup
+from bsd.foundation.layout import Layout
+from tests.daemon import child_tasks
+from tests.waiting import DEADLINE_SECONDS
+
+_TOP = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_one_that_hangs_ends_without_a_daemon_and_one_that_waits_does_not(
+    layout: Layout, hangs: bool
+) -> None:
+    ours, theirs = socket.socketpair()
+    program = f"from bsd.daemon.child import main; main({theirs.fileno()})"
+    child = subprocess.Popen([sys.executable, "-c", program], cwd=_TOP, pass_fds=[theirs.fileno()])
+    theirs.close()
+    with Connection(ours.detach()) as line:
+        line.send(Setup(layout, 2.0, None, longest_silence=0.3))
+        assert line.recv() is None
+        task = child_tasks.hang if hangs else child_tasks.give
+        log = ("info", "json", False)
+        line.send(Order(task, (DEADLINE_SECONDS,), 1 << 40, None, log, {}))
+        if hangs:
+            assert child.wait(DEADLINE_SECONDS) == -signal.SIGALRM
+            return
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(1.0)
+    assert child.wait(DEADLINE_SECONDS) == 0
