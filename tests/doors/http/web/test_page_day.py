@@ -388,7 +388,8 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         expect(dialog).to_contain_text(f"It moves {len(files)} extracted files")
         dialog.get_by_role("button", name="Run retention").click()
         expect(page.get_by_text(re.compile(f"Moved: {len(files)} extracted files"))).to_be_visible()
-        assert not list(store.glob("[0-9]*.json"))
+        # A tool call may have left meanwhile, since the settings let it now; that is not old.
+        assert not [path.name for path in files if path.exists()]
 
 
 def _make_old(path: Path) -> None:
