@@ -6,6 +6,7 @@ too much for one that reads them once; and another core can do it while this one
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -71,6 +72,5 @@ def answer() -> None:
         said = pickle.dumps(found)
     except Exception:  # noqa: BLE001 - not every library's errors can be sent
         said = pickle.dumps(RuntimeError(repr(found)))
-    with suppress(BrokenPipeError):
-        sys.stdout.buffer.write(said)
-        sys.stdout.buffer.flush()
+    with suppress(BrokenPipeError):  # as above
+        os.write(sys.stdout.fileno(), said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -77,3 +78,17 @@ def test_one_whose_parent_is_gone_ends_without_a_word(file: Path) -> None:
         capture_output=True,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_one_whose_parent_goes_before_the_answer_ends_without_a_word(file: Path) -> None:
+    nobody, somebody = os.pipe()
+    os.close(nobody)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, *sys.path],
+        check=False,
+        input=pickle.dumps((file, None)),
+        stdout=somebody,
+        stderr=subprocess.PIPE,
+    )
+    os.close(somebody)
+    assert (done.returncode, done.stderr) == (0, b"")
