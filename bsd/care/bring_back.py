@@ -52,6 +52,7 @@ from bsd.session.rest import Patience
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import SessionStore
+from bsd.store.forgotten import forgotten_in, note_forgotten
 from bsd.store.history import History
 from bsd.surgery.leave import plan_leaving
 from bsd.text.change import Edit
@@ -144,7 +145,7 @@ class BringBack:
         layout, head = self._layout, self._head
         owner = self._refuse_strangers()
         copies = [head, *parts_of_session(layout, head)]
-        names = {copy.name for copy in copies} | {self._name}
+        names = {copy.name for copy in copies} | {self._called(copy) for copy in copies}
         with ExitStack() as locks:
             for name in sorted(names):
                 lock = own_lock(layout, name, self._patience.wait, sleep=self._patience.sleep)
@@ -156,6 +157,8 @@ class BringBack:
                 coming = [one for copy in reversed(copies) for one in self._files(copy)]
                 self._refuse_taken(coming)
                 self._stage(coming)
+                for copy in copies:
+                    self._keep_forgotten(copy)
                 self._after_step("staged")
                 for one in coming:
                     self._place(one)
@@ -212,6 +215,25 @@ class BringBack:
             self._layout.sessions_dir(self._head.name.agent)
         )
         return here / self._renamed(str(below))
+
+    def _called(self, copy: SessionCopy) -> SessionName:
+        """What a session that comes is called from now on."""
+        if copy is self._head:
+            return self._name
+        layout, agent = self._layout, self._name.agent
+        source = layout.source_of(agent)
+        top = source.directory(agent) if source else None
+        if source is None or top is None:
+            return copy.name
+        below = self._directory(copy).relative_to(layout.sessions_dir(agent))
+        return SessionName(source.agent_at(top / below) or copy.name.agent, copy.name.session)
+
+    def _keep_forgotten(self, copy: SessionCopy) -> None:
+        """What a session was made to forget it does not get back by another name, either."""
+        layout, name = self._layout, self._called(copy)
+        if name != copy.name:
+            hashes = forgotten_in(layout.history_dir(copy.name))
+            note_forgotten(layout.history_dir(name), name, hashes)
 
     def _target(self, copy: SessionCopy, file: CopiedFile, top: Path) -> Path:
         if copy is not self._head:
@@ -336,7 +358,7 @@ class BringBack:
             session=str(self._name),
             id=head.id,
             path=str(path),
-            sessions=[str(self._name), *(str(copy.name) for copy in copies[1:])],
+            sessions=[str(self._called(copy)) for copy in copies],
             files=len(coming),
             bytes=amount,
             unavailable=self._unavailable,

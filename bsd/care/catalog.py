@@ -118,6 +118,17 @@ def with_stats(
             yield SessionName(name, session), stat
 
 
+def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
+    """Where a session should be, and something else lies: a link, a directory, a pipe."""
+    for agent in _agent_names(layout, layout.put_away()):
+        with suppress(BsdError, OSError):  # `agents` says what is wrong with it
+            directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
+            for item in sorted(os.scandir(directory), key=lambda one: one.name):
+                if owner.is_session_file(item.name) and not item.is_file(follow_symlinks=False):
+                    name = SessionName(agent, item.name.removesuffix(ENDING))
+                    yield name, directory / item.name
+
+
 def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
     """The transcripts of an agent that its program put aside, and the sessions that they were."""
     owner = owner_of(layout, agent)

@@ -407,8 +407,12 @@ class Forgetting:
         return Forgotten(str(name), entry, self._files, self._bytes, kept_by, is_there)
 
 
-def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -> None:
-    """Finish what others began to forget and were killed; what is busy waits for later."""
+def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -> int:
+    """Finish what others began to forget and were killed; what is busy waits for later.
+
+    Returns how many of them cannot be finished; the log says why.
+    """
+    failed = 0
     patience = replace(patience or Patience(), wait=0.0)
     for each in begun(layout):
         try:
@@ -419,6 +423,8 @@ def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"forgetting {each.session}").message
             _log.warning("Forgetting cannot be finished", problem=problem)
+            failed += 1
+    return failed
 
 
 # --- when their time is up ---

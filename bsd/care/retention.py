@@ -89,6 +89,9 @@ class Retention(Answer):
     sessions: CleanedPlace | Forecast
     history: CleanedPlace | Forecast
     trash: CleanedPlace | Forecast
+    problem: str | None = field(
+        default=None, metadata=contract("Why it is not noted that there was a run", omit=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +161,8 @@ class RetentionRun:
 
         With `forget` what leaves the store is deleted, whatever `archive` says.
         """
-        forget_on(self._layout, actor=self._actor, patience=Patience(0.0, clock=self._clock))
+        patience = Patience(0.0, clock=self._clock)
+        not_forgotten = forget_on(self._layout, actor=self._actor, patience=patience)
         catch_up(self._layout)
         keep, others, archived = config.retention, config.trash_retention, config.archive_retention
         held, held_others, held_archive = (
@@ -173,7 +177,7 @@ class RetentionRun:
             store=CleanedPlace(keep, held, store),
             archived_bytes=sum(taken.packed for taken in packing.done) if packing else None,
             archive=CleanedPlace(archived, held_archive, archive),
-            sessions=sessions,
+            sessions=replace(sessions, done=sessions.done + Cleaned(errors=not_forgotten)),
             history=CleanedPlace(others, held_others, history),
             trash=CleanedPlace(others, held_others, trash),
         )
@@ -244,9 +248,9 @@ class RetentionRun:
 
         And drafts of edits, which hold the same texts.
         """
-        _forget_drafts(self._layout, lifetime_seconds(keep), self._ages)
+        drafts = _forget_drafts(self._layout, lifetime_seconds(keep), self._ages)
         shelf = HistoryShelf(self._layout, keep, wait=self._wait)
-        done = clean(shelf, self._ages, self._stopping)
+        done = drafts + clean(shelf, self._ages, self._stopping)
         self._audit(done, "history_retention")
         return done
 
@@ -404,15 +408,19 @@ def _sizes(place: TrashPlace) -> Iterator[int]:
 # --- drafts of edits ---
 
 
-def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> None:
-    """Delete edits that could not be applied, and that nobody has touched for so many seconds."""
+def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> Cleaned:
+    """Delete edits that could not be applied, and that nobody has touched for so many seconds.
+
+    Only what could not be deleted is counted.
+    """
     if lifetime is None or ages.held_for(lifetime):
-        return
+        return Cleaned()
     try:
         edits = layout.refuse_outside(layout.edits)
     except BsdError as problem:
         _log.warning("[RETENTION] Not deleted", where=str(layout.edits), problem=problem.message)
-        return
+        return Cleaned(errors=1)
+    errors = 0
     for directory in _drafts(edits):
         try:
             touched = [
@@ -423,6 +431,8 @@ def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> None:
                 shutil.rmtree(directory)
         except OSError as error:
             _log.warning("[RETENTION] Not deleted", where=str(directory), problem=str(error))
+            errors += 1
+    return Cleaned(errors=errors)
 
 
 def _drafts(edits: Path) -> Iterator[Path]:
