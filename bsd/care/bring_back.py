@@ -21,7 +21,7 @@ from pathlib import Path
 from bsd.agents.dialect import NotOurs
 from bsd.agents.owner import ENDING, Owner, PutBack
 from bsd.agents.owners import owner_of
-from bsd.care.gone import parts_of_session
+from bsd.care.keeping import parts_of_session
 from bsd.care.relocate import link_back
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.claims import secure
@@ -51,8 +51,7 @@ from bsd.session.commit.exchange import Step, no_step
 from bsd.session.rest import Patience
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
 from bsd.store.entry_notes import RootRecords
-from bsd.store.extracted import SessionStore
-from bsd.store.forgotten import forgotten_in, note_forgotten
+from bsd.store.extracted import SessionStore, forgotten_in, note_forgotten
 from bsd.store.history import History
 from bsd.surgery.leave import plan_leaving
 from bsd.text.change import Edit

@@ -20,9 +20,9 @@ from pathlib import Path
 from bsd.agents.dialect import Format
 from bsd.care.bring_back import clear_returning
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing
-from bsd.care.gone import gone_sessions, open_or_copy
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.keepers import Begun, Keepers, begun, emptied, format_of, lines_of, values_of
+from bsd.care.keeping import gone_sessions, open_or_copy
 from bsd.care.leftovers import drafts_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
@@ -37,7 +37,7 @@ from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import NEVER
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.orphans import forget_orphan, list_orphans
+from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest
 from bsd.store.contents import contents_of
 from bsd.store.copies import (
@@ -52,8 +52,7 @@ from bsd.store.copies import (
     tidy_copy,
     write_copy,
 )
-from bsd.store.extracted import SessionStore
-from bsd.store.forgotten import FORGOTTEN, note_forgotten
+from bsd.store.extracted import FORGOTTEN, SessionStore, note_forgotten
 from bsd.store.history import History
 from bsd.store.pack import PACK, Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions

@@ -22,7 +22,7 @@ from bsd.agents.entry import Entry, entry_key
 from bsd.agents.marker import MARKER, Marker, mentioned_ids
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.care.trashed import transcripts
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
@@ -33,8 +33,7 @@ from bsd.session.commit.exchange import Step, no_step
 from bsd.session.rest import Patience
 from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy
-from bsd.store.extracted import Keep, SessionStore
-from bsd.store.forgotten import forgotten_in
+from bsd.store.extracted import Keep, SessionStore, forgotten_in
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers

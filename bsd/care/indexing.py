@@ -20,9 +20,7 @@ from bsd.agents.entry import entry_id
 from bsd.agents.owners import owner_of
 from bsd.agents.values import words_at, words_of, words_with
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions, open_or_copy
-from bsd.care.keeping import is_gone
-from bsd.care.statistics import Statistics
+from bsd.care.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.foundation.database_file import signed
 from bsd.foundation.errors import BsdError, Busy, NotFound, os_problem
 from bsd.foundation.files import UNCERTAIN_NS
@@ -34,7 +32,7 @@ from bsd.store.archive import SessionArchive, ref_of
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record, record_of
 from bsd.store.search import SearchIndex
-from bsd.store.search_file import Known, KnownState, Slice, Words
+from bsd.store.search_file import Known, KnownState, Slice, Statistics, Words
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, parse_entry
 

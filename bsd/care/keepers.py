@@ -17,7 +17,7 @@ import orjson
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.files import LARGEST_LINE, LARGEST_RECORD, read_plain, sync_dir, write_private
 from bsd.foundation.immutable import immutable

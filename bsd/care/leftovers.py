@@ -25,7 +25,7 @@ from bsd.care import catalog
 from bsd.care.trashed import transcripts
 from bsd.foundation.errors import BsdError, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.orphans import Orphan
+from bsd.session.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
 from bsd.store.copies import copies_of
 from bsd.store.extracted import SessionStore

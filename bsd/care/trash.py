@@ -50,7 +50,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.orphans import forget_orphan, list_orphans
+from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest, Waiting
 from bsd.store.search import forget_sessions
 

@@ -37,8 +37,7 @@ from bsd.foundation.files import make_private_dir, sync_dir, write_private
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
-from bsd.store.extracted import SessionStore
-from bsd.store.forgotten import FORGOTTEN, join_forgotten
+from bsd.store.extracted import FORGOTTEN, SessionStore, join_forgotten
 from bsd.store.index import INDEX_FILE, Index
 
 _log = get_logger("trash")

@@ -33,7 +33,7 @@ from bsd.foundation.sources import Source
 from bsd.foundation.spelling import NEVER, iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
-from bsd.session.commit.orphans import forget_orphan, list_orphans
+from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
 from bsd.session.rest import Patience
 from bsd.store.archive import SessionArchive

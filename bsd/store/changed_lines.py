@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, KeptOperation, Neighbour
+from bsd.store.history import (
+    ChangedLine,
+    Gap,
+    History,
+    HistoryDamaged,
+    KeptOperation,
+    Neighbour,
+)
 from bsd.text.reader import Transcript
 
 # The id of the entry that a line holds, if it has one.
@@ -181,3 +188,12 @@ def _places(source: Transcript, wanted: set[tuple[str, int, bool]]) -> dict[str,
             if hash_ in hashes:
                 places[hash_].append(LinePlace(line.index, line.offset, len(line.raw)))
     return places
+
+
+def settle(history: History, source: Transcript) -> None:
+    """Tell what became of operations whose process ended before it could note it.
+
+    The caller holds bsd's own lock of the session, so nobody is in the middle of one.
+    """
+    for operation in history.pending():
+        history.settle(operation, happened=took_effect(source, history, operation))

@@ -13,9 +13,9 @@ import pytest
 import zstandard
 
 from bsd.care.forgetting import Forgetting
-from bsd.care.gone import find_gone, gone_sessions
 from bsd.care.interrupted import recover
 from bsd.care.keepers import Begun
+from bsd.care.keeping import find_gone, gone_sessions
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search
 from bsd.care.shelves import Packing
@@ -23,10 +23,10 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.session.commit.orphans import Orphan, keep_orphan, list_orphans
+from bsd.session.commit.late import Orphan, keep_orphan, list_orphans
 from bsd.session.rest import Patience
 from bsd.store.contents import Contents
-from bsd.store.forgotten import forgotten_in, note_forgotten
+from bsd.store.extracted import forgotten_in, note_forgotten
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest

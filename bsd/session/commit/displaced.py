@@ -47,16 +47,17 @@ from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, ad
 from bsd.session.commit.late import (
     Insert,
     NoPlace,
+    Orphan,
     Target,
     begins_a_line,
     ends_in_zeros,
     is_json,
+    keep_orphan,
     lies_under,
     only_lacks,
     split_lines,
     without,
 )
-from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.commit.protocol import commit, header_hash
 from bsd.text.change import Change, Edit
 
