@@ -356,6 +356,22 @@ class TestAutoCron:
         ]
         assert house.config.current.last_run_at not in {None, noted}
 
+    def test_the_first_run_passes_over_what_has_been_seen_to_and_is_as_it_was_left(
+        self, house: House
+    ) -> None:
+        seen_to, new = NAME, SessionName("main", "new")
+        house.write()
+        house.look()
+        house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
+        house.work.on(seen_to)
+        house.write(name=new)
+        with capture_logs() as lines:
+            house.auto_cron.run()
+        assert house.take(5) == new
+        assert house.take() is None
+        told = f"Session {seen_to} unchanged since it was looked into, skipping"
+        assert told in [line["event"] for line in lines]
+
     def test_a_failed_session_stops_no_other_and_the_run_is_noted(self, house: House) -> None:
         for number in range(1, 4):
             house.write(name=SessionName("main", f"s{number}"))
