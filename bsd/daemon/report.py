@@ -35,8 +35,8 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
+from bsd.session.commit.inflight import unreached
 from bsd.session.commit.late import list_orphans
-from bsd.session.commit.reach import unreached
 from bsd.store.copies import NO_COPIES, copies_use
 
 # What looks at every store file may take a hundredth of the time, not more.

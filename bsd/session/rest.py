@@ -26,7 +26,8 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
 from bsd.session.commit.displaced import Access, Recovered, State
-from bsd.session.commit.inflight import InFlight, InFlightRecord
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.record import InFlightRecord
 from bsd.session.commit.recovery import blank, recover
 from bsd.text.change import Identity
 

@@ -43,7 +43,7 @@ from bsd.foundation.leases import (
 from bsd.foundation.locks import own_lock
 from bsd.foundation.processes import seconds_up
 from bsd.session.commit.exchange import Step
-from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
+from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import (
     Insert,
     NoPlace,
@@ -59,6 +59,7 @@ from bsd.session.commit.late import (
     without,
 )
 from bsd.session.commit.protocol import commit, header_hash
+from bsd.session.commit.record import InFlightRecord, Mark, Note, add_note
 from bsd.text.change import Change, Edit
 
 KEEP_NS = 60 * 10**9  # for so long the displaced file stays

@@ -40,8 +40,8 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
-from bsd.session.commit.inflight import EditedSpan, Mark
 from bsd.session.commit.protocol import copy_range, header_hash
+from bsd.session.commit.record import EditedSpan, Mark
 from bsd.text.change import Identity
 
 _BLOCK = 1 << 20

@@ -23,7 +23,8 @@ from bsd.foundation.leases import open_plain, take_lease
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.displaced import KEEP_NS, Access, Displaced, Given, Recovered, State
 from bsd.session.commit.exchange import Step, no_step
-from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.record import InFlightRecord, Mark, Note, add_note
 
 _log = get_logger("recovery")
 
