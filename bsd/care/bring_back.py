@@ -18,7 +18,6 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bsd.agents.dialect import NotOurs
 from bsd.agents.owner import ENDING, Owner, PutBack
 from bsd.agents.owners import owner_of
 from bsd.care.keeping import parts_of_session
@@ -49,6 +48,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.rest import Patience
+from bsd.session.session import format_of
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import SessionStore, forgotten_in, note_forgotten
@@ -285,8 +285,7 @@ class BringBack:
         _write_out(one)
         owner = owner_of(layout, name.agent)
         with TranscriptFile(one.staged) as source:
-            found = owner.detect(line.raw for line in source.lines())
-        fmt = found.reads if isinstance(found, NotOurs) else found
+            fmt = format_of(source, owner)
         if fmt is None:
             return
         store, history = SessionStore(layout, name), History(layout, name)

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import orjson
 
-from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
@@ -44,6 +43,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.setting import OFF
 from bsd.session.commit.inflight import InFlight
 from bsd.session.rest import Patience, Rest
+from bsd.session.session import format_of
 from bsd.store.copies import (
     CopiedFile,
     CopiedTranscript,
@@ -262,7 +262,7 @@ def origin_of(source: Transcript, owner: Owner) -> str:
 
     Its first message, which no extraction renames; of what has none, its first line.
     """
-    fmt = _format(source, owner)
+    fmt = format_of(source, owner)
     first: bytes | None = None
     header: str | None = None
     for line in islice(source.lines(), _LINES_LOOKED_AT):
@@ -284,11 +284,6 @@ def has_grown(copy: SessionCopy, source: Transcript) -> bool:
     with suppress(BsdError), closing(CopiedTranscript(copy)) as copied:
         return _first_line(copied) == _first_line(source)
     return False
-
-
-def _format(source: Transcript, owner: Owner) -> Format | None:
-    found = owner.detect(line.raw for line in source.lines())
-    return found.reads if isinstance(found, NotOurs) else found
 
 
 def _short(what: bytes) -> str:

@@ -474,7 +474,7 @@ class OverLimit:
         return lambda thing: thing.path in paths
 
 
-class _CopyLot:
+class _CopyLot(Lot):
     def __init__(self, layout: Layout, path: Path, goer: Goer, forgetting: Forgetting) -> None:
         self.path = path
         self._layout = layout
@@ -497,12 +497,6 @@ class _CopyLot:
                 return Cleaned()  # its session has gone meanwhile
             forget_copy(self.path)
         return Cleaned(1, goer.size)
-
-    def is_untidy(self) -> bool:
-        return False
-
-    def tidy(self) -> None:
-        """Nothing: what is half done is done anew."""
 
 
 def _is_spare(layout: Layout, directory: Path) -> bool:

@@ -35,6 +35,7 @@ from bsd.foundation.locks import OwnLock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
+from bsd.store.copies import archived
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
 from bsd.store.extracted import APART, FORGOTTEN
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
@@ -55,7 +56,7 @@ WAIT_SECONDS = 5.0
 _AT_ONCE_NS = 20_000_000  # writing an index changes its directory, too, a tick of the clock later
 
 
-class _StoreLot:
+class _StoreLot(Lot):
     """What was taken out of one session."""
 
     _pattern = _STORED
@@ -368,11 +369,11 @@ class ArchiveShelf:
         self.newest = 0.0  # when the last line of all that was deleted had come; epoch seconds
 
     def lots(self) -> Iterator[Lot]:
-        for directory in _directories(self._layout, self._layout.archive):
+        for directory in archived(self._layout):
             yield _ArchiveLot(self._layout, directory, self._wait, self)
 
 
-class _ArchiveLot:
+class _ArchiveLot(Lot):
     def __init__(self, layout: Layout, path: Path, wait: float, shelf: ArchiveShelf) -> None:
         self.path = path
         self._layout = layout
@@ -450,7 +451,7 @@ def archive_use(layout: Layout) -> ArchiveUse:
     """Add up what the packs say of themselves; damaged ones are left out. Raises BsdError."""
     found = [
         summary
-        for directory in _directories(layout, layout.archive)
+        for directory in archived(layout)
         for _, summary in SessionArchive(directory).summaries()
     ]
     if not found:
@@ -484,7 +485,7 @@ class TrashShelf:
             yield _TrashLot(self._trash, TrashPlace(directory, each))
 
 
-class _TrashLot:
+class _TrashLot(Lot):
     def __init__(self, trash: Trash, place: TrashPlace) -> None:
         self.path = place.meta
         self._trash = trash
@@ -502,12 +503,6 @@ class _TrashLot:
             self._trash.remove(self._place.id)
             return Cleaned(len(sizes), sum(sizes))
         return Cleaned()
-
-    def is_untidy(self) -> bool:
-        return False
-
-    def tidy(self) -> None:
-        """Nothing: what is half done has a journal."""
 
 
 def _sizes(place: TrashPlace) -> Iterator[int]:

@@ -512,7 +512,7 @@ def archived(layout: Layout) -> list[Path]:
     """The directories of sessions in the archive; raises BsdError if nobody can look there."""
     try:
         with os.scandir(layout.refuse_outside(layout.archive)) as found:
-            return [Path(one.path) for one in found if one.is_dir(follow_symlinks=False)]
+            return sorted(Path(one.path) for one in found if one.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:

@@ -25,10 +25,10 @@ from bsd.surgery.locate import (
     OriginalLine,
     Return,
     locate,
-    member_of,
     name_of,
     nothing_away,
     original_of,
+    restored_of,
 )
 from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
@@ -325,8 +325,8 @@ def _stamp(answer: Restored, line: Line, entry: Entry, original: OriginalLine, n
     return Stamp(
         answer.entry_id,
         encode_string(iso_utc(now)),
-        present=member_of(line.raw, entry, RESTORED),
-        original=member_of(original.raw, original.entry, RESTORED),
+        present=restored_of(line.raw, entry),
+        original=restored_of(original.raw, original.entry),
     )
 
 
