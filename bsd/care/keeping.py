@@ -479,18 +479,15 @@ _HINT = "`bsd archive list` shows what there is"
 def gone_sessions(layout: Layout, agent: str | None = None) -> list[SessionCopy]:
     """The copies of all sessions that are gone, or of an agent's; those used last come first."""
     trashed = {each for each, _ in transcripts(layout)}
-    known, live = _Known(layout).written, _live(layout)
+    as_copied = _Known(layout).written.items() & _live(layout).items()
+    known = {store for store, _ in as_copied}
     gone = [
         copy
         for archive in archived(layout)
-        for copy in copies_in(archive, but_one=_is_as_copied(archive.name, live, known))
+        for copy in copies_in(archive, but_one=archive.name in known)
         if agent in (None, copy.name.agent) and _is_gone(layout, copy, trashed)
     ]
     return sorted(gone, key=lambda copy: copy.transcript.was.mtime_ns, reverse=True)
-
-
-def _is_as_copied(store: str, live: dict[str, Written], known: dict[str, Written]) -> bool:
-    return store in live and live[store] == known.get(store)
 
 
 def _live(layout: Layout) -> dict[str, Written]:

@@ -325,14 +325,13 @@ class _Operation:
             self.by.inflight.own.note_own(self.session.name, plan.planned_on, outcome.identity)
 
     def _raise_if_final(self, outcome: Outcome) -> None:
-        moved = outcome.gave_up is GiveUp.GONE and self._has_moved()
-        if outcome.gave_up in _FINAL and not moved:
+        session = self.session
+        if outcome.gave_up is GiveUp.GONE and session.layout.transcript(session.name) != self.path:
+            return  # it has moved
+        if outcome.gave_up in _FINAL:
             error, hint = _FINAL[outcome.gave_up]
-            message = f"session {self.session} was left as it was: {outcome.detail}"
+            message = f"session {session} was left as it was: {outcome.detail}"
             raise error(message, hint=hint)
-
-    def _has_moved(self) -> bool:
-        return self.session.layout.transcript(self.session.name) != self.path
 
 
 class _Checked:

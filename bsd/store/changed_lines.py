@@ -112,7 +112,9 @@ def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
     places = _places(source, {(line.was, line.was_size, line.ended) for line in former})
     if all(line.went for line in changed):
         # Another line may look like one that went, but hardly where that one stood.
-        return not all(_stands_at(places[line.was], line.index) for line in former)
+        return not all(
+            any(place.index == line.index for place in places[line.was]) for line in former
+        )
     return bool(found) and not any(places.values())
 
 
@@ -133,10 +135,6 @@ def undone_in(source: Transcript, history: History) -> frozenset[str]:
         return frozenset()
     in_vain = {one.number for one in history.pending() if not took_effect(source, history, one)}
     return history.entry_notes.undone.entries(in_vain)
-
-
-def _stands_at(places: Sequence[LinePlace], index: int) -> bool:
-    return any(place.index == index for place in places)
 
 
 def _left_at(changed: Sequence[ChangedLine]) -> list[int]:

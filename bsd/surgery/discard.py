@@ -45,7 +45,7 @@ def put_texts(
     What was in the store of such a value is no longer spoken of by the line. A block that is no
     text becomes a text block.
     """
-    replaced = {value.path: _encoded(value, text) for value, text in texts}
+    replaced = {value.path: value.shape.holding(encode_string(text)) for value, text in texts}
     members = dict(put)
     remove: list[ValuePath] = []
     marker = Marker.of(entry)
@@ -58,10 +58,6 @@ def put_texts(
         else:
             remove.append((MARKER,))
     return edit(raw, replace=replaced, remove=remove, put=members)
-
-
-def _encoded(value: Value, text: str) -> bytes:
-    return value.shape.holding(encode_string(text))
 
 
 def _no_longer_away(marker: Marker, replaced: Mapping[ValuePath, bytes]) -> set[str]:

@@ -130,7 +130,7 @@ def plan_restore_all(
     new_bytes = 0
     complete = True
     markers = Markers(source, fmt, stored)
-    for located in _marked_lines(source, fmt):
+    for located in filter(None, (_located(line, fmt) for line in source.lines())):
         if new_bytes >= budget_bytes:
             complete = False
             break
@@ -341,10 +341,6 @@ def _apply(
         rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
         return back.apply(raw, put={MARKER: rest.to_json()})
     return back.apply(raw, remove=[(MARKER,)] if marked.in_line else [])
-
-
-def _marked_lines(source: Transcript, fmt: Format) -> Iterator[Located]:
-    return filter(None, (_located(line, fmt) for line in source.lines()))
 
 
 def _located(line: Line, fmt: Format) -> Located | None:

@@ -92,7 +92,8 @@ def missing(late: bytes, after: bytes, is_named: IsNamed) -> tuple[int, int, byt
     offset = start + there if there else max(0, _zeros_begin(after))
     rest = late[there:]
     # Of bytes that were being written when the power was cut, zeros may be left.
-    zeros = _leading_zeros(after[offset : offset + len(rest)])
+    place = after[offset : offset + len(rest)]
+    zeros = len(place) - len(place.lstrip(b"\0"))
     # A crash may have left no note of lines that an undo had carried the other way.
     known = {line for line in _lines(after) if _has_id(line, is_named)}
     return offset, zeros, b"".join(line for line in _lines(rest) if line not in known)
@@ -137,10 +138,6 @@ def _zeros_begin(data: bytes) -> int:
     if data.startswith(b"\0"):
         return 0
     return data.find(b"\n\0") + 1 or -1
-
-
-def _leading_zeros(data: bytes) -> int:
-    return len(data) - len(data.lstrip(b"\0"))
 
 
 def _common(one: bytes, other: bytes) -> int:
