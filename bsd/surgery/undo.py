@@ -94,7 +94,7 @@ class PastOperation(Answer):
     bytes_after: int
 
 
-def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> KeptOperation:
+def choose(past: Past, number: int | None, passed_over: Container[int]) -> KeptOperation:
     """Find the operation to undo: the newest that is none itself and not undone, or a named one.
 
     Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
