@@ -54,7 +54,8 @@ class Checkpoint:
     on_way: bool = True  # whoever went on from the end came by it
     bound: bool = False  # values before stay only since a signature covers them
     characters_per_token: float = 0.0  # as recorded before; 0: not known
-    earlier: _KeptIds | None = field(default=None, compare=False)  # known without being listed
+    # What knows of more of them, without listing them.
+    earlier: Checkpoint | _KeptIds | None = field(default=None, compare=False)
 
     def among(self, ids: Collection[int]) -> set[int]:
         """Which of these ids an entry before the checkpoint has."""
@@ -356,10 +357,10 @@ class _KeptIds:
 
 
 def _go_on(
-    database: sqlite3.Connection, earlier: _KeptIds | None, row: tuple[object, ...]
+    database: sqlite3.Connection, earlier: Checkpoint | _KeptIds | None, row: tuple[object, ...]
 ) -> int | None:
     """Move a kept checkpoint on; None if it is not kept, or no longer, and its ids with it."""
-    if earlier is None:
+    if not isinstance(earlier, _KeptIds):
         return None
     moved = database.execute(_MOVE, (*row, earlier.number)).rowcount
     return earlier.number if moved else None
