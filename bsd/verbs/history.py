@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from bsd.agents.dialect import Format
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.remember import settle
 from bsd.session.session import Session
+from bsd.store.changed_lines import settle
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.state import state_at

@@ -33,9 +33,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.value_path import paths_of
 from bsd.session.notes import Notes
-from bsd.session.remember import Remembered
 from bsd.session.session import Session
-from bsd.session.surgeon import Surgeon
+from bsd.session.surgeon import Remembered, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb
