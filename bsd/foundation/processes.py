@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from bsd.foundation.ages import steady
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.immutable import immutable
 
@@ -53,11 +54,10 @@ def parent(pid: int) -> int | None:
 def begun(starttime: int) -> float | None:
     """When a process began, in epoch seconds, by its `starttime`."""
     try:
-        ticks = os.sysconf("SC_CLK_TCK")
-        running = time.clock_gettime(time.CLOCK_BOOTTIME) - starttime / ticks
-    except (AttributeError, ValueError, OSError):  # a system without that clock
+        since_boot = starttime / os.sysconf("SC_CLK_TCK")
+    except (ValueError, OSError):  # a system that does not say how long a tick is
         return None
-    return time.time() - running
+    return time.time() - (steady() - since_boot)
 
 
 def directory(pid: int) -> str | None:
@@ -86,12 +86,6 @@ def _read_proc(pid: int, name: str) -> bytes:
             return file.read()
     except OSError:  # gone, hidden from us, or a system without /proc: nothing is known
         return b""
-
-
-def seconds_up() -> float | None:
-    """How long ago this machine started, sleep included; None if it does not say."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
-    return None if clock is None else time.clock_gettime(clock)
 
 
 @contextmanager

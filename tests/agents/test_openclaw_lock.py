@@ -279,7 +279,7 @@ def test_an_unusable_lock_counts_for_thirty_minutes(
 
 
 def started(monkeypatch: pytest.MonkeyPatch, seconds_ago: float) -> None:
-    monkeypatch.setattr(lock_file, "seconds_up", lambda: seconds_ago)
+    monkeypatch.setattr(lock_file, "steady", lambda: seconds_ago)
 
 
 @pytest.mark.parametrize("content", [*UNUSABLE, bytes(120)], ids=repr)

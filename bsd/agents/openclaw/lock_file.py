@@ -21,12 +21,12 @@ import orjson
 
 from bsd.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
 from bsd.foundation import processes
+from bsd.foundation.ages import steady
 from bsd.foundation.files import open_plain, read_plain, write_all
 from bsd.foundation.filesystem import strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import release_lease, take_lease
 from bsd.foundation.logs import get_logger
-from bsd.foundation.processes import seconds_up
 from bsd.foundation.spelling import iso_utc
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
@@ -124,8 +124,7 @@ class SeenLock:
         Clocks alone would not prove it: they may have been put forward since. But whoever has just
         made a lock and not yet written it has it open; and that a lease tells.
         """
-        up = seconds_up()
-        if up is None or max(self.modified, self.changed) >= now - up:
+        if max(self.modified, self.changed) >= now - steady():
             return False
         with suppress(OSError):
             if strength(self.path.parent).level == "strong" and take_lease(self.descriptor):
