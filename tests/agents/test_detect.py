@@ -8,7 +8,6 @@ import pytest
 
 from bsd.agents.dialect import NotOurs
 from bsd.agents.entry import LINES_LOOKED_AT, time_ms
-from bsd.agents.flat import FLAT
 from bsd.agents.marker import (
     Marker,
     is_placeholder,
@@ -16,7 +15,7 @@ from bsd.agents.marker import (
     mentioned_ids,
     placeholder,
 )
-from bsd.agents.openclaw.dialect import OPENCLAW, detect
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW, detect
 from tests.daemon.zones import zone
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
