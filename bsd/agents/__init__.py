@@ -2,5 +2,5 @@
 
 `dialect` is what bsd may know of the lines they write, `owner` what of the programs themselves;
 `owners` tells whose an agent's sessions are. Each program is a file or a package of its own;
-`entry`, `values` and `marker` are what they read in the same way.
+`entry` and `values` are what they read in the same way.
 """

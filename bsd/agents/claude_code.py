@@ -20,19 +20,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, Turn, Value
-from bsd.agents.entry import (
-    Entry,
+from bsd.agents.dialect import (
+    TIES,
+    Facts,
+    Format,
+    NotOurs,
     Rank,
+    Shape,
     Title,
+    Turn,
+    Value,
     asked,
-    entry_time_ms,
-    first_entries,
-    message_of,
     named,
-    text_of,
     texts_in,
 )
+from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.files import LARGEST_NOTE, read_plain

@@ -21,19 +21,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
-from bsd.agents.entry import (
-    Entry,
+from bsd.agents.dialect import (
+    TIES,
+    Facts,
+    Format,
+    NotOurs,
     Rank,
+    Shape,
     Title,
-    arguments_at,
+    ToolCall,
+    Turn,
+    Value,
     asked,
-    entry_time_ms,
-    first_entries,
     named,
-    text_of,
     texts_in,
 )
+from bsd.agents.entry import Entry, arguments_at, entry_time_ms, first_entries, text_of
 from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, NotOurs
-from bsd.agents.entry import Entry
-from bsd.agents.marker import Marker, is_placeholder, standing_at
+from bsd.agents.entry import Entry, Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.keeping import Keeping

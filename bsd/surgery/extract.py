@@ -10,8 +10,7 @@ from functools import lru_cache, partial
 from sys import maxsize
 
 from bsd.agents.dialect import Format, Shape, Value
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, PLACEHOLDER_START, Marker, placeholder
+from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig

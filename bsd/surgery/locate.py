@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from sys import maxsize
 
 from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, RESTORED, Marker, placeholder
+from bsd.agents.entry import MARKER, RESTORED, Entry, Marker, placeholder
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large

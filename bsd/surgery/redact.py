@@ -9,8 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from bsd.agents.dialect import Format, ToolCall
-from bsd.agents.entry import REDACTED, Entry, same_author, says_something
-from bsd.agents.marker import MARKER, Marker
+from bsd.agents.entry import MARKER, REDACTED, Entry, Marker, same_author, says_something
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable

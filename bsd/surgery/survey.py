@@ -18,8 +18,7 @@ from math import isnan, nan
 from sys import intern, maxsize
 
 from bsd.agents.dialect import Facts, Format, ToolCall
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, PLACEHOLDER_START, Marker, mentioned_ids
+from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig

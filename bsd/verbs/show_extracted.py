@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import orjson
 
-from bsd.agents.marker import Marker
+from bsd.agents.entry import Marker
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
 from bsd.foundation.files import plain_file

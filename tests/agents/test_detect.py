@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from bsd.agents.dialect import NotOurs
-from bsd.agents.entry import LINES_LOOKED_AT, time_ms
-from bsd.agents.marker import (
+from bsd.agents.entry import (
+    LINES_LOOKED_AT,
     Marker,
     is_placeholder,
     is_safe_id,
     mentioned_ids,
     placeholder,
+    time_ms,
 )
 from bsd.agents.openclaw.dialect import FLAT, OPENCLAW, detect
 from tests.daemon.zones import zone

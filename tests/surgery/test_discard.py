@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.marker import Marker
+from bsd.agents.entry import Marker
 from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.discard import plan_discard

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format
-from bsd.agents.marker import MARKER, Marker
+from bsd.agents.entry import MARKER, Marker
 from bsd.agents.openclaw.dialect import FLAT
 from bsd.surgery.extract import plan_extraction
 from bsd.text.reader import BytesTranscript, parse_entry

@@ -10,23 +10,31 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bsd.agents.dialect import VALUE_TYPES, Facts, Format, NotOurs, ToolCall, Turn, Value
+from bsd.agents.dialect import (
+    VALUE_TYPES,
+    Facts,
+    Format,
+    NotOurs,
+    Rank,
+    Title,
+    ToolCall,
+    Turn,
+    Value,
+    asked,
+    named,
+    texts_in,
+)
 from bsd.agents.entry import (
     TYPE_OF_NAME,
     Entry,
-    Rank,
-    Title,
     arguments_at,
-    asked,
     entry_id,
     entry_role,
     entry_time_ms,
     entry_type,
     first_entries,
     message_of,
-    named,
     text_of,
-    texts_in,
 )
 from bsd.agents.values import block_values, calls_in, leaf_values, object_values, text_value
 from bsd.foundation.value_path import ValuePath

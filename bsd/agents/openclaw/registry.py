@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.entry import in_short, text_of
+from bsd.agents.dialect import in_short
+from bsd.agents.entry import text_of
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.owner import ENDING, PutBack, Registered, Registry
 from bsd.foundation.errors import Conflict, TemporaryFailure

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
-from bsd.agents.entry import Entry
-from bsd.agents.marker import is_placeholder
+from bsd.agents.entry import Entry, is_placeholder
 from bsd.command_line import split_command
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.tools import TOOLS

@@ -12,7 +12,7 @@ from click.shell_completion import (
     CompletionItem,
 )
 
-from bsd.agents.marker import MARKER
+from bsd.agents.entry import MARKER
 from bsd.care import catalog
 from bsd.care.catalog import Titles
 from bsd.care.trash import Trash
