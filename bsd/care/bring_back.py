@@ -20,11 +20,10 @@ from pathlib import Path
 
 from bsd.agents.dialect import NotOurs
 from bsd.agents.owner import ENDING, Owner, PutBack
-from bsd.agents.owners import owner_of
+from bsd.agents.owners import owner_of, secure
 from bsd.care.gone import parts_of_session
 from bsd.care.relocate import link_back
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.claims import secure
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import (
     BsdError,

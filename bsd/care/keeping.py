@@ -22,9 +22,8 @@ import orjson
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import ENDING, Owner
-from bsd.agents.owners import owner_of
+from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
-from bsd.foundation.claims import elsewhere
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Conflict, Unavailable, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private

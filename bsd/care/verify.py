@@ -14,14 +14,13 @@ from typing import Any
 
 from bsd.agents.dialect import Facts, Format, NotOurs
 from bsd.agents.entry import Entry, Marker, is_placeholder, standing_at
-from bsd.agents.owners import owner_of
+from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
 from bsd.care.keeping import Keeping
 from bsd.care.leftovers import adds_nothing, stores_without_transcript
 from bsd.care.shelves import own_lock_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
-from bsd.foundation.claims import elsewhere
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.json_text import is_too_large

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from bsd import __version__
+from bsd.agents.owners import elsewhere, served_by
 from bsd.care.archive_limit import OverLimit
 from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Forecast, Shelf, forecast
@@ -30,7 +31,6 @@ from bsd.daemon.status import DaemonStatus, Health
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.work import Workers
 from bsd.foundation.ages import Ages, look
-from bsd.foundation.claims import elsewhere, served_by
 from bsd.foundation.errors import BsdError
 from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout
