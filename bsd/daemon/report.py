@@ -32,11 +32,10 @@ from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.work import Workers
 from bsd.foundation.ages import Ages, look
 from bsd.foundation.errors import BsdError
-from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.sources import Source
-from bsd.foundation.spelling import iso_utc, lifetime_seconds
+from bsd.foundation.spelling import document, iso_utc, lifetime_seconds
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.reach import unreached
 

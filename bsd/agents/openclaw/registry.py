@@ -33,9 +33,9 @@ from bsd.foundation.files import (
     write_all,
 )
 from bsd.foundation.filesystem import MetadataNotKept, exchanges, keep_metadata
-from bsd.foundation.json_text import is_too_large
 from bsd.text import splice
 from bsd.text.change import Identity
+from bsd.text.reader import is_too_large
 from bsd.text.spans import Search, encode_key, scan
 
 REGISTRY_FILE = "sessions.json"

@@ -26,11 +26,11 @@ from bsd.foundation import files
 from bsd.foundation.errors import Busy
 from bsd.foundation.files import write_all
 from bsd.foundation.immutable import immutable
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.session.commit.inflight import EditedSpan, Mark
 from bsd.session.commit.protocol import header_hash
 from bsd.text.change import Identity
+from bsd.text.reader import is_too_large
 
 _BLOCK = 1 << 20
 _PIECE = 4 << 10

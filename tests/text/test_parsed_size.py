@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.foundation import json_text
-from bsd.foundation.json_text import MOST_EXTRA, is_too_large
-from bsd.text.reader import parse_entry, parse_kept
+from bsd.text.reader import MOST_EXTRA, is_too_large, parse_entry, parse_kept
 
 _SIZE = 12 << 20
 
