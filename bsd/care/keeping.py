@@ -31,7 +31,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
-from bsd.foundation.setting import OFF
+from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.inflight import InFlight
 from bsd.session.rest import Patience, Rest

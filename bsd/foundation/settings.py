@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from annotated_types import Ge, Le, MinLen
 
 from bsd.foundation.errors import Invalid
-from bsd.foundation.setting import check_cron
+from bsd.foundation.pruning_fields import check_cron
 from bsd.foundation.spelling import (
     LANGUAGES,
     LIFETIMES,
