@@ -129,7 +129,7 @@ class Choice(SettingKind):
 class Text(SettingKind):
     """A text of a form: `read` returns it as it is kept, or raises ValueError with the reason."""
 
-    words: str
+    words: str = field()  # not the property of the class above
     read: Callable[[str], str]
     hint: str = ""
     optional: bool = False  # None will do, too
@@ -151,7 +151,7 @@ class Text(SettingKind):
 class Texts(SettingKind):
     """A list of texts; `check_one` raises ValueError with the reason why one will not do."""
 
-    words: str
+    words: str = field()  # not the property of the class above
     hint: str
     check_one: Callable[[str], object] = str
 
