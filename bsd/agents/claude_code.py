@@ -39,6 +39,7 @@ from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.immutable import immutable
+from bsd.foundation.processes import alive
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")
@@ -472,7 +473,7 @@ KIND = SourceKind(
 
 def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
     """Why a session counts as in use by a process, by what it says of itself."""
-    if not _is_alive(int(path.stem)):
+    if not alive(int(path.stem)):
         return None
     try:
         said = json.loads(read_plain(path, LARGEST_NOTE))
@@ -488,13 +489,3 @@ def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
     if said.get("status") != "idle":
         return f"process {path.stem} is busy with it"
     return f"process {path.stem} may go on with it" if by_idle else None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return pid > 0

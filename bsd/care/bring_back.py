@@ -360,7 +360,7 @@ def sweep_returning(layout: Layout) -> None:
             name = layout.session_of_store(store) or SessionName("store", "any")
             with suppress(Busy, OSError):
                 file = layout.lock_file_of(store)
-                with OwnLock(file, 0.0, mode=0o600, fallback_to_soft=False, name=name):
+                with OwnLock(file, 0.0, name=name):
                     _clear(directory / each)
 
 

@@ -17,14 +17,14 @@ _STARTTIME_INDEX = 19  # field 22
 
 
 def alive(pid: int) -> bool:
-    """Whether a process with this id (> 0) exists; one that we may not signal does."""
+    """Whether a process with this id exists; one that we may not signal does."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
+        os.kill(pid, 0)  # 0 would be all of our own group
     except PermissionError:
         return True
-    return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return pid > 0
 
 
 def starttime(pid: int) -> int | None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.settings import WorkspaceLimits
 
 _PIECE = 64 * 1024
 _LOOK_SECONDS = 0.05  # how often it is asked for its end, where that cannot be waited for
@@ -29,7 +30,7 @@ _LAST_WORDS_SECONDS = 1.0  # for output of somebody who left the process group
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(WorkspaceLimits):
     """What one run may use; 0 means no limit (of output: nothing is kept).
 
     `seconds` on the clock, `cpu_seconds` of each process, `processes` at once; the rest in bytes:
@@ -37,14 +38,6 @@ class Limits:
     groups them), `file_bytes` (of one file), `disk_bytes` (of the whole workspace),
     `output_bytes` (kept of stdout, and of stderr).
     """
-
-    seconds: float = 60.0
-    cpu_seconds: int = 60
-    memory_bytes: int = 4 << 30
-    processes: int = 512
-    file_bytes: int = 256 << 20
-    disk_bytes: int = 8 << 30
-    output_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
         wholes = [one.name for one in fields(self) if one.name != "seconds"]
