@@ -104,19 +104,7 @@ def run_process(  # noqa: PLR0913 - a process has as many sides
     OSError if it cannot be started.
     """
     began = time.monotonic()
-    with tempfile.TemporaryFile() as given:
-        given.write(stdin or b"")
-        given.seek(0)
-        process = subprocess.Popen(
-            [*before, *_limited(limits), *argv],
-            stdin=given,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=dict(environment),
-            start_new_session=True,
-            pass_fds=tuple(held),
-        )
+    process = _started([*before, *_limited(limits), *argv], cwd, environment, stdin, held)
     outputs = ProcessOutput(limits.output_bytes), ProcessOutput(limits.output_bytes)
     with process:
         assert process.stdout is not None  # noqa: S101 - as asked for
@@ -136,6 +124,28 @@ def run_process(  # noqa: PLR0913 - a process has as many sides
             raise
     seconds = time.monotonic() - began
     return Ended(process.returncode, timed_out, watch.said, seconds, *outputs)
+
+
+def _started(
+    argv: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    stdin: bytes | None,
+    held: Sequence[int],
+) -> subprocess.Popen[bytes]:
+    with tempfile.TemporaryFile() as given:
+        given.write(stdin or b"")
+        given.seek(0)
+        return subprocess.Popen(
+            argv,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=tuple(held),
+        )
 
 
 def _limited(limits: Limits) -> list[str]:
