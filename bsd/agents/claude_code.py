@@ -151,7 +151,8 @@ class ClaudeCode(Format):
             return Turn.CLOSES
         if kind == "assistant" and message_of(entry).get("stop_reason") == "end_turn":
             return Turn.CLOSES
-        return Turn.STARTS if _is_prompt(entry, kind) else Turn.NONE
+        is_prompt = kind == "user" and entry.get("isMeta") is not True
+        return Turn.STARTS if is_prompt else Turn.NONE
 
 
 class ClaudeCodeSubagent(ClaudeCode):
@@ -159,10 +160,6 @@ class ClaudeCodeSubagent(ClaudeCode):
 
     def _is_aside(self, entry: Entry) -> bool:  # noqa: ARG002 - here all is said to be
         return False
-
-
-def _is_prompt(entry: Entry, kind: str) -> bool:
-    return kind == "user" and entry.get("isMeta") is not True
 
 
 def _result_of(message: Entry) -> str | None:

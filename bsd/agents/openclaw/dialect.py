@@ -191,6 +191,8 @@ _BESIDE = frozenset(
     )
 )
 _CALLS = {"toolCall": "arguments", "tool_call": "arguments", "tool_use": "input"}
+_CALL_IDS = ("toolCallId", "tool_call_id", "toolUseId")
+_TOOL_NAMES = ("toolName", "tool_name", "name", "tool")
 _BLOCKS = frozenset(("text", "thinking", "image", *_CALLS))
 
 
@@ -215,12 +217,8 @@ class Flat(Format):
             is_compaction=kind == "compaction",
             kept_from=text_of(entry.get("firstKeptEntryId")) if kind == "compaction" else None,
             calls=_calls(entry, type_),
-            result_of=_first_text(entry, ("toolCallId", "tool_call_id", "toolUseId"))
-            if is_result
-            else None,
-            result_tool=_first_text(entry, ("toolName", "tool_name", "name", "tool"))
-            if is_result
-            else None,
+            result_of=_first_text(entry, _CALL_IDS) if is_result else None,
+            result_tool=_first_text(entry, _TOOL_NAMES) if is_result else None,
         )
 
     def title(self, entry: Entry) -> Title | None:
@@ -290,7 +288,7 @@ def _inside_message(message: Any, type_: str | None, at_least: int, *, custom: b
 def _calls(entry: Entry, type_: str | None) -> tuple[ToolCall, ...]:
     """Find calls: the entry itself, or blocks of its content."""
     if type_ == "tool_call":
-        call_id = _first_text(entry, ("toolCallId", "tool_call_id", "toolUseId"))
+        call_id = _first_text(entry, _CALL_IDS)
         name = _first_text(entry, ("name", "toolName", "tool"))
         given = arguments_at(entry, ())
         return (ToolCall(call_id or entry_id(entry) or "", name or "", (), given),)
