@@ -16,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -347,6 +347,7 @@ class CodexDay(Owner):
             return None
         return _OPEN if b" %b " % _place_of(at) in held else None
 
+    @contextmanager
     def lock(
         self,
         name: SessionName,
@@ -354,11 +355,7 @@ class CodexDay(Owner):
         wait: float = 0.0,  # noqa: ARG002 - a thread stays open for long
         *,
         sleep: Callable[[float], None] = time.sleep,  # noqa: ARG002
-    ) -> AbstractContextManager[object]:
-        return self._locked(name.session)
-
-    @contextmanager
-    def _locked(self, session: str) -> Iterator[None]:
+    ) -> Iterator[None]:
         """Keep Codex from opening any thread, and see that this one is not open.
 
         Its rule: whoever takes or gives up the lock of a thread holds the common lock meanwhile.
@@ -372,7 +369,7 @@ class CodexDay(Owner):
             except OSError as error:
                 why = f"Codex's locks are not as they are known: {error.strerror}"
                 raise Busy(why, hint="is this a newer version of Codex?") from error
-            thread = self._thread_lock(session)
+            thread = self._thread_lock(name.session)
             if thread is not None:
                 with suppress(FileNotFoundError), _held(thread, _OPEN):
                     pass  # nobody can take it from now on
