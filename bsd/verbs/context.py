@@ -32,6 +32,7 @@ GET_CONTEXT = Verb(
     arguments=GetContext,
     answer=Context,
     query=_query,
+    reads=True,
     route=Route(
         "GET",
         "/api/sessions/{agent}/{session}/context",

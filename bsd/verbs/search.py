@@ -248,6 +248,7 @@ SEARCH_EXTRACTED = Verb(
     arguments=SearchExtracted,
     answer=ExtractedHits,
     act=_act,
+    reads=True,
     tools=(
         Tool(
             "search_extracted",

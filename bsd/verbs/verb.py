@@ -26,9 +26,9 @@ from bsd.foundation.definition import (
     arguments_of,
 )
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.verb_names import NAMES
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.text.reader import Transcript
-from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.care.trash import Trash

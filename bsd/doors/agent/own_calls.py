@@ -15,13 +15,13 @@ from typing import Any
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
 from bsd.agents.entry import Entry
 from bsd.agents.marker import is_placeholder
-from bsd.command_line import split_command
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.tools import TOOLS
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.doors.tool_commands import TOOLS as COMMANDS
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import value_at
+from bsd.foundation.verb_names import split_command
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS

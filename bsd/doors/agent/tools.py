@@ -309,18 +309,20 @@ TOOLS = {
 }
 
 
-def reads_much(name: str, arguments: object) -> bool:
-    """Whether a call reads a whole session, and would keep others from their answers."""
-    action = arguments.get("action") if isinstance(arguments, dict) else None
-    return name == "search_extracted" or action == GET_CONTEXT.name
-
-
 def read_call(name: str, arguments: object) -> Asked:
     """Understand a call; raises Invalid that says everything that is wrong with it."""
     tool = TOOLS.get(name)
     if tool is None:
         raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(TOOLS)}")
     return tool.read(arguments)
+
+
+def reads_much(name: str, arguments: object) -> bool:
+    """Whether a call reads a whole session, and would keep others from their answers."""
+    try:
+        return read_call(name, arguments).verb.reads
+    except Invalid:  # it is refused at once
+        return False
 
 
 def carry_out(

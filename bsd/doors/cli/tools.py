@@ -17,6 +17,7 @@ from bsd.doors.cli.verbs import CallHands
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, named, parameters
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName, check_name
+from bsd.foundation.verb_names import TOOLS
 
 if TYPE_CHECKING:
     from bsd.doors.agent.tools import Asked
@@ -66,12 +67,11 @@ for _command in (restore_remote, purge_control):
 
 @command(
     "mcp",
-    """
-    Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
-    read_extracted, context and search_extracted for sessions; memory_store, memory_recall,
-    memory_lookup, memory_confirm, memory_forget, memory_checkpoint and memory_prune for facts. It
-    needs no daemon, and works beside one. Without options every session can be named; where none
-    is, it is the one that the program which started the server has at work, if that can be told.
+    f"""
+    Speaks MCP on stdin and stdout, for an agent to start: {", ".join(TOOLS[:-1])} and {TOOLS[-1]}
+    for sessions; those whose names begin with memory_ for facts. It needs no daemon, and works
+    beside one. Without options every session can be named; where none is, it is the one that the
+    program which started the server has at work, if that can be told.
 
     Each tool's description takes room in the agent's context: --tools leaves out what it need not
     have.
@@ -81,7 +81,7 @@ for _command in (restore_remote, purge_control):
       bsd mcp
       bsd mcp --agent main
       bsd mcp --session main/4f2a --tools sessions
-      openclaw mcp set bsd '{"command":"bsd","args":["mcp","--agent","main"]}'
+      openclaw mcp set bsd '{{"command":"bsd","args":["mcp","--agent","main"]}}'
     """,
 )
 @click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")

@@ -21,7 +21,7 @@ from bsd.doors.cli.output import note, print_json
 from bsd.doors.cli.verb_words import WORDS, VerbWords
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.verbs.names import NAMES
+from bsd.foundation.verb_names import NAMES
 from bsd.verbs.verb import Verb, arguments_of, perform, verb_named
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
