@@ -96,7 +96,7 @@ NAMES = {
         ),
         Name(
             "get_context",
-            module="context",
+            module="edit",
             command="context",
             after="history",
             help="Show what an agent sees of a session: entries and hashes.",
@@ -126,9 +126,9 @@ NAMES = {
         Name("restore_all", module="restore"),
         Name("edit"),
         Name("show_editable", module="edit"),
-        Name("show_extracted"),
+        Name("show_extracted", module="read_extracted"),
         Name("read_held", module="read_extracted"),
-        Name("replace", module="context"),
+        Name("replace", module="edit"),
         Name("delete", module="trash"),
         Name("trash_list", module="trash"),
         Name("trash_restore", module="trash"),
@@ -141,7 +141,7 @@ NAMES = {
         Name("archive_forget", module="archive"),
         Name("retention", module="trash"),
         Name("read_extracted", tools=("read_extracted",)),
-        Name("change_context", module="context", tools=("context",)),
+        Name("change_context", module="edit", tools=("context",)),
         Name("search_extracted", module="search", tools=("search_extracted",)),
     )
 }

@@ -22,8 +22,7 @@ from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.verb_names import NAMES, Name
 from bsd.verbs.edit import SHOW_EDITABLE
-from bsd.verbs.read_extracted import LONGEST_TEXT, READ_HELD, page_of
-from bsd.verbs.show_extracted import SHOW_EXTRACTED
+from bsd.verbs.read_extracted import LONGEST_TEXT, READ_HELD, SHOW_EXTRACTED, page_of
 from bsd.verbs.verb import Verb, all_verbs, perform
 
 VERBS = all_verbs()

@@ -11,8 +11,7 @@ from bsd.doors.agent.tools import TOOLS
 from bsd.foundation.definition import told_fields
 from bsd.foundation.errors import BsdError, Busy
 from bsd.surgery.targets import Refused
-from bsd.verbs.context import ChangeContext, GetContext
-from bsd.verbs.edit import SetExtractable
+from bsd.verbs.edit import ChangeContext, GetContext, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.restore import Restore
 from bsd.verbs.search import SearchExtracted

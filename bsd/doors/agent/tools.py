@@ -19,8 +19,7 @@ from bsd.doors.tool_commands import ACTIONS
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Busy, FieldError, Invalid
 from bsd.foundation.layout import SessionName
-from bsd.verbs.context import GET_CONTEXT, GetContext
-from bsd.verbs.edit import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, GetContext, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.verb import (
     Hands,

@@ -35,8 +35,14 @@ from bsd.surgery.edit import (
     setting,
 )
 from bsd.surgery.targets import ContextChanged
-from bsd.verbs.context import CHANGE_CONTEXT, ChangeContext
-from bsd.verbs.edit import EDIT, SHOW_EDITABLE, EditEntry, ShowEditable
+from bsd.verbs.edit import (
+    CHANGE_CONTEXT,
+    EDIT,
+    SHOW_EDITABLE,
+    ChangeContext,
+    EditEntry,
+    ShowEditable,
+)
 from bsd.verbs.verb import perform
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen

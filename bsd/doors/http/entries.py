@@ -25,7 +25,7 @@ from bsd.surgery.view import ExtractedContent
 from bsd.text.change import Written
 from bsd.text.splice import Span
 from bsd.verbs.edit import SHOW_EDITABLE, ShowEditable
-from bsd.verbs.show_extracted import SHOW_EXTRACTED, ShowExtracted
+from bsd.verbs.read_extracted import SHOW_EXTRACTED, ShowExtracted
 from bsd.verbs.verb import perform
 
 _ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"

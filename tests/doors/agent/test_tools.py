@@ -16,8 +16,7 @@ from bsd.foundation import verb_names
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.surgery.rules import own_tool
 from bsd.surgery.targets import Refused, read_targets
-from bsd.verbs.context import GET_CONTEXT, ChangeContext, GetContext
-from bsd.verbs.edit import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, ChangeContext, GetContext, SetExtractable
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.search import SearchExtracted
 

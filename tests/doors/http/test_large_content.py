@@ -18,7 +18,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.verbs.show_extracted import InPieces
+from bsd.verbs.read_extracted import InPieces
 from bsd.verbs.verb import perform, verb_named
 from tests.openclaw_tree import add_session
 from tests.verbs import performed
