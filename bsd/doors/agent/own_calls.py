@@ -17,8 +17,8 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.tools import TOOLS
-from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, read_words
-from bsd.doors.tool_commands import TOOLS as COMMANDS
+from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
+from bsd.doors.parameters import TOOLS as COMMANDS
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import value_at
 from bsd.foundation.verb_names import split_command

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from bsd.doors.agent.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.doors.models import Expected, answer_model, arguments_model, field_errors, fields_of
-from bsd.doors.tool_commands import ACTIONS
+from bsd.doors.parameters import ACTIONS
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Busy, FieldError, Invalid
 from bsd.foundation.layout import SessionName

@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from bsd import __version__
-from bsd.doors.cli.arguments import all_words, wing_command
-from bsd.doors.cli.call import BsdCommand, Call, group
+from bsd.doors.cli.call import BsdCommand, Call, group, wing_command
 from bsd.doors.cli.output import note, one_line, print_json, print_table, say
-from bsd.doors.tool_commands import KEYS
+from bsd.doors.parameters import KEYS, all_words
 from bsd.foundation.errors import Invalid
 from bsd.memory import verbs
 from bsd.memory.decay import PrunedFacts

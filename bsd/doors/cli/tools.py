@@ -14,7 +14,7 @@ from bsd.doors.cli.call import LONGEST_WAIT, Call, command, stop_request
 from bsd.doors.cli.names import SESSION, session_beginning_with, sessions, with_entry
 from bsd.doors.cli.output import print_json, say
 from bsd.doors.cli.verbs import CallHands
-from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, named, parameters
+from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName, check_name
 from bsd.foundation.verb_names import TOOLS
@@ -60,7 +60,7 @@ def purge_control(call: Call, /, words: tuple[str, ...], **given: Any) -> int:
 
 for _command in (restore_remote, purge_control):
     _command.params = [
-        *parameters(str(_command.name), sessions),
+        *tool_parameters(str(_command.name), sessions),
         *_command.params,
     ]
 

@@ -18,8 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from bsd.care.file_owners import give_back
-from bsd.doors.cli.arguments import all_words
-from bsd.doors.cli.call import BsdCommand, Complete
+from bsd.doors.cli.call import BsdCommand
 from bsd.doors.cli.names import say_who_serves
 from bsd.doors.cli.output import (
     counted,
@@ -33,6 +32,7 @@ from bsd.doors.cli.output import (
     styled,
 )
 from bsd.doors.cli.problem import Problem
+from bsd.doors.parameters import Complete, all_words
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
 from bsd.foundation.processes import FileOwner, environment_of

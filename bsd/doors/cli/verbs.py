@@ -14,11 +14,11 @@ import click
 
 from bsd.care.trash import Trash
 from bsd.doors.cli import names
-from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
 from bsd.doors.cli.names import SESSION, say_whose, with_entry
 from bsd.doors.cli.output import note, print_json
 from bsd.doors.cli.verb_words import WORDS, VerbWords
+from bsd.doors.parameters import parameters
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.verb_names import NAMES

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bsd.doors.cli.arguments import wing_command
-from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, offering, stop_request
+from bsd.doors.cli.call import (
+    BsdCommand,
+    Call,
+    ask_first,
+    group,
+    offering,
+    stop_request,
+    wing_command,
+)
 from bsd.doors.cli.output import counted, note, print_json, print_table, safe, say, size
 from bsd.foundation.errors import ConfigError, Invalid
 from bsd.foundation.spelling import format_duration, parse_duration
