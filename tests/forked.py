@@ -29,8 +29,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bsd.__main__ import HOST_TOKEN
-
+# As `bsd.__main__` has it, which must not be loaded here: it is run in the children.
+HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
 _LOADED = ("agents", "care", "doors.cli", "foundation", "session", "store", "surgery", "text")
 _DEADLINE_SECONDS = 60.0

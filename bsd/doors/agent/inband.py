@@ -20,10 +20,9 @@ from bsd.agents.dialect import Format
 from bsd.agents.entry import text_of
 from bsd.agents.marker import EXTRACTABLE, standing_at
 from bsd.agents.owners import owner_of
-from bsd.doors.agent.answers import error_answer, read_answer, told, told_error
-from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls
+from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
 from bsd.doors.agent.restoring import RestoreInline, in_session
-from bsd.doors.agent.tools import TOOLS, Asked, read_call
+from bsd.doors.agent.tools import TOOLS, Asked, error_answer, read_call
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable

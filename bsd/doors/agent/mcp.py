@@ -33,12 +33,12 @@ from bsd import __version__
 from bsd.daemon import rare_tasks
 from bsd.daemon.children import Children
 from bsd.daemon.loops import Beats, Loop
-from bsd.doors.agent.answers import error_answer
 from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import (
     TOOLS,
     AgentTool,
     carry_out,
+    error_answer,
     freely,
     in_short,
     read_arguments,

@@ -17,8 +17,9 @@ from bsd.doors.agent.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.doors.models import Expected, answer_model, arguments_model, field_errors, fields_of
 from bsd.doors.parameters import ACTIONS
 from bsd.foundation.definition import Answer
-from bsd.foundation.errors import Busy, FieldError, Invalid
+from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid
 from bsd.foundation.layout import SessionName
+from bsd.surgery.targets import Refused
 from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, GetContext, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.verb import (
@@ -338,6 +339,20 @@ def carry_out(
         raise explained(busy, name, hands.layout) from None
     # Who did not say which session was meant is told.
     return answer if asked.session is not None else {"session": str(name), **answer}
+
+
+def error_answer(error: BsdError) -> dict[str, Any]:
+    """What a caller is told of an error; `busy` says that the same call may succeed later."""
+    if isinstance(error, Refused):
+        return error.as_json()
+    answer: dict[str, Any] = {"error": error.message}
+    if error.hint is not None:
+        answer["hint"] = error.hint
+    if [one.message for one in error.errors] not in ([], [error.message]):
+        answer["errors"] = [{"field": one.field, "message": one.message} for one in error.errors]
+    if isinstance(error, Busy):
+        answer["busy"] = True
+    return answer
 
 
 def in_short(context: dict[str, Any]) -> dict[str, Any]:

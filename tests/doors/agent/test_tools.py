@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.doors.agent.answers import _NEEDED, error_answer, is_answered, told, told_error
+from bsd.doors.agent.own_calls import _NEEDED, is_answered, told, told_error
 from bsd.doors.agent.restoring import RestoreInline
-from bsd.doors.agent.tools import TOOLS, in_short, read_call, reads_much
+from bsd.doors.agent.tools import TOOLS, error_answer, in_short, read_call, reads_much
 from bsd.doors.models import answer_model
 from bsd.foundation import verb_names
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
