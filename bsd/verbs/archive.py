@@ -25,7 +25,7 @@ from bsd.store.extracted import SessionStore
 from bsd.surgery.view import views
 from bsd.verbs.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_row
 from bsd.verbs.list_sessions import LONGEST_WORDS
-from bsd.verbs.search import FoundEntry, found_entries
+from bsd.verbs.search import FoundEntry, SearchWords, found_entries
 from bsd.verbs.verb import RootHands, Route, Verb, argument
 
 _LAST_LINE = 10**9  # no session has more
@@ -41,14 +41,9 @@ class ListGone:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchGone:
+class SearchGone(SearchWords):
     """Words that must all be there."""
 
-    words: str = field(
-        metadata=argument('Words, "several words", begin*', most=LONGEST_WORDS, names={"http": "q"})
-    )
-    agent: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
-    limit: int = field(default=20, metadata=argument(least=1, most=200))
     read: bool = field(
         default=False, metadata=argument("Read first what the index lacks.", people_only=True)
     )

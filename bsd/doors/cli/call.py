@@ -133,6 +133,13 @@ class Call:
         context = click.get_current_context(silent=True)
         get_logger("cli").trace(context.command_path if context else "bsd")
 
+    def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
+        """Print an answer: for programs as JSON, for people as `tell` says it."""
+        if self.json:
+            print_json(answer.as_json())
+        else:
+            tell(answer)
+
     def refuse_if_readonly(self) -> None:
         """Raise Forbidden if the settings say that nothing is to be changed."""
         if self.settings and self.settings.readonly:
@@ -304,10 +311,7 @@ def wing_command(
         asked = verb.arguments(**said(known))
         with opening(call, verb.will_change(asked), **more) as handle:
             answer = verb.act(handle, asked)
-        if call.json:
-            print_json(answer.as_json())
-        else:
-            tell(answer)
+        call.answer(answer, tell)
         return int(failed(answer))
 
     return BsdCommand(

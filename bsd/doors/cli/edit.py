@@ -20,7 +20,7 @@ import click
 from bsd.doors.cli import names
 from bsd.doors.cli.call import Call, command
 from bsd.doors.cli.names import SESSION, with_entry
-from bsd.doors.cli.output import counted, note, print_json, say
+from bsd.doors.cli.output import counted, note, say
 from bsd.doors.cli.verb_words import VerbWords
 from bsd.doors.cli.verbs import CallHands, carry_out
 from bsd.foundation.errors import BsdError, Invalid, NotFound, os_problem
@@ -99,7 +99,7 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         after = file.read_bytes()
         if after == before:
             unchanged = Edited(shown.entry_id, shown.index, ())
-            print_json(unchanged.as_json()) if call.json else _tell(unchanged, session)
+            call.answer(unchanged, lambda told: _tell(told, session))
             return 0
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
 

@@ -195,18 +195,17 @@ def checkpoint(call: Call, /, action: str | None, **said: Any) -> None:
 def _save(call: Call, asked: verbs.SaveCheckpoint) -> None:
     with _open(call, True) as opened:
         done = verbs.SAVE_CHECKPOINT.act(opened, asked)
-    if call.json:
-        print_json(done.as_json())
-    else:
-        say(f"Checkpoint saved: {done.fact.id}")
+    call.answer(done, lambda saved: say(f"Checkpoint saved: {saved.fact.id}"))
 
 
 def _restore(call: Call) -> None:
     with _open(call, False) as opened:
         found = verbs.RESTORE_CHECKPOINT.act(opened, verbs.NoArguments())
-    if call.json:
-        print_json(found.as_json())
-    elif found.checkpoint is None:
+    call.answer(found, _say_checkpoint)
+
+
+def _say_checkpoint(found: verbs.CheckpointAnswer) -> None:
+    if found.checkpoint is None:
         say("No active checkpoint.")
     else:
         print_json(found.checkpoint)
