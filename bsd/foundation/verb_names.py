@@ -55,7 +55,7 @@ NAMES = {
         ),
         Name(
             "undo",
-            module="history",
+            module="restore",
             command="undo",
             after="distill",
             help="Take back what was done to a session.",
@@ -93,6 +93,7 @@ NAMES = {
             command="history",
             after="summary",
             help="Show what was done to a session, and what is undone.",
+            module="restore",
         ),
         Name(
             "get_context",
@@ -122,7 +123,7 @@ NAMES = {
         Name("list_entries"),
         Name("get_meta", module="edit"),
         Name("search"),
-        Name("extract"),
+        Name("extract", module="restore"),
         Name("restore_all", module="restore"),
         Name("edit"),
         Name("show_editable", module="edit"),

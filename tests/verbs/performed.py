@@ -31,10 +31,17 @@ from bsd.verbs.edit import (
     GetContext,
     SetExtractable,
 )
-from bsd.verbs.extract import EXTRACT, Extract
-from bsd.verbs.history import UNDO, Undo
 from bsd.verbs.list_entries import SHOW, Show
-from bsd.verbs.restore import RESTORE, RESTORE_ALL, Restore, RestoreAll
+from bsd.verbs.restore import (
+    EXTRACT,
+    RESTORE,
+    RESTORE_ALL,
+    UNDO,
+    Extract,
+    Restore,
+    RestoreAll,
+    Undo,
+)
 from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.verb import Verb, perform
 

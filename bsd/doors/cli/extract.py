@@ -25,8 +25,7 @@ from bsd.surgery.plan import Means
 from bsd.surgery.restore import restored_copy
 from bsd.surgery.result import Status
 from bsd.text.reader import Transcript
-from bsd.verbs.extract import EXTRACT, Extract
-from bsd.verbs.restore import RESTORE_ALL, RestoreAll
+from bsd.verbs.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 
 
 @command(

@@ -50,9 +50,8 @@ if TYPE_CHECKING:  # each verb loads its own
     from bsd.surgery.undo import PastOperation, Undone
     from bsd.surgery.view import Context
     from bsd.verbs.checks import Examined, Verify
-    from bsd.verbs.history import HistoryList
     from bsd.verbs.list_sessions import AllSessions, EverySession
-    from bsd.verbs.restore import Restore
+    from bsd.verbs.restore import HistoryList, Restore
     from bsd.verbs.search import FoundEntry, FoundInAll
     from bsd.verbs.summary import Summary
 
