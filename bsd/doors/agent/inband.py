@@ -354,17 +354,7 @@ class _Round:
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
         """Take calls out of sight; returns how, by where they stood."""
-        wishes: dict[tuple[int, str], CallToRedact] = {}
-        for one in answers:
-            call = one.call
-            consumed = call.tool == _REMOTE and not one.failed
-            wishes[_place(call)] = CallToRedact(
-                call.name,
-                RedactionKind.CONSUMED if consumed else RedactionKind.MARKED,
-                call.call_id or None,
-                call.entry_id,
-                note=one.note,
-            )
+        wishes = {_place(one.call): _wish(one) for one in answers}
         if not wishes:
             return {}
         try:
@@ -436,6 +426,14 @@ class _Round:
                 touched=(TouchedLine(line.index, entry_id),),
             )
         )
+
+
+def _wish(answered: Answered) -> CallToRedact:
+    """How a call shall leave the agent's sight."""
+    call = answered.call
+    consumed = call.tool == _REMOTE and not answered.failed
+    how = RedactionKind.CONSUMED if consumed else RedactionKind.MARKED
+    return CallToRedact(call.name, how, call.call_id or None, call.entry_id, note=answered.note)
 
 
 class _Elsewhere(Forbidden):

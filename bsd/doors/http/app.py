@@ -133,6 +133,28 @@ _METRICS = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
     saved = SavedByHour(audit_file)
 
+    async def health(_: Request) -> Response:
+        """Whether all is well. 503 before the start is complete and while it stops."""
+        return await in_thread(server.health, daemon)
+
+    async def status(_: Request) -> Response:
+        """Everything at a glance."""
+        return await in_thread(server.status, daemon)
+
+    async def savings(_: Request) -> Response:
+        """Bytes by which sessions became shorter, and longer again, by hour."""
+        return JsonAnswer((await in_thread(saved.savings)).as_json())
+
+    return [
+        ApiRoute.of("GET /api/health", health, "state", Health, statuses={503: "Not ready"}),
+        ApiRoute.of("GET /api/status", status, "state", DaemonStatus),
+        _metrics_route(daemon),
+        *_job_routes(daemon),
+        ApiRoute.of("GET /api/savings", savings, "state", Savings),
+    ]
+
+
+def _metrics_route(daemon: Service) -> ApiRoute:
     @cache
     def page() -> MetricsPage:
         from bsd.doors.http.metrics import MetricsPage  # noqa: PLC0415 - see there
@@ -142,29 +164,11 @@ def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
     def render() -> Response:
         return Response(page().render(), headers={"content-type": page().content_type})
 
-    async def health(_: Request) -> Response:
-        """Whether all is well. 503 before the start is complete and while it stops."""
-        return await in_thread(server.health, daemon)
-
-    async def status(_: Request) -> Response:
-        """Everything at a glance."""
-        return await in_thread(server.status, daemon)
-
     async def metrics(_: Request) -> Response:
         """The same in numbers, for Prometheus."""
         return await in_thread(render)
 
-    async def savings(_: Request) -> Response:
-        """Bytes by which sessions became shorter, and longer again, by hour."""
-        return JsonAnswer((await in_thread(saved.savings)).as_json())
-
-    return [
-        ApiRoute.of("GET /api/health", health, "state", Health, statuses={503: "Not ready"}),
-        ApiRoute.of("GET /api/status", status, "state", DaemonStatus),
-        ApiRoute.of("GET /api/metrics", metrics, "state", _METRICS),
-        *_job_routes(daemon),
-        ApiRoute.of("GET /api/savings", savings, "state", Savings),
-    ]
+    return ApiRoute.of("GET /api/metrics", metrics, "state", _METRICS)
 
 
 def _job_routes(daemon: Service) -> list[ApiRoute]:
