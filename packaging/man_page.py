@@ -11,7 +11,7 @@ from bsd import __version__
 from bsd.doors.cli.commands import SECTIONS
 from bsd.doors.cli.main import bsd
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
-from bsd.foundation.settings import VARIABLES, Settings
+from bsd.foundation.settings import VARIABLES, Settings, words_of
 
 _EXIT_CODES = {
     "0": "done",
@@ -125,7 +125,7 @@ def _environment() -> list[str]:
         "BRAINSURGEON_AGENTS_DIR": "its directory \\fIagents\\fP, if OPENCLAW_ROOT is not set",
     }
     for variable, setting in VARIABLES.items():
-        description = Settings.model_fields[setting].description or ""
+        description = words_of(Settings, setting)
         found[variable] = f"the setting \\fB{_escaped(setting)}\\fP: {_marked(description)}"
     return _list(found)
 

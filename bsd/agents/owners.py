@@ -14,7 +14,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
 
 if TYPE_CHECKING:  # start-up stays light: most calls load no settings
-    from bsd.foundation.settings_tables import SourceSettings
+    from bsd.foundation.settings import SourceSettings
 
 
 # By the word for it in the settings: the module whose `KIND` says what it is. A program is loaded

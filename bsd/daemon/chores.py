@@ -303,13 +303,17 @@ class AutoCron:
         self._end_if_done()
 
     def _due(self, last_run_at: str | None) -> Iterator[tuple[SessionName, Written]]:
-        """Yield the sessions that are to be looked at: all, if there was no run before."""
+        """Yield the sessions that are to be looked at: all, if there was no run before.
+
+        But for those that bsd has seen to, by the settings that hold, and that are as it left them.
+        """
         last = None if last_run_at is None else datetime.fromisoformat(last_run_at).timestamp()
-        since = None if last is None else iso_utc(last)[:19] + "Z"
+        since = "it was looked into" if last is None else iso_utc(last)[:19] + "Z"
         told = _cron_log.is_enabled("debug")
         # Nearly all are as old as they were; nobody need make names of those, except for the log.
         for name, seen in sessions_by_stat(self._state.layout, None if told else last):
-            if last is None or (seen.mtime_ns / 1e9 > last and self._is_open(name)):
+            is_new = last is None or seen.mtime_ns / 1e9 > last
+            if is_new and self._is_open(name):
                 yield name, seen
             elif told:
                 _cron_log.debug(f"Session {name} unchanged since {since}, skipping")

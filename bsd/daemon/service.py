@@ -9,8 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from bsd import __version__
 from bsd.daemon import rare_tasks, tasks
@@ -30,7 +31,7 @@ from bsd.daemon.work import Work, Workers
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import configure_logs, get_logger, traced
-from bsd.foundation.settings import AT_ONCE, Settings
+from bsd.foundation.settings import AT_ONCE, Settings, types_of
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.protocol import Outcome
 from bsd.surgery.result import SessionResult
@@ -41,15 +42,15 @@ _log = get_logger("daemon")
 _SWITCH_SECONDS = 0.0005
 STOP_SECONDS = 5.0
 _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
-_WHILE_RUNNING = {name for name, one in Settings.model_fields.items() if AT_ONCE in one.metadata}
+_WHILE_RUNNING = {name for name, kind in types_of(Settings).items() if AT_ONCE in get_args(kind)}
 
 
 def follow(old: Settings, new: Settings) -> Settings:
     """Return `old` with the changes that a running daemon can follow; the log names the others."""
-    changed = {key for key in Settings.model_fields if getattr(old, key) != getattr(new, key)}
+    changed = {key for key in types_of(Settings) if getattr(old, key) != getattr(new, key)}
     if waiting := sorted(changed - _WHILE_RUNNING):
         _log.warning("These settings take effect at the next start", keys=waiting)
-    return old.model_copy(update={key: getattr(new, key) for key in changed & _WHILE_RUNNING})
+    return replace(old, **{key: getattr(new, key) for key in changed & _WHILE_RUNNING})
 
 
 @traced(_log, but=("beat", "end_beat"))

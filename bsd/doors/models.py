@@ -13,7 +13,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
-from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, create_model
 from pydantic import Field as Described
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -27,10 +27,38 @@ from bsd.foundation.definition import (
     schema_name,
     told_fields,
 )
-from bsd.foundation.errors import FieldError
+from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.spelling import shown
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+class _Taken(BaseModel):
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> dict[str, Any]:
+        """What was said, of what may be said; raises Invalid that names every bad field.
+
+        What was left out is not there: the verb's own arguments know what it is then.
+        """
+        try:
+            said = cls.model_validate(found)
+        except ValidationError as problem:
+            errors = field_errors(problem.errors(include_url=False), fields_of(cls))
+        else:
+            return {name: getattr(said, name) for name in said.model_fields_set}
+        raise Invalid("; ".join(one.message for one in errors), errors=errors)
+
+
+class InQuery(_Taken):
+    """What may stand in a query, as text; what else stands there is passed over."""
+
+    model_config = ConfigDict(populate_by_name=False)
+
+
+class InBody(_Taken):
+    """What may stand in a body, and nothing else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
 
 
 class Document(BaseModel):

@@ -1,80 +1,99 @@
-"""What is fixed at start: from the environment, else from `bsd.toml`, else the defaults (SPEC §4).
+"""What is fixed at start (SPEC §4): the table. `settings_reader` reads and checks it.
 
-Importing this module costs a sixth of a second; `bsd.foundation.locations` finds root and socket
-without it.
+A setting is one line: its name, its type with what a value must be, its default, and the words for
+that, which a bad value is answered with. A table of the file (`[memory]`) is a field whose type is
+a dataclass. Nothing here loads pydantic, which checks the values: a daemon would keep its 10 MB.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
-from pydantic_core import ErrorDetails
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
+from annotated_types import Ge, Le, MinLen
+
+from bsd.foundation.errors import Invalid
+from bsd.foundation.setting import check_cron
+from bsd.foundation.spelling import (
+    LANGUAGES,
+    LIFETIMES,
+    MINUTE,
+    NEVER,
+    REFRESHED,
+    WEEK,
+    lifetime_seconds,
 )
 
-from bsd.foundation.errors import ConfigError, FieldError, Invalid
-from bsd.foundation.files import LARGEST_NOTE, read_plain
-from bsd.foundation.locations import (
-    expand,
-    find_root,
-    find_socket,
-    read_settings_file,
-    settings_file,
-)
-from bsd.foundation.settings_tables import (
-    HOURLY,
-    MemorySettings,
-    SourceSettings,
-    WorkspaceAge,
-    WorkspaceCron,
-    WorkspaceLimits,
-    WorkspaceMost,
-    no_boolean,
-    objection,
-    with_whole_paths,
-)
-from bsd.foundation.spelling import nearest
-
-# Read by find_root, or by the original's client scripts and of no concern to us.
-_OTHER_VARIABLES = ("BRAINSURGEON_AGENTS_DIR", "BRAINSURGEON_URL")
-_PREFIX = "BRAINSURGEON_"
+PREFIX = "BRAINSURGEON_"  # of variables in the environment
+AT_ONCE = "at once"  # marks what a running daemon follows
+_WORDS = "words"  # in the metadata of a field
 
 _MOST_WORKERS = 8  # unless somebody says more: each has a child, of some 50 MB
+_LONGEST = 5200 * WEEK  # a century
+_MOST = 1 << 50
 
-AT_ONCE = "at once"  # marks what a running daemon follows
+
+# --- what a value must be, beyond its type ---
 
 
-class HttpAddress(NamedTuple):
-    """Where the HTTP API listens on TCP; port 0 means any free one."""
+@dataclass(frozen=True)
+class Before:
+    """Metadata of a type: `read` is given what came, and what it returns is checked."""
 
-    host: str
-    port: int
+    read: Callable[[Any], Any]
 
-    @classmethod
-    def parse(cls, text: str) -> HttpAddress:
-        """Read `HOST:PORT`, an IPv6 address in brackets; raises Invalid."""
-        found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})", text)
-        if not found or int(found[3]) > 65_535:
-            raise Invalid(
-                f"{text!r} is not an address to listen on",
-                hint="write HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000",
-            )
-        return cls(found[1] or found[2], int(found[3]))
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic asks
 
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+
+@dataclass(frozen=True)
+class After:
+    """Metadata of a type: `read` is given a value of it, and returns what it becomes."""
+
+    read: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic_core import core_schema  # noqa: PLC0415 - as above
+
+        return core_schema.no_info_after_validator_function(self.read, handler(source))
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Metadata of a type: `read` is given a value of it, and the table's fields before it."""
+
+    read: Callable[[Any, Mapping[str, Any]], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic_core import core_schema  # noqa: PLC0415 - as above
+
+        def check(value: Any, info: core_schema.ValidationInfo) -> Any:
+            return self.read(value, info.data)
+
+        return core_schema.with_info_after_validator_function(check, handler(source))
+
+
+def _like(pattern: str) -> After:
+    def check(text: str) -> str:
+        if not re.search(pattern, text):
+            raise ValueError(pattern)
+        return text
+
+    return After(check)
+
+
+def _no_boolean(value: object) -> object:
+    """Refuse what Python would take for 0 or 1."""
+    if isinstance(value, bool):
+        raise ValueError("a boolean is no number")  # noqa: TRY004 - pydantic reports ValueError only
+    return value
 
 
 def _listed(value: object) -> object:
@@ -112,78 +131,218 @@ def _lower(value: object) -> object:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-_Listed = BeforeValidator(_listed)
-_Whole = Annotated[int, BeforeValidator(no_boolean)]
-_Seconds = Annotated[float, BeforeValidator(no_boolean)]
-_Text = Annotated[str, Field(min_length=1)]
+def _age(text: str) -> str:
+    try:
+        return NEVER if lifetime_seconds(text, minimum=MINUTE) is None else text.strip()
+    except Invalid as problem:
+        raise ValueError(problem.message) from None
 
 
-def _number(default: float, least: int, most: int, zero: str = "") -> Any:
-    kind = "a whole number" if isinstance(default, int) else "a number"
-    said = f"{least} ({zero})" if zero else least
-    words = f"{kind} between {said} and {most}"
-    return Field(default, ge=least, le=most, allow_inf_nan=False, description=words)
+def _lifetime_of_class(value: object) -> object:
+    """Turn `14d` into seconds, and `never` into None."""
+    if not isinstance(value, str):
+        raise ValueError("a lifetime is a text")  # noqa: TRY004 - pydantic reports ValueError only
+    try:
+        seconds = lifetime_seconds(value, minimum=MINUTE, maximum=_LONGEST)
+    except Invalid as problem:
+        raise ValueError(problem.message) from None
+    return None if seconds is None else int(seconds)
 
 
-def _table(annotation: Any) -> type[BaseModel] | None:
-    """The model of a key that is a table."""
-    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    return annotation if is_model else None
+def _place(path: Path) -> Path:
+    path = path.expanduser()
+    if not path.is_absolute():  # it would mean another place wherever bsd is started
+        raise ValueError("relative")
+    return path
 
 
-class Settings(BaseSettings):
-    """Fixed for the life of the process, but for what is marked `AT_ONCE`. A setting is one line.
+def _word(text: str) -> str:
+    if not text.strip():
+        raise ValueError("empty")
+    return text.lower()
 
-    Descriptions say what a bad value should have been. A table of the file (`[memory]`) is a field
-    whose type is a model; everything here that names keys descends into it. All else but the root
-    has a variable in the environment (`VARIABLES`).
+
+def _language(text: str) -> str:
+    if text not in LANGUAGES:
+        raise ValueError("unknown")
+    return text
+
+
+def _known_classes(value: Any, before: Mapping[str, Any]) -> Any:
+    if not {*LIFETIMES, *before.get("ttl", {})}.issuperset(value):
+        raise ValueError("unknown class")
+    return value
+
+
+_Text = Annotated[str, MinLen(1)]
+_Texts = Annotated[tuple[_Text, ...], Before(_listed)]
+_Origins = Annotated[tuple[Annotated[str, After(_origin)], ...], Before(_listed)]
+_Amount = Annotated[int, Ge(0), Le(_MOST), Before(_no_boolean)]  # 0: no limit
+_Class = Annotated[str, _like(r"^[a-z][a-z0-9_-]{0,31}$")]
+_Lifetime = Annotated[int | None, Before(_lifetime_of_class)]
+_Place = Annotated[Path, After(_place)]
+_Words = tuple[Annotated[str, After(_word)], ...]
+_Languages = tuple[Annotated[str, After(_language)], ...]
+
+
+def line(words: str, default: Any = MISSING) -> Any:
+    """A field of a table, and what a value of it must be, as in `workers must be …`."""
+    if isinstance(default, type):
+        return field(default_factory=default, metadata={_WORDS: words})
+    return field(default=default, metadata={_WORDS: words})
+
+
+# --- the tables of the file: [memory] (SPEC §10), [[sources]], [workspace_limits] ---
+
+
+class Table:
+    """A table of the settings file, all of whose keys are known."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassWords(Table):
+    """What tells that a fact belongs to a class."""
+
+    keys: _Words = line("a list of texts that a key holds", ())
+    texts: _Words = line("a list of words and phrases that stand in the text", ())
+    entities: tuple[str, ...] = line("a list of whole names of entities", ())
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings(Table):
+    """Where the facts are, how long each class lives, and what belongs to which."""
+
+    enabled: bool | None = line(
+        "true or false; left out, the daemon cares for what bsd created", None
+    )
+    database: _Place | None = line("a path, absolute or from ~", None)
+    vectors: _Place | None = line("a path, absolute or from ~", None)
+    ttl: dict[_Class, _Lifetime] = line(
+        'lifetimes by class from 1m on, or "never", as in ephemeral = "1h"', dict
+    )
+    refresh: Annotated[tuple[str, ...], Beside(_known_classes)] = line(
+        "a list of classes that live on when they are recalled", REFRESHED
+    )
+    languages: _Languages = line(f"a list of languages beside English: {', '.join(LANGUAGES)}", ())
+    words: Annotated[dict[str, ClassWords], Beside(_known_classes)] = line(
+        "tables by class, as in [memory.words.active] with keys, texts, entities", dict
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings(Table):
+    """A directory of another program's sessions that is to be watched."""
+
+    kind: _Text  # which are known, bsd.agents.owners says
+    path: Path
+    # Else the kind is its name.
+    name: Annotated[str, _like(r"^[A-Za-z0-9_-][A-Za-z0-9._@-]{0,63}$")] | None = None
+
+    @property
+    def called(self) -> str:
+        """How the names of its agents begin."""
+        return self.name or self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceLimits(Table):
+    """What a program that is run in a workspace may use."""
+
+    seconds: Annotated[float, Ge(0), Le(604_800), Before(_no_boolean)] = line(
+        "a number between 0 and 604800", 60.0
+    )
+    cpu_seconds: _Amount = line("a whole number, 0 for no limit", 60)
+    memory_bytes: _Amount = line("a whole number, 0 for no limit", 4 << 30)
+    processes: _Amount = line("a whole number, 0 for no limit", 512)
+    file_bytes: _Amount = line("a whole number, 0 for no limit", 256 << 20)
+    disk_bytes: _Amount = line("a whole number, 0 for no limit", 8 << 30)
+    output_bytes: _Amount = line("a whole number", 1 << 20)
+
+
+# --- all of them ---
+
+
+class HttpAddress(NamedTuple):
+    """Where the HTTP API listens on TCP; port 0 means any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> HttpAddress:
+        """Read `HOST:PORT`, an IPv6 address in brackets; raises Invalid."""
+        found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})", text)
+        if not found or int(found[3]) > 65_535:
+            raise Invalid(
+                f"{text!r} is not an address to listen on",
+                hint="write HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000",
+            )
+        return cls(found[1] or found[2], int(found[3]))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+_HOURLY = "0 * * * *"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Fixed for the life of the process, but for what is marked `AT_ONCE`.
+
+    All else but the root and the tables has a variable in the environment (`VARIABLES`).
     """
 
-    # A list comes from the environment with commas, not as JSON.
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", enable_decoding=False)
-
-    root: Path = Field(description="the path of the OpenClaw directory, absolute or from ~")
-    api_keys: Annotated[tuple[_Text, ...], _Listed] = Field(
-        (), repr=False, description="a list of keys (in the environment: with commas)"
+    root: Path = line("the path of the OpenClaw directory, absolute or from ~")
+    socket: Path = line("the path of the socket, absolute or from ~")
+    api_keys: _Texts = line("a list of keys (in the environment: with commas)", ())
+    cors_origins: _Origins = line(
+        "a list of origins like https://bs.example.com (no path, no *)", ()
     )
-    cors_origins: Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], _Listed] = Field(
-        (), description="a list of origins like https://bs.example.com (no path, no *)"
+    readonly: bool = line("true or false", default=False)
+    http: Annotated[HttpAddress | None, Before(_address)] = line(
+        "HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000", None
     )
-    readonly: bool = Field(default=False, description="true or false")
-    http: Annotated[HttpAddress | None, BeforeValidator(_address)] = Field(
-        None, description="HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000"
+    workers: Annotated[int, Ge(0), Le(32), Before(_no_boolean)] = line(
+        f"a whole number between 0 (one a core, {_MOST_WORKERS} at most) and 32", 0
     )
-    socket: Path = Field(description="the path of the socket, absolute or from ~")
-    workers: _Whole = _number(0, 0, 32, zero=f"one a core, {_MOST_WORKERS} at most")
-    debounce_seconds: _Seconds = _number(2.0, 0, 3600)
+    debounce_seconds: Annotated[float, Ge(0), Le(3600), Before(_no_boolean)] = line(
+        "a number between 0 and 3600", 2.0
+    )
     # Nothing is planned on a file younger than 2 s (DESIGN §4), so less would be a lie.
-    quiet_seconds: _Seconds = _number(2.0, 2, 3600)
+    quiet_seconds: Annotated[float, Ge(2), Le(3600), Before(_no_boolean)] = line(
+        "a number between 2 and 3600", 2.0
+    )
     log_level: Annotated[
-        Literal["trace", "debug", "info", "warn", "error"], BeforeValidator(_level), AT_ONCE
-    ] = Field("info", description="trace, debug, info, warn or error")
-    log_format: Annotated[Literal["auto", "json", "console"], BeforeValidator(_lower), AT_ONCE] = (
-        Field("auto", description="auto, json or console")
+        Literal["trace", "debug", "info", "warn", "error"], Before(_level), AT_ONCE
+    ] = line("trace, debug, info, warn or error", "info")
+    log_format: Annotated[Literal["auto", "json", "console"], Before(_lower), AT_ONCE] = line(
+        "auto, json or console", "auto"
     )
-    auto_refresh_ms: Annotated[_Whole, AT_ONCE] = _number(10_000, 0, 86_400_000, zero="off")
-    workspace_root: Path | None = Field(
-        None, description="the path of the directory of workspaces, absolute or from ~"
+    auto_refresh_ms: Annotated[int, Ge(0), Le(86_400_000), Before(_no_boolean), AT_ONCE] = line(
+        "a whole number between 0 (off) and 86400000", 10_000
     )
-    workspace_cron: WorkspaceCron = Field(
-        HOURLY, description=f'a valid cron expression (e.g., "{HOURLY}")'
+    workspace_root: Path | None = line(
+        "the path of the directory of workspaces, absolute or from ~", None
     )
-    workspace_max_age: WorkspaceAge = Field(
-        "24h", description='a duration of 1m to 52w, such as "24h", or "never"'
+    workspace_cron: Annotated[str, After(check_cron)] = line(
+        f'a valid cron expression (e.g., "{_HOURLY}")', _HOURLY
     )
-    workspace_max_count: WorkspaceMost = Field(0, description="a whole number, 0 for no limit")
-    workspace_max_bytes: WorkspaceMost = Field(0, description="a whole number, 0 for no limit")
-    workspace_limits: WorkspaceLimits = Field(
-        WorkspaceLimits(), description="a table: [workspace_limits]"
+    workspace_max_age: Annotated[str, After(_age)] = line(
+        'a duration of 1m to 52w, such as "24h", or "never"', "24h"
     )
-    memory: MemorySettings = Field(MemorySettings(), description="a table: [memory]")
-    sources: tuple[SourceSettings, ...] = Field(
-        (),
-        description="tables [[sources]], each with `kind`, `path` (absolute or from ~) and, if it"
+    workspace_max_count: _Amount = line("a whole number, 0 for no limit", 0)
+    workspace_max_bytes: _Amount = line("a whole number, 0 for no limit", 0)
+    workspace_limits: WorkspaceLimits = line("a table: [workspace_limits]", WorkspaceLimits)
+    memory: MemorySettings = line("a table: [memory]", MemorySettings)
+    sources: tuple[SourceSettings, ...] = line(
+        "tables [[sources]], each with `kind`, `path` (absolute or from ~) and, if it"
         " shall not be called like its kind, `name` (letters, digits and . _ @ -)",
+        (),
     )
 
     @property
@@ -191,217 +350,29 @@ class Settings(BaseSettings):
         """How many workers there are."""
         return self.workers or max(1, min(os.cpu_count() or 1, _MOST_WORKERS))
 
+    def __repr__(self) -> str:
+        return f"<settings of {self.root}>"  # keys shall stand in no log
 
-_IN_FILE_ONLY = {  # tables; and the root has older variables
-    name
-    for name, one in Settings.model_fields.items()
-    if name == "root" or any(map(_table, (one.annotation, *get_args(one.annotation))))
-}
+
+_IN_FILE_ONLY = {"root", "workspace_limits", "memory", "sources"}  # the root has older variables
 # Environment variable → setting. Where two name the same one, the first that is set counts.
 VARIABLES = {"AUTO_REFRESH_MS": "auto_refresh_ms"} | {
-    f"{_PREFIX}{name.upper()}": name for name in Settings.model_fields if name not in _IN_FILE_ONLY
+    f"{PREFIX}{one.name.upper()}": one.name
+    for one in fields(Settings)
+    if one.name not in _IN_FILE_ONLY
 }
 
 
-class _Variables(EnvSettingsSource):
-    """The environment's variables, by the settings they give."""
-
-    def __init__(self, settings: type[BaseSettings], given: Mapping[str, str]) -> None:
-        super().__init__(settings)
-        self.env_vars = given  # of any mapping: what `BRAINSURGEON_…` stands for is known by now
+def types_of(table: type) -> dict[str, Any]:
+    """The types of a table's settings by name, with what a value of each must be."""
+    return get_type_hints(table, include_extras=True)
 
 
-class _File(TomlConfigSettingsSource):
-    """`bsd.toml`, opened and complained of as everywhere."""
-
-    def _read_file(self, file_path: Any) -> dict[str, Any]:
-        return read_settings_file(file_path, required=True)
+def words_of(table: type, name: str) -> str:
+    """What a value of a setting must be, as in `workers must be …`."""
+    return str(next(one.metadata[_WORDS] for one in fields(table) if one.name == name))
 
 
-def load_settings(
-    config_file: Path | None = None,
-    root: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Settings:
-    """Read all sources and check them; raises ConfigError that names every bad key.
-
-    `config_file` is `--config` and must exist; `root` is `--root`.
-    """
-    environ = os.environ if environ is None else environ
-    path = config_file or settings_file(environ)
-    if not os.path.isfile(path):  # else the source of the settings reads it
-        read_settings_file(path, required=config_file is not None)
-    file = _File(Settings, path)
-    in_file = file.toml_data
-    in_environ = _from_environ(environ)
-    places = _Places(path, in_environ)
-    problems = _unknown_variables(environ) + _relative_paths(in_file, places)
-    values = {key: value for key, (_, value) in in_environ.items()}
-    located = _located(root, environ, values, in_file)
-    if isinstance(found := located["socket"], ConfigError):
-        problems.append(FieldError(places.name(("socket",)), found.message))
-        located["socket"] = Path("/")
-    try:
-        checked = _given(_Variables(Settings, values), file)(**located)
-        if wrong := objection(checked.sources, checked.root):
-            problems.append(FieldError("sources", f"{places.describe(('sources',))}: {wrong}"))
-    except ValidationError as error:
-        problems += [_problem(detail, places) for detail in _first_of_each(error)]
-    if problems:
-        raise _refusal(problems)
-    # Not of the local class, which would equal no other settings.
-    return Settings.model_construct(**dict(checked))
-
-
-def _located(
-    root: Path | None,
-    environ: Mapping[str, str],
-    values: dict[str, str],
-    in_file: Mapping[str, object],
-) -> dict[str, Any]:
-    """The paths, written out; those of `values` (the environment's) are taken from there.
-
-    In place of a socket that cannot be there is a ConfigError.
-    """
-    located: dict[str, Any] = {"root": find_root(root, environ, in_file.get("root"))}
-    socket = values.pop("socket", None) or in_file.get("socket")
-    try:
-        located["socket"] = find_socket(
-            located["root"], environ, socket if isinstance(socket, str) else None
-        )
-    except ConfigError as problem:
-        located["socket"] = problem
-    place = values.pop("workspace_root", None) or in_file.get("workspace_root")
-    if isinstance(place, str) and place:
-        located["workspace_root"] = expand(place, environ)
-    if "sources" in in_file:
-        located["sources"] = with_whole_paths(in_file["sources"], environ)
-    return located
-
-
-def _given(variables: _Variables, file: _File) -> type[Settings]:
-    """The settings, with the environment and then the file behind what is passed."""
-
-    class Given(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],  # noqa: ARG003
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - ours reads any mapping
-            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there is no .env
-            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, variables, file
-
-    return Given
-
-
-class _Places:
-    """Where each setting was given, for messages."""
-
-    def __init__(self, path: Path, in_environ: Mapping[str, tuple[str, str]]) -> None:
-        self._path = path
-        self._in_environ = in_environ
-
-    def name(self, keys: tuple[str, ...]) -> str:
-        """The variable, or the key as it stands in the file."""
-        if keys[0] in self._in_environ:
-            return self._in_environ[keys[0]][0]
-        return ".".join(keys)
-
-    def describe(self, keys: tuple[str, ...]) -> str:
-        """The variable, or file, line and key."""
-        if keys[0] in self._in_environ:
-            return self.name(keys)
-        return f"{self._path}{self._line(keys[-1])}: {self.name(keys)}"
-
-    def _line(self, key: str) -> str:
-        pattern = re.compile(rf"""\s*\[{{0,2}}\s*["']?{re.escape(key)}["']?\s*[=\].]""")
-        text = read_plain(self._path, LARGEST_NOTE, follow=True).decode()
-        lines = text.split("\n")
-        return next((f", line {n}" for n, line in enumerate(lines, 1) if pattern.match(line)), "")
-
-
-def _from_environ(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Setting → the variable that gives it, and its text. An empty variable is an unset one."""
-    found: dict[str, tuple[str, str]] = {}
-    for variable, key in VARIABLES.items():
-        if environ.get(variable):
-            found.setdefault(key, (variable, environ[variable]))
-    return found
-
-
-def _unknown_variables(environ: Mapping[str, str]) -> list[FieldError]:
-    known = [*VARIABLES, *_OTHER_VARIABLES]
-    problems = []
-    for name in sorted(environ):
-        if not name.startswith(_PREFIX) or name in known:
-            continue
-        if name.startswith("BRAINSURGEON_RATE_LIMIT_"):
-            advice = "rates are limited by the web server in front, not here: unset it"
-        else:
-            advice = f"did you mean {nearest(name, known)}?"
-        problems.append(FieldError(name, f"{name} is not a known variable; {advice}"))
-    return problems
-
-
-def _relative_paths(in_file: Mapping[str, object], places: _Places) -> list[FieldError]:
-    """A relative path in a file would mean another place in every directory bsd is started in."""
-    problems = []
-    for key in ("root", "socket", "workspace_root"):
-        value = in_file.get(key)
-        if value is None or (isinstance(value, str) and re.match("/|~(/|$)", value)):
-            continue
-        expected = Settings.model_fields[key].description
-        problems.append(FieldError(key, f"{places.describe((key,))} must be {expected}"))
-    return problems
-
-
-def _first_of_each(error: ValidationError) -> list[ErrorDetails]:
-    by_key: dict[object, ErrorDetails] = {}
-    for detail in error.errors(include_url=False):
-        unknown = detail["type"] == "extra_forbidden"
-        by_key.setdefault(detail["loc"] if unknown else _keys(detail), detail)
-    return list(by_key.values())
-
-
-def _problem(detail: ErrorDetails, places: _Places) -> FieldError:
-    keys = _keys(detail)
-    # Unless it is a key inside a value, such as a table by names that the user chose.
-    if detail["type"] == "extra_forbidden" and len(keys) == len(detail["loc"]) - 1:
-        keys = tuple(str(step) for step in detail["loc"])
-        known = _model_at(keys[:-1]).model_fields
-        advice = f"did you mean {nearest(keys[-1], known)}?"
-        return FieldError(
-            places.name(keys), f"{places.describe(keys)} is not a known key; {advice}"
-        )
-    expected = _model_at(keys[:-1]).model_fields[keys[-1]].description
-    return FieldError(places.name(keys), f"{places.describe(keys)} must be {expected}")
-
-
-def _keys(detail: ErrorDetails) -> tuple[str, ...]:
-    """The keys that lead to a setting; what follows them in pydantic's path is inside its value."""
-    keys: list[str] = []
-    model: type[BaseModel] | None = Settings
-    for step in detail["loc"]:
-        if model is None or step not in model.model_fields:
-            break
-        keys.append(str(step))
-        model = _table(model.model_fields[str(step)].annotation)
-    return tuple(keys)
-
-
-def _model_at(keys: tuple[str, ...]) -> type[BaseModel]:
-    model: type[BaseModel] = Settings
-    for key in keys:
-        model = _table(model.model_fields[key].annotation) or model
-    return model
-
-
-def _refusal(problems: list[FieldError]) -> ConfigError:
-    hint = "mend or remove it; config/bsd.toml shows every key with its default"
-    if len(problems) == 1:
-        return ConfigError(problems[0].message, hint=hint, errors=tuple(problems))
-    text = "\n".join(["the settings cannot be used:", *(f"  {p.message}" for p in problems)])
-    return ConfigError(text, hint=hint, errors=tuple(problems))
+def table_of(kind: Any) -> type | None:
+    """The table that a setting is, by its type."""
+    return kind if isinstance(kind, type) and issubclass(kind, Table) else None

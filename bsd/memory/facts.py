@@ -56,7 +56,7 @@ from bsd.memory.new_fact import (
 from bsd.memory.vectors import Vectors
 
 if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
-    from bsd.foundation.settings_tables import MemorySettings
+    from bsd.foundation.settings import MemorySettings
 
 _log = get_logger("memory")
 

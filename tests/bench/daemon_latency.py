@@ -20,7 +20,7 @@ from typing import Any
 
 from bsd.daemon.service import Daemon
 from bsd.foundation.layout import SessionName
-from bsd.foundation.settings import load_settings
+from bsd.foundation.settings_reader import load_settings
 from tests.bench.measure import parse
 
 _DEBOUNCE_SECONDS = 0.2

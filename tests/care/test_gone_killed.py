@@ -22,7 +22,7 @@ from bsd.care.bring_back import sweep_returning
 from bsd.care.gone import gone_sessions
 from bsd.foundation.errors import BsdError, Conflict, NotFound
 from bsd.foundation.layout import Layout
-from bsd.foundation.settings_tables import SourceSettings
+from bsd.foundation.settings import SourceSettings
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.test_forgetting import WORDS, everywhere, forgetting, said, secret_session
 from tests.openclaw_tree import set_at_rest

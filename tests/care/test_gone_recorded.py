@@ -13,7 +13,7 @@ from bsd.care.gone import gone_sessions
 from bsd.care.retention import RetentionRun
 from bsd.care.shelves import Packing
 from bsd.foundation.layout import Layout
-from bsd.foundation.settings_tables import SourceSettings
+from bsd.foundation.settings import SourceSettings
 from tests.care.keeping import DAY, bring_back, keep
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import Clock, make_surgeon

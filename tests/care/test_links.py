@@ -15,7 +15,7 @@ from bsd.care.trash import Trash
 from bsd.foundation.errors import Forbidden, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.locks import own_lock
-from bsd.foundation.settings_tables import MemorySettings
+from bsd.foundation.settings import MemorySettings
 from bsd.memory.facts import open_memory
 from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.rest import Patience

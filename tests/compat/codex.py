@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings_tables import SourceSettings
+from bsd.foundation.settings import SourceSettings
 from tests.compat.provider import Json, Provider
 from tests.openclaw_tree import set_at_rest
 

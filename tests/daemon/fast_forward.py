@@ -24,7 +24,7 @@ from bsd.daemon.work import Workers
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import close_logs
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import load_settings
+from bsd.foundation.settings_reader import load_settings
 from tests.daemon.in_process import ChildrenHere, Here
 
 

@@ -17,7 +17,7 @@ from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import load_settings
+from bsd.foundation.settings_reader import load_settings
 from bsd.session import operate
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.rest import Patience

@@ -21,7 +21,7 @@ from bsd.daemon.indexer import Indexer
 from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings import load_settings
+from bsd.foundation.settings_reader import load_settings
 from bsd.store.search import SearchIndex
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.daemon.running import Running, configure, running

@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ from bsd.daemon.wing_jobs import MEMORY, MemoryKeeper, add_memory_job
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy
 from bsd.foundation.layout import Layout
-from bsd.foundation.settings import Settings
-from bsd.foundation.settings_tables import MemorySettings
+from bsd.foundation.settings import MemorySettings, Settings
 from bsd.memory.facts import open_memory
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs
@@ -189,7 +189,7 @@ def test_ours_is_left_alone_if_that_is_wanted(tmp_path: Path) -> None:
 def test_where_nothing_may_be_changed_nothing_is(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.store("right now", expires_at=NOW - 5)
-    world.settings = world.settings.model_copy(update={"readonly": True})
+    world.settings = replace(world.settings, readonly=True)
     world.start()
     world.step(2 * HOUR)
     assert world.left() == {"right now": 1.0}

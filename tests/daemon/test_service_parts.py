@@ -16,7 +16,7 @@ from bsd.daemon.state import Ledger
 from bsd.daemon.status import Events
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings import load_settings
+from bsd.foundation.settings_reader import load_settings
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.surgery.result import SessionResult, Status
 from tests.logs import capture_logs

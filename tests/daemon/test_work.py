@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,145 +10,21 @@ import pytest
 
 from bsd.daemon import tasks
 from bsd.daemon.child import Stopping
-from bsd.daemon.chores import AutoCron
-from bsd.daemon.loops import Clocks
 from bsd.daemon.queue import Failed, Finished, TryLater
-from bsd.daemon.state import DaemonState
-from bsd.daemon.tasks import LONGEST_WAIT_SECONDS, Looked, ToLook
+from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.daemon.work import Work
 from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.settings import load_settings
-from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
-from bsd.text.change import Edit, Identity, Written
-from tests.daemon.in_process import Here
+from bsd.text.change import Identity, Written
+from tests.daemon.work_house import NAME, House, small_saving
 from tests.logs import capture_logs
-
-NAME = SessionName("main", "s1")
-MB = 1 << 20
-
-
-class Surgeon:
-    """Answers what it is told to; asks whether `plan` is worth it, as the real one does."""
-
-    def __init__(self) -> None:
-        self.answer: SessionResult | BsdError = SessionResult(str(NAME), Status.UNCHANGED)
-        self.plan: Plan | None = None
-        self.meanwhile: Callable[[], object] = lambda: None
-        self.calls = 0
-        self.committed = 0
-
-    def extract(
-        self,
-        name: SessionName,
-        *,
-        dry_run: bool = False,
-        overrides: Mapping[str, Any] | None = None,
-        progress: Callable[[int], None] | None = None,
-        worth: Worth | None = None,
-        goes_on: Callable[[], bool] = lambda: True,
-    ) -> SessionResult:
-        self.calls += 1
-        self.meanwhile()
-        if progress:
-            progress(MB)
-        if isinstance(self.answer, BsdError):
-            raise self.answer
-        if self.plan is not None and worth is not None:
-            if not worth(self.plan):
-                left = self.plan.planned_on
-                return SessionResult(str(name), Status.UNCHANGED, left_as=left, postponed=True)
-            self.committed += 1
-        return self.answer
-
-
-class House:
-    """Everything around the work, with a clock that stands still unless moved."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.now = 1_000_000.0
-        self.steady = 50.0
-        root = tmp_path / "root"
-        self.sessions = root / "agents" / "main" / "sessions"
-        self.sessions.mkdir(parents=True)
-        self.surgeon = Surgeon()
-        self.calls: bool | BsdError = False  # what came of the calls in the session
-        self.state = DaemonState(
-            load_settings(root=root, environ={"HOME": str(tmp_path)}),
-            Clocks(lambda: self.now, lambda: self.steady),
-        )
-        self.config = self.state.config
-        self.queue = self.state.queue
-        self.scan = self.state.scan
-        self.intake = self.state.intake
-        self.auto_cron = AutoCron(self.state)
-        self.child = Here(self.state.layout, self.config, surgeon=self.surgeon, in_band=self.called)
-        self.handed: list[ToLook] = []  # to a child, several at once
-        self.broken: tuple[SessionName, Exception] | None = None  # where, and how, a batch ends
-        self.work = Work(
-            self.state, self.look_into, self.look_into_several, worked=self.auto_cron.worked
-        )
-
-    def look_into(
-        self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
-    ) -> SessionResult | None:
-        """What a child does, here."""
-        self.child.heard = {"alive": alive, "checked": self.state.stop_here}
-        return tasks.look_into(self.child, name, waited=waited, urgent=urgent)
-
-    def look_into_several(
-        self,
-        wanted: Mapping[ToLook, int],
-        alive: Callable[[], None],
-        began: Callable[[SessionName], None],
-    ) -> list[Looked]:
-        """The same, of several; with `broken` set nothing is heard of any but that one."""
-        self.handed += wanted
-        if self.broken is not None:
-            began(self.broken[0])
-            raise self.broken[1]
-        goes_on = self.queue.others_first
-        names = [one.name for one in wanted]
-        self.child.heard = {
-            "alive": alive,
-            "checked": self.state.stop_here,
-            "goes_on": lambda name: not goes_on(name, *names[names.index(name) + 1 :]),
-        }
-        return tasks.look_into_several(self.child, list(wanted))
-
-    def take(self, later: float = 0.0) -> SessionName | None:
-        """What the queue gives so many seconds later."""
-        self.steady += later
-        return self.queue.take(0)
-
-    def write(self, content: bytes = b"{}\n", name: SessionName = NAME) -> Path:
-        path = self.sessions / f"{name.session}.jsonl"
-        path.write_bytes(content)
-        return path
-
-    def identity(self) -> Identity:
-        return Identity.of((self.sessions / "s1.jsonl").stat())
-
-    def called(self, _: SessionName) -> bool:
-        if isinstance(self.calls, BsdError):
-            raise self.calls
-        return self.calls
-
-    def look(self) -> list[SessionName]:
-        return [name for name, _ in self.scan.step()]
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     return House(tmp_path)
-
-
-def small_saving(house: House) -> Plan:
-    edit = Edit(0, 1, b'{"id":"e1"}\n')
-    report = Report("extract", 1, 1, 32 * MB + 10, 32 * MB)
-    return Plan(house.identity(), (edit,), report)
 
 
 def test_our_own_writing_wakes_nobody(house: House) -> None:
@@ -333,86 +209,6 @@ def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: Ho
     assert event is not None
     assert event.as_json()["session"] == "main/s1"
     heard.close()
-
-
-class TestAutoCron:
-    def test_the_first_run_takes_all_and_the_next_only_what_changed(self, house: House) -> None:
-        names = [SessionName("main", f"s{n}") for n in range(1, 4)]
-        for name in names:
-            house.write(name=name)
-        house.now = (house.sessions / "s1.jsonl").stat().st_mtime + 100
-        house.look()
-        house.auto_cron.run()
-        taken = self.work_off(house)
-        assert taken == set(names)
-        noted = house.config.current.last_run_at
-        assert noted is not None
-        house.now += 120
-        with capture_logs() as lines:
-            house.auto_cron.run()
-        assert self.work_off(house) == set()
-        assert f"Session main/s1 unchanged since {noted[:19]}Z, skipping" in [
-            line["event"] for line in lines
-        ]
-        assert house.config.current.last_run_at not in {None, noted}
-
-    def test_a_failed_session_stops_no_other_and_the_run_is_noted(self, house: House) -> None:
-        for number in range(1, 4):
-            house.write(name=SessionName("main", f"s{number}"))
-        house.surgeon.answer = SessionResult(str(NAME), Status.FAILED, reason="no luck")
-        house.auto_cron.run()
-        assert len(self.work_off(house, once=True)) == 3
-        assert house.config.current.last_run_at is not None
-
-    def test_the_run_is_noted_only_when_all_have_had_their_turn(self, house: House) -> None:
-        for number in range(1, 3):
-            house.write(name=SessionName("main", f"s{number}"))
-        house.auto_cron.run()
-        first = house.take(5)
-        assert first is not None
-        house.work.on(first)
-        assert house.config.current.last_run_at is None
-        house.auto_cron.run()  # the one before is going on: nothing new
-        second = house.take(5)
-        assert second is not None
-        house.work.on(second)
-        assert house.config.current.last_run_at is not None
-
-    def test_switched_off_it_does_nothing(self, house: House) -> None:
-        house.write()
-        house.config.update({"enabled": False})
-        house.auto_cron.run()
-        assert house.queue.next_due() is None
-        assert house.config.current.last_run_at is None
-
-    def test_what_has_little_to_save_is_taken_though_it_did_not_change(self, house: House) -> None:
-        house.write()
-        house.look()
-        house.config.note_run("last_run_at", 1000.0)
-        house.surgeon.plan = small_saving(house)
-        house.work.on(NAME)
-        assert not house.scan.changed(NAME)
-        house.auto_cron.run()
-        assert self.work_off(house) == {NAME}
-        assert house.surgeon.committed == 1
-
-    def work_off(self, house: House, *, once: bool = False) -> set[SessionName]:
-        taken = set()
-        house.steady += 10
-        while (name := house.take()) is not None:
-            taken.add(name)
-            house.surgeon.meanwhile = lambda name=name: self.settle(house, name)  # type: ignore[misc]
-            house.queue.done(name, house.work.on(name), house.steady)
-        return taken
-
-    def settle(self, house: House, name: SessionName) -> None:
-        if isinstance(house.surgeon.answer, SessionResult) and (
-            house.surgeon.answer.status is not Status.FAILED
-        ):
-            path = house.sessions / f"{name.session}.jsonl"
-            house.surgeon.answer = SessionResult(
-                str(name), Status.UNCHANGED, left_as=Identity.of(path.stat())
-            )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from bsd.daemon.state import DaemonState
 from bsd.daemon.work import Work, Workers
 from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
-from bsd.foundation.settings import load_settings
+from bsd.foundation.settings_reader import load_settings
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS, wait_for
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from bsd.foundation.errors import ConfigError
-from bsd.foundation.settings import load_settings
-from bsd.foundation.settings_tables import MemorySettings
+from bsd.foundation.settings import MemorySettings
+from bsd.foundation.settings_reader import load_settings
 
 
 def load(tmp_path: Path, text: str) -> MemorySettings:
@@ -18,7 +19,7 @@ def load(tmp_path: Path, text: str) -> MemorySettings:
 
 
 def test_left_out_it_means_the_seed(tmp_path: Path) -> None:
-    assert load(tmp_path, "").model_dump() == {
+    assert asdict(load(tmp_path, "")) == {
         "enabled": None,
         "database": None,
         "vectors": None,
@@ -59,7 +60,7 @@ entities = ["Clipboard"]
     assert found.refresh == ("stable", "ephemeral")
     assert found.languages == ("de", "fr")
     assert found.ttl == {"stable": 36 * 3600, "session": None, "ephemeral": 60}
-    assert found.words["ephemeral"].model_dump() == {
+    assert asdict(found.words["ephemeral"]) == {
         "keys": ("otp",),
         "texts": ("one-time code",),
         "entities": ("Clipboard",),

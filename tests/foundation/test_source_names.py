@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, NotFound
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.settings import load_settings
+from bsd.foundation.settings_reader import load_settings
 from bsd.foundation.sources import Route, Source
 
 # As the file system has them: bytes, but no slash, no NUL, and not hidden.

@@ -25,7 +25,7 @@ from bsd.care.verify import Verification, verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings_tables import SourceSettings
+from bsd.foundation.settings import SourceSettings
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon

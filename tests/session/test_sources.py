@@ -19,7 +19,7 @@ from bsd.doors.agent.inband import InBand
 from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings_tables import SourceSettings
+from bsd.foundation.settings import SourceSettings
 from bsd.session.commit.displaced import State
 from bsd.surgery.edit import becoming, setting
 from bsd.surgery.result import Status

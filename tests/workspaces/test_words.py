@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bsd.foundation.errors import ConfigError, NotFound
-from bsd.foundation.settings import Settings, load_settings
+from bsd.foundation.settings import Settings
+from bsd.foundation.settings_reader import load_settings
 from bsd.workspaces import PruneResult
 from bsd.workspaces.process import Limits
 from bsd.workspaces.prune import Rules
@@ -75,7 +77,7 @@ def test_settings_that_cannot_be_used(text: str, words: str, tmp_path: Path) -> 
 
 
 def test_the_limits_of_the_settings_are_those_of_the_library(tmp_path: Path) -> None:
-    known: dict[str, Any] = settings_of(tmp_path, "").workspace_limits.model_dump()
+    known: dict[str, Any] = asdict(settings_of(tmp_path, "").workspace_limits)
     assert Limits(**known) == Limits()
 
 

@@ -37,6 +37,7 @@ from bsd.foundation.pruning_config import ConfigService
 # stands above, and few need all of it. Settings bring in pydantic, a surgeon all planners.
 if TYPE_CHECKING:
     from bsd.foundation.settings import Settings
+    from bsd.foundation.settings_apart import SettingsReading
     from bsd.session.session import Queries
     from bsd.session.surgeon import Surgeon
 
@@ -68,11 +69,22 @@ class Call:
         file = settings_file(os.environ)
         if not self.config and not variables and not read_settings_file(file, required=False):
             return None
-        from bsd.foundation.settings import load_settings
+        from bsd.foundation.settings_reader import load_settings
 
-        return load_settings(
-            Path(self.config) if self.config is not None else None,
-            Path(self.root) if self.root is not None else None,
+        return load_settings(*self._named())
+
+    def begin_to_read_settings(self) -> SettingsReading:
+        """Have another process read the settings, for one that lives long; raises Unavailable."""
+        from bsd.foundation.settings_apart import SettingsReading
+
+        return SettingsReading(*self._named())
+
+    def _named(self) -> tuple[Path | None, Path | None]:
+        """`--config` and `--root`."""
+        config, root = self.config, self.root
+        return (
+            Path(config) if config is not None else None,
+            Path(root) if root is not None else None,
         )
 
     @cached_property

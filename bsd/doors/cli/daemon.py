@@ -54,10 +54,11 @@ def run(call: Call, /, http: str | None) -> int:
     # Nearly all that a start makes stays; looking through it again and again costs a sixth of it.
     gc.disable()
     try:
+        reading = call.begin_to_read_settings()
         # Only now, and not before those signals are ignored: this is most of a start.
         from bsd.doors.cli.daemon_process import run_daemon
 
-        return run_daemon(call, http)
+        return run_daemon(call, http, reading)
     finally:
         gc.enable()
 

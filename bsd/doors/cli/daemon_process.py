@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
@@ -16,7 +16,8 @@ from bsd.doors.http.server import ApiServer, Early
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.logs import close_logs
 from bsd.foundation.processes import give_back_memory
-from bsd.foundation.settings import HttpAddress, Settings, load_settings
+from bsd.foundation.settings import HttpAddress, Settings
+from bsd.foundation.settings_apart import SettingsReading
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -27,16 +28,21 @@ _IN_BAND = "bsd.doors.agent.inband:InBand"  # children load it
 _loading = threading.RLock()
 
 
-def run_daemon(call: Call, http: str | None) -> int:
-    """Be the daemon until somebody says stop; returns the exit code."""
+def run_daemon(call: Call, http: str | None, reading: SettingsReading) -> int:
+    """Be the daemon until somebody says stop; returns the exit code.
+
+    `reading` is of the settings; `http` is `--http`, which goes before them.
+    """
     share_heap()
 
-    def settings() -> Settings:
-        return _settings(call, http)
+    def anew() -> Settings:
+        return _with(call.begin_to_read_settings().settings(), http)
 
-    now = settings()
+    # What the call itself asks of them, it asks of these.
+    now = call.settings = _with(reading.settings(), http)
+    call.make_root(now)
     call.log_file = call.layout.log_file
-    daemon = Daemon(now, reload_settings=settings, in_band=_IN_BAND)
+    daemon = Daemon(now, reload_settings=anew, in_band=_IN_BAND)
     with Signals() as signals:
         server: ApiServer | None = None
         try:
@@ -52,13 +58,8 @@ def run_daemon(call: Call, http: str | None) -> int:
         return 0 if _stop(signals, daemon, server) else _break_off()
 
 
-def _settings(call: Call, http: str | None) -> Settings:
-    found = load_settings(
-        Path(call.config) if call.config is not None else None,
-        Path(call.root) if call.root is not None else None,
-    )
-    call.make_root(found)
-    return found.model_copy(update={"http": HttpAddress.parse(http)}) if http else found
+def _with(settings: Settings, http: str | None) -> Settings:
+    return replace(settings, http=HttpAddress.parse(http)) if http else settings
 
 
 def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:

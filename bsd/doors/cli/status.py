@@ -123,7 +123,7 @@ def find_client(
     named = Path(config) if config is not None else None
     in_file = read_settings_file(named or settings_file(environ), required=named is not None)
     if not all(_is_whole(in_file.get(key, "/")) for key in ("root", "socket")):
-        from bsd.foundation.settings import load_settings
+        from bsd.foundation.settings_reader import load_settings
 
         load_settings(named, environ=environ)  # says what is wrong with it
     found = find_root(root, environ, in_file.get("root"))

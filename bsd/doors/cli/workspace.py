@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -206,7 +207,7 @@ def run(
 
 
 def _limits(call: Call, seconds: float | None) -> Limits:
-    known = call.settings.workspace_limits.model_dump() if call.settings else {}
+    known = asdict(call.settings.workspace_limits) if call.settings else {}
     if seconds is not None:
         if not 0 < seconds < float("inf"):
             raise Invalid("--time-limit must be a number of seconds, more than 0")

@@ -22,10 +22,9 @@ from dataclasses import MISSING, dataclass, field, replace
 from functools import cache
 from inspect import getdoc
 from io import FileIO
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -34,7 +33,6 @@ from bsd.care import catalog
 from bsd.care.catalog import Agents
 from bsd.care.trash import Trash
 from bsd.doors.http.answer import JsonAnswer, changing, reading
-from bsd.doors.models import arguments_model, field_errors, fields_of
 from bsd.foundation.definition import Answer, Body, Definition, Route, WingVerb, arguments_of
 from bsd.foundation.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
 from bsd.foundation.files import plain_file
@@ -53,23 +51,14 @@ from bsd.verbs.list_sessions import SearchState
 from bsd.verbs.read_extracted import SHOW_EXTRACTED, ShowExtracted
 from bsd.verbs.verb import Meanwhile, Send, Verb, all_verbs, perform
 
+if TYPE_CHECKING:
+    from bsd.doors.models import InBody, InQuery
+
 # --- a route: what OpenAPI is told of it, and how what comes in is read ---
 
 
 NOBODY_KNOWN = "api"
 _EXAMPLE = 'send a JSON object, as in {"keep_recent": 10}'
-
-
-class InQuery(BaseModel):
-    """What may stand in a query, as text; what else stands there is passed over."""
-
-    model_config = ConfigDict(populate_by_name=False)
-
-
-class InBody(BaseModel):
-    """What may stand in a body, and nothing else."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
 
 
 class ApiRoute(routing.Route):
@@ -138,20 +127,6 @@ async def json_object(request: Request, *, optional: bool = False) -> dict[str, 
     return document
 
 
-def checked(model: type[BaseModel], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said, of what may be said; raises Invalid that names every bad field.
-
-    What was left out is not there: the verb's own arguments know what it is then.
-    """
-    try:
-        said = model.model_validate(found)
-    except ValidationError as problem:
-        errors = field_errors(problem.errors(include_url=False), fields_of(model))
-    else:
-        return {name: getattr(said, name) for name in said.model_fields_set}
-    raise Invalid("; ".join(one.message for one in errors), errors=errors)
-
-
 # --- those of verbs ---
 
 
@@ -165,7 +140,6 @@ _LONGEST_ENTRY = 1000  # characters
 _OF_THE_SESSION = ("agent", "session")
 
 _H = TypeVar("_H")
-_M = TypeVar("_M", InQuery, InBody)
 # Who asks, and what is given in path, query and body → whether it may change something, and what
 # does it, on a thread.
 _Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], Answer]]]
@@ -345,18 +319,18 @@ def _route(verb: Definition[Any, Any], route: Route, prepare: _Prepare) -> ApiRo
     in_query = [name for name, (_, said) in known.items() if said.query or route.method == "GET"]
     in_body = [name for name in known if name not in in_query]
     needs_body = route.needs_body or any(known[name][0].default is MISSING for name in in_body)
-    query = _model(verb, InQuery, in_query) if in_query else None
-    body = _model(verb, InBody, in_body) if in_body and not route.body else None
+    query = _in_query(verb, in_query) if in_query else None
+    body = _in_body(verb, in_body) if in_body and not route.body else None
 
     async def endpoint(request: Request) -> Response:
         given = dict(request.path_params)
         if query is not None:
-            given |= checked(query(), request.query_params)
+            given |= query().read(request.query_params)
         if route.body:
             given |= await _read(request, route.body)
         elif body is not None:
             try:
-                given |= checked(body(), await json_object(request, optional=not needs_body))
+                given |= body().read(await json_object(request, optional=not needs_body))
             except Invalid as problem:
                 problem.hint = problem.hint or route.hint
                 raise
@@ -373,11 +347,28 @@ async def _read(request: Request, body: Body) -> Mapping[str, Any]:
     return body.read(await request.body())
 
 
-def _model(
-    verb: Definition[Any, Any], base: type[_M], names: Sequence[str]
-) -> Callable[[], type[_M]]:
-    """The model of these arguments, made when the first comes."""
-    return cache(lambda: arguments_model(verb.arguments, base, names=names, door="http"))
+# The models are made when somebody asks for the first time: what they are made with takes a
+# daemon 10 MB, and most have nobody who does.
+
+
+def _in_query(verb: Definition[Any, Any], names: Sequence[str]) -> Callable[[], type[InQuery]]:
+    @cache
+    def make() -> type[InQuery]:
+        from bsd.doors import models  # noqa: PLC0415 - see above
+
+        return models.arguments_model(verb.arguments, models.InQuery, names=names, door="http")
+
+    return make
+
+
+def _in_body(verb: Definition[Any, Any], names: Sequence[str]) -> Callable[[], type[InBody]]:
+    @cache
+    def make() -> type[InBody]:
+        from bsd.doors import models  # noqa: PLC0415 - see above
+
+        return models.arguments_model(verb.arguments, models.InBody, names=names, door="http")
+
+    return make
 
 
 # --- those that send what stands there as it is spelled: piece by piece, never parsed ---

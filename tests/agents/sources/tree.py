@@ -12,7 +12,7 @@ from typing import Any
 
 from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings_tables import SourceSettings
+from bsd.foundation.settings import SourceSettings
 from bsd.foundation.value_path import parse_path
 from tests.openclaw_tree import set_at_rest
 

@@ -18,7 +18,7 @@ from bsd.agents.owners import layout_of
 from bsd.doors.agent.tools import TOOLS
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings_tables import SourceSettings
+from bsd.foundation.settings import SourceSettings
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.session.surgeon import Surgeon

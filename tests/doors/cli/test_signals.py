@@ -86,7 +86,7 @@ def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]], bsd: Cal
 
 _STARTING = """
 import os, signal, sys
-from bsd.foundation import settings
+from bsd.foundation import settings_apart
 from bsd.foundation.errors import ConfigError
 
 def signalled(*_):
@@ -94,7 +94,7 @@ def signalled(*_):
     os.kill(os.getpid(), signal.SIGUSR1)
     raise ConfigError("still there")
 
-settings.load_settings = signalled
+settings_apart.SettingsReading.settings = signalled
 from bsd.doors.cli.main import run
 sys.exit(run(["run"]))
 """

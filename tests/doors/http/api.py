@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bsd.doors.http.server import ApiServer
-from bsd.foundation.settings import Settings, load_settings
+from bsd.foundation.settings import Settings
+from bsd.foundation.settings_reader import load_settings
 from bsd.session.rest import Patience
 from tests.doors.http.fake_daemon import FakeDaemon, app_over
 from tests.unix import UnixConnection

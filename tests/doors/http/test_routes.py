@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from bsd.doors.http import verb_routes
+from bsd.doors import models
 from bsd.doors.http.answer import LARGEST_BODY, Threads
 from bsd.doors.models import arguments_model
 from bsd.foundation.errors import Busy, Unavailable
@@ -279,7 +279,7 @@ def test_what_bodies_and_answers_hold_is_worked_out_for_nobody_but_who_asks(
         made.append(kind.__name__)
         return arguments_model(kind, *args, **how)
 
-    monkeypatch.setattr(verb_routes, "arguments_model", told)
+    monkeypatch.setattr(models, "arguments_model", told)
     app = app_over(tmp_path)
     assert ask(app, "GET", "/api/status").status == 200
     assert not made

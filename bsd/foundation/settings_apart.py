@@ -1,0 +1,70 @@
+"""The settings fixed at start, read by a process of its own.
+
+What checks them (`settings_reader`) takes 10 MB of a process for as long as that lives, which is
+too much for one that reads them once; and another core can do it while this one loads the rest.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+from bsd.foundation.errors import Unavailable, os_problem
+from bsd.foundation.settings import Settings
+
+# No site: it finds what its parent has found, where that found it.
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[1:]; "
+    "from bsd.foundation.settings_apart import answer; answer()"
+)
+
+
+class SettingsReading:
+    """The settings are being read: begun here, ended by `settings`, once.
+
+    `config_file` is `--config`, `root` is `--root`. Raises Unavailable.
+    """
+
+    def __init__(self, config_file: Path | None, root: Path | None) -> None:
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, *sys.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise os_problem(error, "starting a process that reads the settings") from error
+        self._asked = pickle.dumps((config_file, root))
+
+    def settings(self) -> Settings:
+        """Wait for them; raises as `load_settings`, Unavailable if the process was ended."""
+        answer, _ = self._process.communicate(self._asked)
+        if self._process.returncode != 0:
+            raise Unavailable(
+                f"the process that reads the settings ended with {self._process.returncode}",
+                hint="run it again; there may have been too little memory",
+            )
+        found = pickle.loads(answer)  # noqa: S301 - of our own process
+        if isinstance(found, Settings):
+            return found
+        raise found
+
+
+def answer() -> None:
+    """Be that process: read what is asked for from stdin, write settings or error to stdout."""
+    # Here alone: it is what this module keeps away from others.
+    from bsd.foundation.settings_reader import load_settings  # noqa: PLC0415
+
+    found: Settings | Exception
+    try:
+        found = load_settings(*pickle.load(sys.stdin.buffer))  # noqa: S301 - of our parent
+    except Exception as error:  # noqa: BLE001 - whoever waits for the answer raises it
+        found = error
+    try:
+        said = pickle.dumps(found)
+    except Exception:  # noqa: BLE001 - not every library's errors can be sent
+        said = pickle.dumps(RuntimeError(repr(found)))
+    sys.stdout.buffer.write(said)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,141 @@
+"""A worker and what it needs, with a surgeon that answers what it is told to, and a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bsd.daemon import tasks
+from bsd.daemon.chores import AutoCron
+from bsd.daemon.loops import Clocks
+from bsd.daemon.state import DaemonState
+from bsd.daemon.tasks import Looked, ToLook
+from bsd.daemon.work import Work
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import SessionName
+from bsd.foundation.settings_reader import load_settings
+from bsd.session.operate import Worth
+from bsd.surgery.plan import Plan, Report
+from bsd.surgery.result import SessionResult, Status
+from bsd.text.change import Edit, Identity
+from tests.daemon.in_process import Here
+
+NAME = SessionName("main", "s1")
+MB = 1 << 20
+
+
+class Surgeon:
+    """Answers what it is told to; asks whether `plan` is worth it, as the real one does."""
+
+    def __init__(self) -> None:
+        self.answer: SessionResult | BsdError = SessionResult(str(NAME), Status.UNCHANGED)
+        self.plan: Plan | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.calls = 0
+        self.committed = 0
+
+    def extract(
+        self,
+        name: SessionName,
+        *,
+        dry_run: bool = False,
+        overrides: Mapping[str, Any] | None = None,
+        progress: Callable[[int], None] | None = None,
+        worth: Worth | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> SessionResult:
+        self.calls += 1
+        self.meanwhile()
+        if progress:
+            progress(MB)
+        if isinstance(self.answer, BsdError):
+            raise self.answer
+        if self.plan is not None and worth is not None:
+            if not worth(self.plan):
+                left = self.plan.planned_on
+                return SessionResult(str(name), Status.UNCHANGED, left_as=left, postponed=True)
+            self.committed += 1
+        return self.answer
+
+
+class House:
+    """Everything around the work, with a clock that stands still unless moved."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.now = 1_000_000.0
+        self.steady = 50.0
+        root = tmp_path / "root"
+        self.sessions = root / "agents" / "main" / "sessions"
+        self.sessions.mkdir(parents=True)
+        self.surgeon = Surgeon()
+        self.calls: bool | BsdError = False  # what came of the calls in the session
+        self.state = DaemonState(
+            load_settings(root=root, environ={"HOME": str(tmp_path)}),
+            Clocks(lambda: self.now, lambda: self.steady),
+        )
+        self.config = self.state.config
+        self.queue = self.state.queue
+        self.scan = self.state.scan
+        self.intake = self.state.intake
+        self.auto_cron = AutoCron(self.state)
+        self.child = Here(self.state.layout, self.config, surgeon=self.surgeon, in_band=self.called)
+        self.handed: list[ToLook] = []  # to a child, several at once
+        self.broken: tuple[SessionName, Exception] | None = None  # where, and how, a batch ends
+        self.work = Work(
+            self.state, self.look_into, self.look_into_several, worked=self.auto_cron.worked
+        )
+
+    def look_into(
+        self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
+    ) -> SessionResult | None:
+        """What a child does, here."""
+        self.child.heard = {"alive": alive, "checked": self.state.stop_here}
+        return tasks.look_into(self.child, name, waited=waited, urgent=urgent)
+
+    def look_into_several(
+        self,
+        wanted: Mapping[ToLook, int],
+        alive: Callable[[], None],
+        began: Callable[[SessionName], None],
+    ) -> list[Looked]:
+        """The same, of several; with `broken` set nothing is heard of any but that one."""
+        self.handed += wanted
+        if self.broken is not None:
+            began(self.broken[0])
+            raise self.broken[1]
+        goes_on = self.queue.others_first
+        names = [one.name for one in wanted]
+        self.child.heard = {
+            "alive": alive,
+            "checked": self.state.stop_here,
+            "goes_on": lambda name: not goes_on(name, *names[names.index(name) + 1 :]),
+        }
+        return tasks.look_into_several(self.child, list(wanted))
+
+    def take(self, later: float = 0.0) -> SessionName | None:
+        """What the queue gives so many seconds later."""
+        self.steady += later
+        return self.queue.take(0)
+
+    def write(self, content: bytes = b"{}\n", name: SessionName = NAME) -> Path:
+        path = self.sessions / f"{name.session}.jsonl"
+        path.write_bytes(content)
+        return path
+
+    def identity(self) -> Identity:
+        return Identity.of((self.sessions / "s1.jsonl").stat())
+
+    def called(self, _: SessionName) -> bool:
+        if isinstance(self.calls, BsdError):
+            raise self.calls
+        return self.calls
+
+    def look(self) -> list[SessionName]:
+        return [name for name, _ in self.scan.step()]
+
+
+def small_saving(house: House) -> Plan:
+    edit = Edit(0, 1, b'{"id":"e1"}\n')
+    report = Report("extract", 1, 1, 32 * MB + 10, 32 * MB)
+    return Plan(house.identity(), (edit,), report)

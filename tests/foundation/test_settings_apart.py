@@ -1,0 +1,69 @@
+"""Settings that another process reads, and what the daemon's own does not load for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.errors import ConfigError, Unavailable
+from bsd.foundation.settings_apart import SettingsReading
+from bsd.foundation.settings_reader import load_settings
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("BRAINSURGEON_")]:
+        monkeypatch.delenv(name)
+    return tmp_path / "bsd.toml"
+
+
+def test_they_are_those_that_are_read_here(file: Path, tmp_path: Path) -> None:
+    file.write_text(
+        'api_keys = ["k"]\nhttp = "[::1]:80"\nworkers = 3\n'
+        '[memory]\nttl = {brief = "1h"}\nrefresh = ["brief"]\n'
+        f'[[sources]]\nkind = "codex"\npath = "{tmp_path / "x"}"\n'
+    )
+    root = tmp_path / "root"
+    found = SettingsReading(file, root).settings()
+    assert found == load_settings(file, root)
+    assert (found.workers, found.memory.ttl) == (3, {"brief": 3600})
+
+
+def test_what_is_wrong_is_said_as_if_they_were_read_here(file: Path) -> None:
+    file.write_text("workers = 3.5\nquiet_second = 3\n")
+    with pytest.raises(ConfigError) as here:
+        load_settings(file)
+    with pytest.raises(ConfigError) as apart:
+        SettingsReading(file, None).settings()
+    assert "quiet_seconds" in apart.value.message
+    found, expected = apart.value, here.value
+    assert (found.message, found.hint, found.errors) == (
+        expected.message,
+        expected.hint,
+        expected.errors,
+    )
+
+
+def test_a_process_that_is_ended_gives_an_error(file: Path) -> None:
+    file.write_text("")
+    reading = SettingsReading(file, None)
+    os.kill(reading._process.pid, signal.SIGKILL)
+    reading._process.wait()
+    with pytest.raises(Unavailable, match="ended with -9"):
+        reading.settings()
+
+
+def test_a_daemon_does_not_keep_what_checks_them() -> None:
+    program = (
+        "import sys, bsd.doors.cli.daemon, bsd.doors.cli.daemon_process, bsd.doors.http.app;"
+        " print([name for name in sys.modules if name.startswith('pydantic')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
