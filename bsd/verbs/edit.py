@@ -42,7 +42,7 @@ from bsd.surgery.targets import REPLACE as BY_RANGE
 from bsd.surgery.view import Context, context
 from bsd.text.reader import Transcript
 from bsd.verbs.restore import ENTRY
-from bsd.verbs.verb import Body, Hands, Meanwhile, Route, Tool, Verb, argument
+from bsd.verbs.verb import Body, Hands, Meanwhile, Tool, Verb, argument, route
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -67,10 +67,6 @@ class EditEntry:
     entry: str = field(metadata=ENTRY)
     wish: Wish = field(metadata=argument("From the entry as it is to the entry as it shall be."))
     seen: str | None = None
-
-
-def _plan_edit(source: Transcript, fmt: Format, asked: EditEntry, _: Means) -> tuple[Plan, Edited]:
-    return plan_edit(source, fmt, asked.entry, asked.wish, asked.seen)
 
 
 def _read(body: bytes) -> Mapping[str, Any]:
@@ -122,14 +118,12 @@ EDIT = Verb(
     name="edit",
     arguments=EditEntry,
     answer=Edited,
-    plan=_plan_edit,
+    plan=lambda source, fmt, asked, _: plan_edit(source, fmt, asked.entry, asked.wish, asked.seen),
     changes=True,
-    route=Route(
-        "PUT",
-        "/api/sessions/{agent}/{session}/entries/{entry}",
+    route=route(
+        "PUT …/entries/{entry}",
         "edit",
         "Change values of an entry; all other bytes stay.",
-        tag="entries",
         body=Body(_read, _SCHEMA),
     ),
 )
@@ -202,13 +196,7 @@ GET_META = Verb(
     arguments=GetMeta,
     answer=Meta,
     act=_get_meta,
-    route=Route(
-        "GET",
-        "/api/sessions/{agent}/{session}/entries/{entry}/meta",
-        "meta",
-        "What is noted on an entry.",
-        tag="entries",
-    ),
+    route=route("GET …/entries/{entry}/meta", "meta", "What is noted on an entry."),
 )
 
 
@@ -234,24 +222,16 @@ class SetExtractable:
     )
 
 
-def _plan_set_extractable(
-    source: Transcript, fmt: Format, asked: SetExtractable, _: Means
-) -> tuple[Plan, ExtractableSet]:
-    return plan_set_extractable(source, fmt, asked.entry, asked.value)
-
-
 SET_EXTRACTABLE = Verb(
     name="set_extractable",
     arguments=SetExtractable,
     answer=ExtractableSet,
-    plan=_plan_set_extractable,
+    plan=lambda source, fmt, asked, _: plan_set_extractable(source, fmt, asked.entry, asked.value),
     changes=True,
-    route=Route(
-        "PUT",
-        "/api/sessions/{agent}/{session}/entries/{entry}/meta",
+    route=route(
+        "PUT …/entries/{entry}/meta",
         "set_meta",
         "Say whether an entry may be extracted.",
-        tag="entries",
         hint="No valid fields to update. Allowed: _extractable",
     ),
     about="""
@@ -274,19 +254,14 @@ class GetContext:
     """Nothing but the session."""
 
 
-def _see(source: Transcript, fmt: Format, _: GetContext, means: Means) -> Context:
-    return context(means.name, source, fmt)
-
-
 GET_CONTEXT = Verb(
     name="get_context",
     arguments=GetContext,
     answer=Context,
-    query=_see,
+    query=lambda source, fmt, _, means: context(means.name, source, fmt),
     reads=True,
-    route=Route(
-        "GET",
-        "/api/sessions/{agent}/{session}/context",
+    route=route(
+        "GET …/context",
         "context",
         "What an agent may know of its session: sizes, what is away, what could be.",
     ),
@@ -373,9 +348,8 @@ CHANGE_CONTEXT = Verb(
     plan=plan_change,
     changes=True,
     entries=lambda answer: answer.entry_ids,
-    route=Route(
-        "POST",
-        "/api/sessions/{agent}/{session}/context",
+    route=route(
+        "POST …/context",
         "change_context",
         "Replace ranges, discard entries or put summaries in their place; an undo takes it back."
         "\n\nAll that is wrong is told at once, by target.",
@@ -425,22 +399,15 @@ class Replace:
         return ChangeContext(BY_RANGE, all_of_them, self.include_user)
 
 
-def _plan_replace(
-    source: Transcript, fmt: Format, asked: Replace, means: Means
-) -> tuple[Plan, ContextChanged]:
-    return plan_change(source, fmt, asked.change(), means)
-
-
 REPLACE = Verb(
     name="context",
     arguments=Replace,
     answer=ContextChanged,
-    plan=_plan_replace,
+    plan=lambda source, fmt, asked, means: plan_change(source, fmt, asked.change(), means),
     changes=True,
     entries=lambda answer: answer.entry_ids,
-    route=Route(
-        "POST",
-        "/api/sessions/{agent}/{session}/replace",
+    route=route(
+        "POST …/replace",
         "replace",
         "Put another text in the place of what stands between two markers (seed 003).",
         needs_body=True,

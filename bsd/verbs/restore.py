@@ -17,7 +17,7 @@ from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
-from bsd.session.notes import Notes, told_expired
+from bsd.session.notes import told_expired
 from bsd.session.remember import settle
 from bsd.session.session import Session
 from bsd.store.changed_lines import undone_in
@@ -27,12 +27,12 @@ from bsd.store.history import History
 from bsd.store.state import state_at
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
-from bsd.surgery.plan import Means, Plan, Report
+from bsd.surgery.plan import Plan
 from bsd.surgery.restore import Restored, plan_restore, plan_restore_all, restored_lines
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.undo import PastOperation, Undone, plan_undo, tell_history
 from bsd.text.reader import Transcript, TranscriptFile
-from bsd.verbs.verb import Body, Hands, Meanwhile, RootHands, Route, Verb, argument
+from bsd.verbs.verb import Body, Hands, Meanwhile, RootHands, Verb, argument, route
 
 # --- extract ---
 
@@ -108,9 +108,8 @@ EXTRACT = Verb(
     answer=SessionResult,
     act=_extract,
     changes=True,
-    route=Route(
-        "POST",
-        "/api/sessions/{agent}/{session}/extract",
+    route=route(
+        "POST …/extract",
         "extract",
         "Extract what is due; the body may change settings for this call.",
         body=Body(_read_settings, settings=PER_CALL, required=False),
@@ -143,14 +142,6 @@ class Restore:
     keys: tuple[str, ...] | None = field(default=None, metadata=KEYS)
 
 
-def _plan(source: Transcript, fmt: Format, asked: Restore, means: Means) -> tuple[Plan, Restored]:
-    return plan_restore(source, fmt, asked.entry, asked.keys, means.now, means.stored)
-
-
-def _noted(notes: Notes, name: SessionName, answer: Restored, report: Report | None) -> None:
-    notes.restored(name, answer, committed=report is not None)
-
-
 def explained(layout: Layout, answer: Restored) -> Restored:
     """Say of what cannot come back when it was deleted, and by which setting, if it was."""
     if answer.missing is Missing.GONE:
@@ -162,17 +153,15 @@ RESTORE = Verb(
     name="restore",
     arguments=Restore,
     answer=Restored,
-    plan=_plan,
-    changes=True,
-    noted=_noted,
-    explained=explained,
-    route=Route(
-        "POST",
-        "/api/sessions/{agent}/{session}/entries/{entry}/restore",
-        "restore",
-        "Put an entry's values back.",
-        tag="entries",
+    plan=lambda source, fmt, asked, means: plan_restore(
+        source, fmt, asked.entry, asked.keys, means.now, means.stored
     ),
+    changes=True,
+    noted=lambda notes, name, answer, report: notes.restored(
+        name, answer, committed=report is not None
+    ),
+    explained=explained,
+    route=route("POST …/entries/{entry}/restore", "restore", "Put an entry's values back."),
     about="""
     ENTRY is the id in the placeholder [[extracted-ENTRY]]. A key is a value's path (`bsd show`
     lists them) or one segment of it; without --keys all values come back. A restored entry is not
@@ -295,12 +284,7 @@ HISTORY = Verb(
     arguments=ListHistory,
     answer=HistoryList,
     act=_list,
-    route=Route(
-        "GET",
-        "/api/sessions/{agent}/{session}/history",
-        "history",
-        "The operations that can be undone, the newest first.",
-    ),
+    route=route("GET …/history", "history", "The operations that can be undone, the newest first."),
     about="""
     The newest first. `bsd undo` takes the number in the first column. History is kept for as long
     as the setting `trash_retention` says.
@@ -353,12 +337,7 @@ UNDO = Verb(
     answer=Undone,
     act=_undo,
     changes=True,
-    route=Route(
-        "POST",
-        "/api/sessions/{agent}/{session}/undo",
-        "undo",
-        "Take an operation back: the newest, or one by its number.",
-    ),
+    route=route("POST …/undo", "undo", "Take an operation back: the newest, or one by its number."),
     about="""
     Every line that the operation changed becomes what it was, exact to the byte. Without OP the
     newest operation that is not undone; OP is a number from `bsd history`. An older one can be

@@ -45,7 +45,6 @@ __all__ = [
     "Hands",
     "Meanwhile",
     "RootHands",
-    "Route",
     "Send",
     "Server",
     "Tool",
@@ -55,6 +54,7 @@ __all__ = [
     "arguments_of",
     "no_one_waits",
     "perform",
+    "route",
     "verb_named",
 ]
 
@@ -159,6 +159,16 @@ class Verb(Definition[_A, _R]):
     def action(self, arguments: _A) -> str:
         """What log, audit and history call it, done with these arguments."""
         return str(getattr(arguments, "action", self.name))
+
+
+def route(where: str, name: str, doc: str, **more: Any) -> Route:
+    """Where HTTP finds a verb of sessions: `POST …/undo`, in which … is the session's own path.
+
+    `name`, `doc`, `more`: see `Route`. Of what is below a session's entries that is the tag, too.
+    """
+    method, path = where.replace("…", "/api/sessions/{agent}/{session}").split()
+    tag = "entries" if "…/entries" in where else "sessions"
+    return Route(method, path, name, doc, **{"tag": tag, **more})
 
 
 def no_one_waits(_: Answer) -> None: ...
