@@ -66,13 +66,13 @@ def parameters(
     return found
 
 
-def all_words(name: str, metavar: str = "WORDS...") -> click.Argument:
+def all_words(name: str) -> click.Argument:
     """An argument that is all the words that stand there."""
     return click.Argument(
         [name],
         nargs=-1,
         required=True,
-        metavar=metavar,
+        metavar="WORDS...",
         callback=lambda _context, _parameter, words: " ".join(words),
     )
 

@@ -260,7 +260,6 @@ ARCHIVE_LIST = Verb(
         "GET /api/archive",
         "archive",
         "Sessions that their program has deleted, and what all copies of sessions take.",
-        tag="archive",
     ),
 )
 ARCHIVE_SEARCH = Verb(
@@ -273,7 +272,6 @@ ARCHIVE_SEARCH = Verb(
         "GET /api/archive/search",
         "archive_search",
         "Entries of sessions that are gone, as far as the index of words knows them.",
-        tag="archive",
     ),
 )
 ARCHIVE_SHOW = Verb(
@@ -286,7 +284,6 @@ ARCHIVE_SHOW = Verb(
         "GET /api/archive/{agent}/{session}",
         "archive_show",
         "A session that is gone, and a page of its entries.",
-        tag="archive",
     ),
 )
 ARCHIVE_BRING_BACK = Verb(
@@ -299,7 +296,6 @@ ARCHIVE_BRING_BACK = Verb(
         "POST /api/archive/{agent}/{session}/bring-back",
         "archive_bring_back",
         "Put a session that is gone where its program finds it, with all that belongs to it.",
-        tag="archive",
     ),
 )
 ARCHIVE_FORGET = Verb(
@@ -312,6 +308,5 @@ ARCHIVE_FORGET = Verb(
         "DELETE /api/archive/{agent}/{session}",
         "archive_forget",
         "Delete for good all that is kept of a session, or of one of its entries.",
-        tag="archive",
     ),
 )

@@ -125,6 +125,7 @@ SEARCH = Verb(
         "GET /api/search",
         "search",
         "Entries that hold all the words, the best first, extracted ones included.",
+        tag="sessions",
     ),
 )
 

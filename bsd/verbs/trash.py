@@ -153,10 +153,7 @@ TRASH_LIST = Verb(
     answer=TrashList,
     ask=_list,
     route=route(
-        "GET /api/trash",
-        "trash",
-        "What can be brought back, and until when; the oldest first.",
-        tag="trash",
+        "GET /api/trash", "trash", "What can be brought back, and until when; the oldest first."
     ),
 )
 TRASH_RESTORE = Verb(
@@ -169,7 +166,6 @@ TRASH_RESTORE = Verb(
         "POST /api/trash/{id}/restore",
         "restore",
         "Bring a session back, with the children that went with it.",
-        tag="trash",
     ),
 )
 TRASH_DELETE = Verb(
@@ -178,9 +174,7 @@ TRASH_DELETE = Verb(
     answer=Removed,
     ask=_remove,
     changes=True,
-    route=route(
-        "DELETE /api/trash/{id}", "remove", "Delete one session in the trash for good.", tag="trash"
-    ),
+    route=route("DELETE /api/trash/{id}", "remove", "Delete one session in the trash for good."),
 )
 TRASH_EMPTY = Verb(
     name="empty_trash",
@@ -188,9 +182,7 @@ TRASH_EMPTY = Verb(
     answer=Emptied,
     ask=_empty,
     changes=True,
-    route=route(
-        "DELETE /api/trash", "empty", "Delete all that is in the trash for good.", tag="trash"
-    ),
+    route=route("DELETE /api/trash", "empty", "Delete all that is in the trash for good."),
 )
 
 

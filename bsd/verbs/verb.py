@@ -164,10 +164,11 @@ class Verb(Definition[_A, _R]):
 def route(where: str, name: str, doc: str, **more: Any) -> Route:
     """Where HTTP finds a verb of sessions: `POST …/undo`, in which … is the session's own path.
 
-    `name`, `doc`, `more`: see `Route`. Of what is below a session's entries that is the tag, too.
+    `name`, `doc`, `more`: see `Route`. Unless it is said, the tag is the first word below
+    `/api`, or `entries` for what is below those of a session.
     """
     method, path = where.replace("…", "/api/sessions/{agent}/{session}").split()
-    tag = "entries" if "…/entries" in where else "sessions"
+    tag = "entries" if "…/entries" in where else path.split("/")[2]
     return Route(method, path, name, doc, **{"tag": tag, **more})
 
 

@@ -305,15 +305,12 @@ def _change(
 ) -> int:
     """Do what the context tool is asked for, and tell of it."""
     asked = ChangeContext(action, targets, include_user, dry_run)
-    words = VerbWords(_tell_tried if dry_run else _tell_changed)
+    done = "Would change" if dry_run else "Changed"
+    words = VerbWords(lambda answer, name: _tell_changed(answer, name, done))
     return carry_out(call, CHANGE_CONTEXT, session, asked, words)
 
 
-def _tell_tried(answer: ContextChanged, session: SessionName) -> None:
-    _tell_changed(answer, session, "Would change")
-
-
-def _tell_changed(answer: ContextChanged, session: SessionName, done: str = "Changed") -> None:
+def _tell_changed(answer: ContextChanged, session: SessionName, done: str) -> None:
     for one in answer.changed:
         say(
             f"entry {one.message_id}: {one.original_length:,} → {one.new_length:,} "

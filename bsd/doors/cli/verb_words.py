@@ -80,7 +80,7 @@ class VerbWords:
     # parameters `also`; returns the arguments.
     begin: Callable[..., Any] = _at_once
     also: Sequence[click.Parameter] = ()
-    # Arguments that are typed in a way of their own; see `arguments.parameters`.
+    # Arguments that are typed in a way of their own; see `parameters`.
     types: Mapping[str, click.ParamType[Any]] = field(default_factory=dict)
     completed: Mapping[str, Complete] = field(default_factory=dict)
     own: Mapping[str, click.Parameter | None] = field(default_factory=dict)

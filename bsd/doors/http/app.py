@@ -23,14 +23,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bsd.care import catalog
+from bsd.care.catalog import Agents
 from bsd.care.disk_use import SavedByHour, Savings
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
 from bsd.doors.http import server, verb_routes
-from bsd.doors.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread
+from bsd.doors.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread, reading
 from bsd.doors.http.layers import ReadOnlyGuard
 from bsd.doors.http.verb_routes import WAIT_SECONDS, ApiHands, ApiRoute, actor_of, json_object
 from bsd.foundation.definition import Body
+from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from bsd.foundation.settings import Settings
@@ -73,6 +76,7 @@ def create_app(
     routes = [
         *state_routes(daemon, hands.layout.audit_file),
         *config_routes(config, config_changed),
+        _agents_route(hands.layout),
         *verb_routes.routes(hands),
         *verb_routes.wing_routes(memory_verbs.VERBS, lambda actor: facts(actor=actor)),
         *verb_routes.wing_routes(
@@ -184,6 +188,15 @@ def _job_routes(daemon: Service) -> list[ApiRoute]:
         ApiRoute.of("GET /api/jobs", jobs, "jobs", Jobs),
         ApiRoute.of("POST /api/jobs/{name}/run", run, "jobs", Job),
     ]
+
+
+def _agents_route(layout: Layout) -> ApiRoute:
+    async def agents(_: Request) -> Response:
+        """All agents, those whose sessions are left alone included."""
+        found = await reading(catalog.agents, layout)
+        return JsonAnswer(Agents(tuple(found)).as_json())
+
+    return ApiRoute.of("GET /api/agents", agents, "sessions", Agents)
 
 
 def config_routes(config: ConfigService, changed: Callable[[], None]) -> list[ApiRoute]:

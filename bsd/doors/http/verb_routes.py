@@ -29,8 +29,6 @@ from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from bsd.care import catalog
-from bsd.care.catalog import Agents
 from bsd.care.trash import Trash
 from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.foundation.definition import Answer, Body, Definition, Route, WingVerb, arguments_of
@@ -379,15 +377,10 @@ _PIECE = 256 * 1024  # bytes
 
 
 def _raw_routes(hands: ApiHands) -> list[ApiRoute]:
-    """The agents, entries as they are spelled, and what was taken out of one.
+    """Entries as they are spelled, and what was taken out of one.
 
     `{entry}` is an id; if it is all digits and no such id exists, the index; `%23n` always is.
     """
-
-    async def agents(_: Request) -> Response:
-        """All agents, those whose sessions are left alone included."""
-        found = await reading(catalog.agents, hands.layout)
-        return JsonAnswer(Agents(tuple(found)).as_json())
 
     def named(request: Request) -> tuple[SessionName, str]:
         agent, session, entry = (request.path_params[at] for at in ("agent", "session", "entry"))
@@ -411,7 +404,6 @@ def _raw_routes(hands: ApiHands) -> list[ApiRoute]:
         return StreamingResponse(_pieces(content), media_type=JsonAnswer.media_type, headers=size)
 
     return [
-        ApiRoute.of("GET /api/agents", agents, "sessions", Agents),
         ApiRoute.of(f"GET {_ENTRY}", entry, "entries", "EntryDocument"),
         ApiRoute.of(f"GET {_ENTRY}/extracted", extracted, "entries", ExtractedContent),
     ]
