@@ -107,6 +107,17 @@ class InBand:
         due = [call for call in due if _key(call) not in audited]
         if not due:
             return False
+        done, answers = self.by.operator.carry_out(name, self._planner(name, due, audited))
+        if done.outcome is None:
+            return False
+        for answered in answers:
+            self._tell(name, answered)
+        return True
+
+    def _planner(
+        self, name: SessionName, due: Sequence[OwnCall], audited: Collection[tuple[str, str]]
+    ) -> Callable[[TranscriptFile, Format, SessionStore], tuple[Plan, list[Answered]]]:
+        """Who plans what these calls ask for, and those that have come meanwhile."""
         names = names_of(self.layout, name)
         found = self._search(name, due, names)
 
@@ -120,12 +131,7 @@ class InBand:
             hands = _OnePlan(self.layout, Revised(source), fmt, means)
             return _Round(hands, self.config.current, found, names).answer(calls)
 
-        done, answers = self.by.operator.carry_out(name, plan)
-        if done.outcome is None:
-            return False
-        for answered in answers:
-            self._tell(name, answered)
-        return True
+        return plan
 
     def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - as hands have it
         """Whoever does what needs no session that is open."""
