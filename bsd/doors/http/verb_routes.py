@@ -317,8 +317,8 @@ def _route(verb: Definition[Any, Any], route: Route, prepare: _Prepare) -> ApiRo
     in_query = [name for name, (_, said) in known.items() if said.query or route.method == "GET"]
     in_body = [name for name in known if name not in in_query]
     needs_body = route.needs_body or any(known[name][0].default is MISSING for name in in_body)
-    query = _in_query(verb, in_query) if in_query else None
-    body = _in_body(verb, in_body) if in_body and not route.body else None
+    query = _model(verb, in_query, in_body=False) if in_query else None
+    body = _model(verb, in_body, in_body=True) if in_body and not route.body else None
 
     async def endpoint(request: Request) -> Response:
         given = dict(request.path_params)
@@ -345,26 +345,20 @@ async def _read(request: Request, body: Body) -> Mapping[str, Any]:
     return body.read(await request.body())
 
 
-# The models are made when somebody asks for the first time: what they are made with takes a
-# daemon 10 MB, and most have nobody who does.
+def _model(
+    verb: Definition[Any, Any], names: Sequence[str], *, in_body: bool
+) -> Callable[[], type[Any]]:
+    """The model of these arguments, made when somebody asks for the first time.
 
+    What it is made with takes a daemon 10 MB, and most have nobody who does.
+    """
 
-def _in_query(verb: Definition[Any, Any], names: Sequence[str]) -> Callable[[], type[InQuery]]:
     @cache
-    def make() -> type[InQuery]:
+    def make() -> type[Any]:
         from bsd.doors import models  # noqa: PLC0415 - see above
 
-        return models.arguments_model(verb.arguments, models.InQuery, names=names, door="http")
-
-    return make
-
-
-def _in_body(verb: Definition[Any, Any], names: Sequence[str]) -> Callable[[], type[InBody]]:
-    @cache
-    def make() -> type[InBody]:
-        from bsd.doors import models  # noqa: PLC0415 - see above
-
-        return models.arguments_model(verb.arguments, models.InBody, names=names, door="http")
+        base = models.InBody if in_body else models.InQuery
+        return models.arguments_model(verb.arguments, base, names=names, door="http")
 
     return make
 
