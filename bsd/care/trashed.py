@@ -34,10 +34,10 @@ from bsd.foundation.files import (
     why_not_our_file,
     write_private,
 )
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.store.index import INDEX_FILE
+from bsd.text.reader import is_too_large
 
 _FORMAT = 1
 _META = ".meta.json"
@@ -115,6 +115,18 @@ class TrashPlace:
     @property
     def history(self) -> Path:
         return self.trash / f"{self.base}_history_{self.id.rpartition('_')[2]}"
+
+    def directories(self, layout: Layout, name: SessionName) -> list[tuple[Path, Path]]:
+        """Store, archive and history: where they lie for a session, and where here."""
+        return [
+            (layout.store_dir(name), self.store),
+            (layout.archive_dir(name), self.archive),
+            (layout.history_dir(name), self.history),
+        ]
+
+    def has_taken(self, session: Path) -> bool:
+        """Whether a session's transcript has left its place for this one."""
+        return any(map(os.path.lexists, (self.transcript, self.beside(session, "deleted"))))
 
     def beside(self, session: Path, what: str) -> Path:
         """A name in the session's own directory, on its mount, that no program takes for one."""

@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from sys import maxsize
 
 from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, RESTORED, Marker, placeholder
+from bsd.agents.entry import MARKER, RESTORED, Entry, Marker, placeholder
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath, is_present
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import loose_placeholders, source_paths, stored_line
-from bsd.text.reader import Line, Transcript, parse_entry, parse_kept
+from bsd.text.reader import Line, Transcript, is_too_large, parse_entry, parse_kept
 from bsd.text.splice import SpliceError, edit, find, text_size
 
 _INDEX = re.compile(r"#(\d+)")
@@ -166,12 +164,12 @@ def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracte
     return Conflict("Entry exists but has no extracted content", hint=hint)
 
 
-def member_of(raw: bytes, entry: Entry, key: str) -> bytes | None:
-    """A line's own member as it stands there; None if it has none, or has it twice."""
-    if key not in entry:
+def restored_of(raw: bytes, entry: Entry) -> bytes | None:
+    """A line's own `_restored` as it stands there; None if it has none, or has it twice."""
+    if RESTORED not in entry:
         return None
     try:
-        return raw[slice(*find(raw, [(key,)])[(key,)])]
+        return raw[slice(*find(raw, [(RESTORED,)])[(RESTORED,)])]
     except SpliceError:
         return None
 
@@ -186,7 +184,7 @@ def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
     try:
         if RESTORED in (parse_kept(now) or {}):
             candidates.append(edit(now, remove=[(RESTORED,)]))
-        if (before := member_of(was, parse_kept(was) or {}, RESTORED)) is not None:
+        if (before := restored_of(was, parse_kept(was) or {})) is not None:
             candidates.append(edit(now, put={RESTORED: before}))
     except SpliceError:
         pass

@@ -11,16 +11,15 @@ from bsd.agents.dialect import NotOurs
 from bsd.agents.owners import owner_of
 from bsd.care.bring_back import BringBack, BroughtBack
 from bsd.care.forgetting import Forgetting, Forgotten
-from bsd.care.gone import find_gone, gone_sessions
-from bsd.care.keeping import CopiesUse, copies_use
+from bsd.care.keeping import find_gone, gone_sessions
 from bsd.care.leftovers import kept_beside
 from bsd.care.search import search_gone
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Conflict, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.setting import OFF
+from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
-from bsd.store.copies import CopiedTranscript, SessionCopy
+from bsd.store.copies import CopiedTranscript, CopiesUse, SessionCopy, copies_use
 from bsd.store.extracted import SessionStore
 from bsd.surgery.view import views
 from bsd.verbs.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_row

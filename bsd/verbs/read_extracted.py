@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from bsd.agents.dialect import Format
-from bsd.agents.marker import Marker
+from bsd.agents.entry import Marker
 from bsd.agents.values import Picture, picture_of
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.files import plain_file
-from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
+from bsd.foundation.spelling import document
 from bsd.foundation.value_path import (
     ValuePath,
     format_path,

@@ -18,9 +18,8 @@ from bsd.foundation.errors import FieldError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
 from bsd.session.notes import told_expired
-from bsd.session.remember import settle
 from bsd.session.session import Session
-from bsd.store.changed_lines import undone_in
+from bsd.store.changed_lines import settle, undone_in
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History

@@ -5,7 +5,7 @@ And retention: what was kept long enough is archived or deleted, there and elsew
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bsd.care.retention import Retention, RetentionRun, forecast_all
 from bsd.care.trashed import Deleted, Returned, Trashed
@@ -217,9 +217,13 @@ def _clean_up(hands: RootHands, asked: CleanUp) -> Retention:
     started = clock()
     run = RetentionRun(layout, actor=hands.actor, clock=clock, stopping=hands.stopping)
     done = run.clean_all(config.current, forget=asked.forget)
-    if done.held is None:
-        config.note_run("last_retention_run_at", started)
     hands.cleaned()
+    if done.held is not None:
+        return done
+    try:
+        config.note_run("last_retention_run_at", started)
+    except BsdError as problem:  # what has gone is told all the same
+        return replace(done, problem=problem.message)
     return done
 
 

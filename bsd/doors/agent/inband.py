@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.agents.entry import text_of
-from bsd.agents.marker import EXTRACTABLE, standing_at
+from bsd.agents.entry import EXTRACTABLE, standing_at, text_of
 from bsd.agents.owners import owner_of
 from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
 from bsd.doors.agent.restoring import RestoreInline, in_session
@@ -32,9 +31,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.value_path import paths_of
 from bsd.session.notes import Notes
-from bsd.session.remember import Remembered
 from bsd.session.session import Session
-from bsd.session.surgeon import Surgeon
+from bsd.session.surgeon import Remembered, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb

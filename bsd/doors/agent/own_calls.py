@@ -14,20 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
-from bsd.agents.entry import Entry
-from bsd.agents.marker import is_placeholder
+from bsd.agents.entry import Entry, is_placeholder
 from bsd.doors.agent.restoring import Inline
 from bsd.doors.agent.tools import TOOLS
 from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.doors.parameters import TOOLS as COMMANDS
 from bsd.foundation.definition import told_fields
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import value_at
 from bsd.foundation.verb_names import split_command
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS
-from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
 from bsd.verbs.edit import ChangeContext, GetContext, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.restore import Restore

@@ -23,6 +23,7 @@ from click.shell_completion import CompletionItem
 
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note, print_json
+from bsd.doors.cli.rights import FileOwner, become, owner_for_root
 from bsd.doors.parameters import NONE, Complete, Items, parameters
 from bsd.foundation.definition import Answer, WingVerb
 from bsd.foundation.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
@@ -30,7 +31,6 @@ from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
 from bsd.foundation.locations import find_root, read_settings_file, settings_file
 from bsd.foundation.logs import configure_logs, get_logger
-from bsd.foundation.processes import FileOwner, become, owner_for_root
 from bsd.foundation.pruning_config import ConfigService
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what

@@ -244,7 +244,9 @@ _SHOWN = 20
 def retention(call: Call, /, **given: bool) -> int:
     words = VerbWords(
         lambda done, _: _tell_cleaned(call, done),
-        lambda _, done: isinstance(done, CleanedAll) and bool(done.failures or done.held),
+        lambda _, done: (
+            isinstance(done, CleanedAll) and bool(done.failures or done.held or done.problem)
+        ),
         _begin_cleaning,
     )
     return carry_out(call, RETENTION, None, CleanUp(**given), words)
@@ -297,6 +299,8 @@ def _print_done(call: Call, done: CleanedAll) -> None:
         say(f"deleted {gone} in the trash, kept {done.trash.keep}")
     if done.failures:
         say(f"{counted(done.failures, 'failure')}: see {call.layout.log_file}")
+    if done.problem:
+        note(f"It is not noted that there was a run: {done.problem}")
     _print_held(done)
     _print_in_flight(call)
 
