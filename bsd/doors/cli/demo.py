@@ -183,7 +183,7 @@ class Play:
 
     def _extract_backlog(self) -> None:
         done = self._wait(lambda: all(session.placeholders for session in self.sessions))
-        self._check("what was old has left every session, by itself", done)
+        self._screen.check("what was old has left every session, by itself", done)
         _, line = self._a_placeholder()
         at = line.index(_PLACEHOLDER)
         self._screen.title(f"A placeholder in its place ({self.sessions[0].name})")
@@ -221,11 +221,11 @@ class Play:
         self._screen.event("you", f"bsd restore {session.name} {entry}: {keys} ({amount})")
         now = _RESTORED.sub(b"", _lines(session.path.read_bytes())[index])
         exact = now == _lines(session.content)[index]
-        self._check("the restored line is its old self, to the byte", exact)
+        self._screen.check("the restored line is its old self, to the byte", exact)
         patience = _PATIENCE_SECONDS + _PROTECTED_SECONDS
         left = self._wait(lambda: session.placeholders >= before, patience)
         stayed = session.path.stat().st_mtime - restored
-        self._check(
+        self._screen.check(
             f"it stayed for {_PROTECTED_SECONDS} s (keep_after_restore_seconds), then left again",
             left and stayed > _PROTECTED_SECONDS - 0.5,
         )
@@ -235,10 +235,10 @@ class Play:
         all_lines = live.content.count(b"\n")
         ended = self._wait(lambda: agent.poll() is not None, 2 * _PATIENCE_SECONDS)
         whole = ended and agent.returncode == 0 and live.lines == all_lines
-        self._check("the agent could write every line, and none is missing", whole)
+        self._screen.check("the agent could write every line, and none is missing", whole)
         self._wait(self._is_idle)
         extracted = live.size < len(live.content) // 2
-        self._check("what became old while it wrote has left, too", extracted)
+        self._screen.check("what became old while it wrote has left, too", extracted)
         self.smallest = sum(session.size for session in self.sessions)
 
     def _ask_status(self) -> None:
@@ -248,7 +248,7 @@ class Play:
 
     def _stop(self, daemon: subprocess.Popen[bytes]) -> None:
         self._screen.title("SIGTERM: the daemon stops")
-        self._check("it finished what it had begun", self._stage.stop(daemon) == 0)
+        self._screen.check("it finished what it had begun", self._stage.stop(daemon) == 0)
 
     def _restore_all(self) -> None:
         self._screen.title("bsd restore-all: everything back")
@@ -256,7 +256,7 @@ class Play:
         for session in self.sessions:
             session.look()
             text = f"{session.name}: {len(session.content):,} bytes as they were written"
-            self._check(text, session.is_exact)
+            self._screen.check(text, session.is_exact)
 
     def _verify(self) -> None:
         self._screen.title("bsd verify")
@@ -264,7 +264,9 @@ class Play:
         for finding in found["findings"]:
             self._screen.tell(f"{finding['kind']}: {finding['where']}: {finding['message']}")
         files = counted(found["files"], "stored file")
-        self._check(f"{files} checked, nothing in flight, nothing missing", not found["findings"])
+        self._screen.check(
+            f"{files} checked, nothing in flight, nothing missing", not found["findings"]
+        )
 
     # --- what the scenes are made of ---
 
@@ -325,9 +327,6 @@ class Play:
                 self._screen.event(
                     "agent", f"{live.name}: turn {number + 1} written, {lines}, {size(len(turn))}"
                 )
-
-    def _check(self, text: str, ok: bool) -> None:
-        self._screen.check(text, ok)
 
 
 def _turns(lines: Iterable[bytes]) -> list[bytes]:
