@@ -18,10 +18,9 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bsd.agents.dialect import NotOurs
 from bsd.agents.owner import ENDING, Owner, PutBack
 from bsd.agents.owners import owner_of, secure
-from bsd.care.gone import parts_of_session
+from bsd.care.keeping import parts_of_session
 from bsd.care.relocate import link_back
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import INTERNAL, Answer, contract
@@ -48,9 +47,10 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.rest import Patience
+from bsd.session.session import format_of
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
 from bsd.store.entry_notes import RootRecords
-from bsd.store.extracted import SessionStore
+from bsd.store.extracted import SessionStore, forgotten_in, note_forgotten
 from bsd.store.history import History
 from bsd.surgery.leave import plan_leaving
 from bsd.text.change import Edit
@@ -143,7 +143,7 @@ class BringBack:
         layout, head = self._layout, self._head
         owner = self._refuse_strangers()
         copies = [head, *parts_of_session(layout, head)]
-        names = {copy.name for copy in copies} | {self._name}
+        names = {copy.name for copy in copies} | {self._called(copy) for copy in copies}
         with ExitStack() as locks:
             for name in sorted(names):
                 lock = own_lock(layout, name, self._patience.wait, sleep=self._patience.sleep)
@@ -155,6 +155,8 @@ class BringBack:
                 coming = [one for copy in reversed(copies) for one in self._files(copy)]
                 self._refuse_taken(coming)
                 self._stage(coming)
+                for copy in copies:
+                    self._keep_forgotten(copy)
                 self._after_step("staged")
                 for one in coming:
                     self._place(one)
@@ -212,6 +214,25 @@ class BringBack:
         )
         return here / self._renamed(str(below))
 
+    def _called(self, copy: SessionCopy) -> SessionName:
+        """What a session that comes is called from now on."""
+        if copy is self._head:
+            return self._name
+        layout, agent = self._layout, self._name.agent
+        source = layout.source_of(agent)
+        top = source.directory(agent) if source else None
+        if source is None or top is None:
+            return copy.name
+        below = self._directory(copy).relative_to(layout.sessions_dir(agent))
+        return SessionName(source.agent_at(top / below) or copy.name.agent, copy.name.session)
+
+    def _keep_forgotten(self, copy: SessionCopy) -> None:
+        """What a session was made to forget it does not get back by another name, either."""
+        layout, name = self._layout, self._called(copy)
+        if name != copy.name:
+            hashes = forgotten_in(layout.history_dir(copy.name))
+            note_forgotten(layout.history_dir(name), name, hashes)
+
     def _target(self, copy: SessionCopy, file: CopiedFile, top: Path) -> Path:
         if copy is not self._head:
             return top / file.path
@@ -263,8 +284,7 @@ class BringBack:
         _write_out(one)
         owner = owner_of(layout, name.agent)
         with TranscriptFile(one.staged) as source:
-            found = owner.detect(line.raw for line in source.lines())
-        fmt = found.reads if isinstance(found, NotOurs) else found
+            fmt = format_of(source, owner)
         if fmt is None:
             return
         store, history = SessionStore(layout, name), History(layout, name)
@@ -335,7 +355,7 @@ class BringBack:
             session=str(self._name),
             id=head.id,
             path=str(path),
-            sessions=[str(self._name), *(str(copy.name) for copy in copies[1:])],
+            sessions=[str(self._called(copy)) for copy in copies],
             files=len(coming),
             bytes=amount,
             unavailable=self._unavailable,

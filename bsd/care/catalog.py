@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +27,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
-from bsd.store.search_file import KnownTitle
+from bsd.store.search_file import Known, KnownTitle, Statistics
 from bsd.text.change import packed
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
@@ -115,6 +116,17 @@ def with_stats(
             continue  # `agents` says what is wrong with it
         for session, stat in sorted(files, key=lambda one: one[1].st_mtime_ns, reverse=True):
             yield SessionName(name, session), stat
+
+
+def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
+    """Where a session should be, and something else lies: a link, a directory, a pipe."""
+    for agent in _agent_names(layout, layout.put_away()):
+        with suppress(BsdError, OSError):  # `agents` says what is wrong with it
+            directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
+            for item in sorted(os.scandir(directory), key=lambda one: one.name):
+                if owner.is_session_file(item.name) and not item.is_file(follow_symlinks=False):
+                    name = SessionName(agent, item.name.removesuffix(ENDING))
+                    yield name, directory / item.name
 
 
 def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
@@ -467,3 +479,48 @@ def _children(registry: Registry, parent: SessionName) -> Iterator[SessionName]:
             yield SessionName(parent.agent, session)
         except BsdError:  # a name that no session of ours can have
             continue
+
+
+# --- figures of sessions: counted while the search index reads them, and kept there ---
+
+_STALE_SECONDS = 24 * 3600.0
+
+
+def is_stale(updated: float, now: float) -> bool:
+    """Whether nothing was written to a session for a day. Epoch seconds."""
+    return now - updated > _STALE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted in a session; `current` says whether in all of it, as it is now."""
+
+    statistics: Statistics
+    current: bool
+
+
+def counted(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Counted]:
+    """What is known of these sessions; none is read, and nothing is created."""
+
+    def read(index: SearchIndex) -> dict[str, Known]:
+        return index.known_among(str(info.name) for info in infos)
+
+    known: dict[str, Known] = {}
+    # A list of sessions without these figures is better than none.
+    with suppress(BsdError, OSError):
+        known = ask(layout.search_db, read, known)
+    return {
+        info.name: Counted(Statistics.loads(found.statistics), _is_of(found, info))
+        for info in infos
+        if (found := known.get(str(info.name))) is not None
+    }
+
+
+def warm(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Statistics]:
+    """What is known of these sessions as they are now."""
+    found = counted(layout, infos).items()
+    return {name: one.statistics for name, one in found if one.current}
+
+
+def _is_of(known: Known, info: ListedSession) -> bool:
+    return known.size == info.size and abs(known.mtime / 1e9 - info.mtime) < 1e-5

@@ -33,8 +33,7 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout
 from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
-from bsd.session.commit.inflight import MEND_PLANTED, InFlight
-from bsd.session.commit.reach import unreached
+from bsd.session.commit.inflight import MEND_PLANTED, InFlight, unreached
 
 _INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")

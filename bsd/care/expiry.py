@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import field
@@ -30,26 +31,25 @@ class Thing:
 Expired = Callable[[Thing], bool]
 
 
-class Lot(Protocol):
+class Lot(ABC):
     """Things that are deleted together, under one lock."""
 
     path: Path
 
+    @abstractmethod
     def things(self) -> list[Thing]:
         """What lies there now; raises OSError."""
-        ...
 
+    @abstractmethod
     def delete(self, expired: Expired) -> Cleaned:
         """Delete what is expired when looked at under the lock; raises BsdError, OSError."""
-        ...
 
     def is_untidy(self) -> bool:
         """Whether `things` found what is of no use to anybody: leftovers of what was cut short."""
-        ...
+        return False
 
-    def tidy(self) -> None:
+    def tidy(self) -> None:  # noqa: B027 - where nothing is left over, or it has a journal
         """Remove such things; raises Busy at once if somebody is at work there."""
-        ...
 
 
 class Shelf(Protocol):

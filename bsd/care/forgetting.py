@@ -18,12 +18,13 @@ from itertools import islice
 from pathlib import Path
 
 from bsd.agents.dialect import Format
+from bsd.agents.owners import owner_of
 from bsd.care.bring_back import clear_returning
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing
-from bsd.care.gone import gone_sessions, open_or_copy
 from bsd.care.hand_down import HandDown, Leaving
-from bsd.care.keepers import Begun, Keepers, begun, emptied, format_of, lines_of, values_of
-from bsd.care.leftovers import drafts_of
+from bsd.care.keepers import Begun, Keepers, begun, emptied, lines_of, values_of
+from bsd.care.keeping import gone_sessions, open_or_copy
+from bsd.care.leftovers import drafts_of, is_there
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.audit import AuditLog
@@ -37,8 +38,9 @@ from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import NEVER
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.orphans import forget_orphan, list_orphans
+from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest
+from bsd.session.session import format_of
 from bsd.store.contents import contents_of
 from bsd.store.copies import (
     CopiedTranscript,
@@ -52,17 +54,13 @@ from bsd.store.copies import (
     tidy_copy,
     write_copy,
 )
-from bsd.store.extracted import SessionStore
-from bsd.store.forgotten import FORGOTTEN, note_forgotten
+from bsd.store.extracted import FORGOTTEN, SessionStore, note_forgotten
 from bsd.store.history import History
 from bsd.store.pack import PACK, Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions
 from bsd.text.reader import Transcript
-from bsd.text.splice import encode_string
 
 _log = get_logger("archive")
-
-_FORGOTTEN = "[content forgotten]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class Forgetting:
         self._files = self._bytes = 0
         self._refuse_unknown(name)
         others = [each for each in copies_of(layout, name) if copy and each.origin != copy.origin]
-        alone = copy is None or not (others or self._is_there(name))
+        alone = copy is None or not (others or is_there(self._layout, name))
         begun = Begun.now(layout, name, self._patience.clock())
         kept_by: list[str] = []
         with self._until_done(begun):
@@ -150,7 +148,7 @@ class Forgetting:
         self._after_step("handed")
         kept_by = Keepers(layout, name).who_has(_digests(begun.hashes))
         history = layout.history_dir(name)
-        stays = self._is_there(name)
+        stays = is_there(self._layout, name)
         self._clear(history, before, but=(FORGOTTEN,) if stays else ())
         self._after_step("history")
         for step, directory in zip(("store", "archive"), stores, strict=True):
@@ -252,7 +250,7 @@ class Forgetting:
         """What an entry says, or said, as far as it can be read."""
         layout = self._layout
         with suppress(BsdError, OSError), open_or_copy(layout, name) as source:
-            fmt = format_of(layout, name, source)
+            fmt = format_of(source, owner_of(layout, name.agent))
             lines = list(lines_of(source, fmt, entry))
             for hash_ in hashes:
                 places = contents_of(layout).with_hash(hash_)
@@ -355,11 +353,6 @@ class Forgetting:
         if not (kept or ask(layout.search_db, lambda index: index.known_as(name), None)):
             raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
 
-    def _is_there(self, name: SessionName) -> bool:
-        with suppress(BsdError):
-            return os.path.lexists(self._layout.transcript(name))
-        return False
-
     def _locked(self, name: SessionName) -> ExitStack:
         patience, stack = self._patience, ExitStack()
         stack.enter_context(own_lock(self._layout, name, patience.wait, sleep=patience.sleep))
@@ -403,12 +396,16 @@ class Forgetting:
             bytes_removed=self._bytes,
             **more,
         )
-        is_there = self._is_there(name)
-        return Forgotten(str(name), entry, self._files, self._bytes, kept_by, is_there)
+        stays = is_there(self._layout, name)
+        return Forgotten(str(name), entry, self._files, self._bytes, kept_by, stays)
 
 
-def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -> None:
-    """Finish what others began to forget and were killed; what is busy waits for later."""
+def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -> int:
+    """Finish what others began to forget and were killed; what is busy waits for later.
+
+    Returns how many of them cannot be finished; the log says why.
+    """
+    failed = 0
     patience = replace(patience or Patience(), wait=0.0)
     for each in begun(layout):
         try:
@@ -419,6 +416,8 @@ def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"forgetting {each.session}").message
             _log.warning("Forgetting cannot be finished", problem=problem)
+            failed += 1
+    return failed
 
 
 # --- when their time is up ---
@@ -442,7 +441,7 @@ class GoneShelf:
                 yield _GoneLot(copy, self._forgetting)
 
 
-class _GoneLot:
+class _GoneLot(Lot):
     def __init__(self, copy: SessionCopy, forgetting: Forgetting) -> None:
         self.path = copy.directory
         self._copy = copy
@@ -459,12 +458,6 @@ class _GoneLot:
         if gone:
             self._forgetting.session(self._copy.name, self._copy)
         return Cleaned(len(gone), sum(thing.size for thing in gone))
-
-    def is_untidy(self) -> bool:
-        return False
-
-    def tidy(self) -> None:
-        """Nothing: what is half done is done anew."""
 
 
 @contextmanager
@@ -514,15 +507,13 @@ def _forget_in_copy(layout: Layout, copy: SessionCopy, entry: str, now: float) -
     def without(source: Transcript, fmt: Format) -> Iterator[bytes]:
         nonlocal forgotten
         for line in source.lines():
-            new = emptied(line, fmt, entry, _TEXT)
+            new = emptied(line, fmt, entry)
             forgotten += new != line.raw
             yield new
 
     with closing(CopiedTranscript(copy)) as source:
-        fmt = format_of(layout, copy.name, source)
-        if fmt is None or not any(
-            emptied(one, fmt, entry, _TEXT) != one.raw for one in source.lines()
-        ):
+        fmt = format_of(source, owner_of(layout, copy.name.agent))
+        if fmt is None or not any(emptied(one, fmt, entry) != one.raw for one in source.lines()):
             return 0
         with NewParts(copy.directory, copy, now) as new:
             parts = tuple(map(new.add, parts_of(without(source, fmt))))
@@ -534,6 +525,3 @@ def _forget_in_copy(layout: Layout, copy: SessionCopy, entry: str, now: float) -
     write_copy(changed)
     tidy_copy(changed, now, strictly=True)
     return forgotten
-
-
-_TEXT = encode_string(_FORGOTTEN)

@@ -17,11 +17,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.agents.dialect import NotOurs
 from bsd.agents.entry import MARKER, Entry, Marker, entry_key, mentioned_ids
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.care.trashed import transcripts
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
@@ -30,10 +29,10 @@ from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.rest import Patience
+from bsd.session.session import format_of
 from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy
-from bsd.store.extracted import Keep, SessionStore
-from bsd.store.forgotten import forgotten_in
+from bsd.store.extracted import Keep, SessionStore, forgotten_in
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers
@@ -216,8 +215,7 @@ class HandDown:
     def _read(
         self, session: _KeptSession, source: InBlocks, lines: Iterable[Line]
     ) -> Iterator[tuple[int, Marker]]:
-        found = owner_of(self._layout, session.name.agent).detect(one.raw for one in source.lines())
-        fmt = found.reads if isinstance(found, NotOurs) else found
+        fmt = format_of(source, owner_of(self._layout, session.name.agent))
         store = SessionStore(self._layout, session.name, session.store)
         for line in lines:
             entry = parse_entry(line.raw) or _marker_alone(line.raw)

@@ -15,25 +15,24 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
-from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.dialect import Format
 from bsd.agents.entry import entry_id
 from bsd.agents.owners import owner_of
 from bsd.agents.values import words_at, words_of, words_with
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions, open_or_copy
-from bsd.care.keeping import is_gone
-from bsd.care.statistics import Statistics
+from bsd.care.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.foundation.database_file import signed
 from bsd.foundation.errors import BsdError, Busy, NotFound, os_problem
 from bsd.foundation.files import UNCERTAIN_NS
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.session.session import format_of
 from bsd.store.archive import SessionArchive, ref_of
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record, record_of
 from bsd.store.search import SearchIndex
-from bsd.store.search_file import Known, KnownState, Slice, Words
+from bsd.store.search_file import Known, KnownState, Slice, Statistics, Words
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
 
@@ -265,9 +264,7 @@ class _Part:
     def read(self, budget: int) -> None:
         """Pass over what is as before, and read what comes then."""
         source = self._source
-        owner = owner_of(self._layout, self._name.agent)
-        found = owner.detect(line.raw for line in source.lines())
-        self._fmt = found.reads if isinstance(found, NotOurs) else found
+        self._fmt = format_of(source, owner_of(self._layout, self._name.agent))
         before = self._index.slices(self._name, self._first)
         while before and self._is_as_before(before[0]):
             same = before.pop(0)

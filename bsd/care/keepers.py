@@ -14,15 +14,17 @@ from pathlib import Path
 
 import orjson
 
-from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.dialect import Format
+from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.files import LARGEST_LINE, LARGEST_RECORD, read_plain, sync_dir, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.session.session import format_of
 from bsd.store.contents import contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy, copies_of
 from bsd.text.reader import InBlocks, Line, Transcript, TranscriptFile, parse_entry, parse_kept
@@ -32,6 +34,7 @@ _log = get_logger("archive")
 
 _VERSION = 1
 _ENDING = ".json"
+_FORGOTTEN = encode_string("[content forgotten]")
 
 
 @immutable
@@ -143,13 +146,13 @@ class Keepers:
             with suppress(BsdError, OSError):
                 path = self._layout.session_file(other)
                 with TranscriptFile(path) as source:
-                    if _holds(source, format_of(self._layout, other, source), entries):
+                    if _holds(source, owner_of(self._layout, other.agent), entries):
                         found.append(str(other))
         for copy in gone_sessions(self._layout) if entries else ():
             if copy.name == name or self._layout.source_of(copy.name.agent) != mine:
                 continue
             with suppress(BsdError, OSError), CopiedTranscript(copy) as copied:
-                if _holds(copied, format_of(self._layout, copy.name, copied), entries):
+                if _holds(copied, owner_of(self._layout, copy.name.agent), entries):
                     found.append(copy.id)
         return found
 
@@ -228,14 +231,8 @@ def _says(content: bytes, needles: Collection[bytes]) -> bool:
 # --- reading ---
 
 
-def format_of(layout: Layout, name: SessionName, source: Transcript) -> Format | None:
-    """How the lines of a session are made, as far as anybody knows."""
-    found = owner_of(layout, name.agent).detect(line.raw for line in source.lines())
-    return found.reads if isinstance(found, NotOurs) else found
-
-
-def emptied(line: Line, fmt: Format, entry_id: str, text: bytes) -> bytes:
-    """A line with `text` (JSON) in the place of its values, if it is of this entry."""
+def emptied(line: Line, fmt: Format, entry_id: str) -> bytes:
+    """A line that says of its values only that they are forgotten, if it is of this entry."""
     if not _may_be(fmt, [entry_id])(line.raw) or (entry := parse_entry(line.raw)) is None:
         return line.raw
     facts = fmt.facts(entry)
@@ -244,13 +241,14 @@ def emptied(line: Line, fmt: Format, entry_id: str, text: bytes) -> bytes:
     new = line.raw
     for value in fmt.values(entry):
         with suppress(SpliceError):
-            new = edit(new, replace={value.path: value.shape.holding(text)}, remove=value.removes)
+            replaced = {value.path: value.shape.holding(_FORGOTTEN)}
+            new = edit(new, replace=replaced, remove=value.removes)
     return new
 
 
 def _ids_in(layout: Layout, name: SessionName, source: Transcript) -> Iterator[str]:
     """The ids of its first messages: copies of a session begin as it does."""
-    fmt = format_of(layout, name, source)
+    fmt = format_of(source, owner_of(layout, name.agent))
     ids_found = 0
     for line in islice(source.lines(), _LINES_LOOKED_AT):
         entry = parse_entry(line.raw)
@@ -262,9 +260,9 @@ def _ids_in(layout: Layout, name: SessionName, source: Transcript) -> Iterator[s
                 return
 
 
-def _holds(source: Transcript, fmt: Format | None, entries: list[str]) -> bool:
+def _holds(source: Transcript, owner: Owner, entries: list[str]) -> bool:
     """Whether one of these is an entry of a session, and not only named there."""
-    if fmt is None:
+    if (fmt := format_of(source, owner)) is None:
         return False
     may_be = _may_be(fmt, entries)
     parsed = (parse_entry(line.raw) for line in source.lines() if may_be(line.raw))

@@ -1,4 +1,4 @@
-"""Keeps copies of whole sessions in the archive, for when their program deletes them (SPEC §7a).
+"""Keeps copies of whole sessions, and tells which of these their program has deleted (SPEC §7a).
 
 A session that has been at rest for a day is copied, and again after it changed; so is one that its
 program has put aside. A run costs a stat of each session that is as it was when it was copied. It
@@ -13,33 +13,42 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
 import orjson
 
-from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import BsdError, Busy, ConfigError, Conflict, Unavailable, os_problem
+from bsd.care.trashed import transcripts
+from bsd.foundation.errors import (
+    BsdError,
+    Busy,
+    ConfigError,
+    Conflict,
+    Invalid,
+    NotFound,
+    Unavailable,
+    os_problem,
+)
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import OFF
-from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.inflight import InFlight
 from bsd.session.rest import Patience, Rest
+from bsd.session.session import format_of
 from bsd.store.copies import (
     CopiedFile,
     CopiedTranscript,
     NewParts,
     SessionCopy,
+    archived,
     copies_in,
     copies_of,
     copy_directory,
@@ -51,7 +60,7 @@ from bsd.store.copies import (
     write_copy,
 )
 from bsd.text.change import Identity, Written
-from bsd.text.reader import Transcript, TranscriptFile, parse_entry
+from bsd.text.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 
 _log = get_logger("archive")
 
@@ -73,35 +82,6 @@ class KeptNow:
     packed: int = 0  # of that, what no copy had yet
     gone: int = 0  # sessions that were seen to be gone for the first time
     complete: bool = True  # else there is more to do, and the next run goes on
-
-
-@dataclass(frozen=True, slots=True)
-class CopiesUse(Answer):
-    """What copies of sessions take. Sizes are bytes, times ISO 8601."""
-
-    sessions: int
-    gone: int = field(metadata=contract("How many of these their program has deleted"))
-    content: int = field(metadata=contract("Of all their files, without what was taken out"))
-    kept: int = field(metadata=contract("What the copies take"))
-    ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
-    oldest: str | None = field(metadata=contract("When the copy was made that is the oldest"))
-
-
-NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)
-
-
-def copies_use(layout: Layout) -> CopiesUse:
-    """Add it up."""
-    sessions = gone = content = kept = 0
-    oldest = float("inf")
-    for archive in archived(layout):
-        for copy in copies_in(archive):
-            sessions, content, kept = sessions + 1, content + copy.size, kept + copy.packed
-            gone += copy.gone_at is not None
-            oldest = min(oldest, copy.kept_at)
-    ratio = round(content / kept, 2) if kept else None
-    since = iso_utc(oldest) if sessions else None
-    return CopiesUse(sessions, gone, content, kept, ratio, since)
 
 
 @immutable
@@ -281,7 +261,7 @@ def origin_of(source: Transcript, owner: Owner) -> str:
 
     Its first message, which no extraction renames; of what has none, its first line.
     """
-    fmt = _format(source, owner)
+    fmt = format_of(source, owner)
     first: bytes | None = None
     header: str | None = None
     for line in islice(source.lines(), _LINES_LOOKED_AT):
@@ -303,11 +283,6 @@ def has_grown(copy: SessionCopy, source: Transcript) -> bool:
     with suppress(BsdError), closing(CopiedTranscript(copy)) as copied:
         return _first_line(copied) == _first_line(source)
     return False
-
-
-def _format(source: Transcript, owner: Owner) -> Format | None:
-    found = owner.detect(line.raw for line in source.lines())
-    return found.reads if isinstance(found, NotOurs) else found
 
 
 def _short(what: bytes) -> str:
@@ -458,27 +433,6 @@ def _parent(layout: Layout, owner: Owner) -> str | None:
     return f"{agent}/{path.stem}" if agent else None
 
 
-def archived(layout: Layout) -> list[Path]:
-    """The directories of sessions in the archive; raises BsdError if nobody can look there."""
-    try:
-        with os.scandir(layout.refuse_outside(layout.archive)) as found:
-            return [Path(one.path) for one in found if one.is_dir(follow_symlinks=False)]
-    except FileNotFoundError:
-        return []
-    except NotADirectoryError as error:
-        raise Conflict(
-            f"{layout.archive} is not a directory, so nothing of the archive can be read",
-            hint="move away what lies there, and bring the directory back",
-        ) from error
-    except OSError as error:
-        raise os_problem(error, f"reading {layout.archive}") from error
-
-
-def as_copied(layout: Layout) -> dict[str, Written]:
-    """As which each session was copied last, by the name of its store."""
-    return _Known(layout).written
-
-
 class _Known:
     """As which each session was copied last: a cache, made anew from the copies if it is lost."""
 
@@ -513,3 +467,92 @@ class _Known:
             with suppress(OSError):
                 plain = {store: tuple(was) for store, was in self.written.items()}
                 write_private(self._file, orjson.dumps(plain))
+
+
+# --- sessions that their program has deleted, told by their copies ---
+
+# One that was deleted through bsd is in the trash, whose rules hold for it.
+_HINT = "`bsd archive list` shows what there is"
+
+
+def gone_sessions(layout: Layout, agent: str | None = None) -> list[SessionCopy]:
+    """The copies of all sessions that are gone, or of an agent's; those used last come first."""
+    trashed = {each for each, _ in transcripts(layout)}
+    as_copied = _Known(layout).written.items() & _live(layout).items()
+    known = {store for store, _ in as_copied}
+    gone = [
+        copy
+        for archive in archived(layout)
+        for copy in copies_in(archive, but_one=archive.name in known)
+        if agent in (None, copy.name.agent) and _is_gone(layout, copy, trashed)
+    ]
+    return sorted(gone, key=lambda copy: copy.transcript.was.mtime_ns, reverse=True)
+
+
+def _live(layout: Layout) -> dict[str, Written]:
+    """The sessions in their places, by the names of their stores."""
+    with suppress(ConfigError):  # a root without agents
+        found = catalog.with_stats(layout)
+        return {layout.store_name(name): Written.of(stat) for name, stat in found}
+    return {}
+
+
+def _is_gone(layout: Layout, copy: SessionCopy, trashed: set[SessionName]) -> bool:
+    if is_gone(layout, copy.name):
+        return copy.gone_at is not None or copy.name not in trashed
+    try:
+        path = layout.session_file(copy.name)
+        if Written.of(path.lstat()) == copy.transcript.was.written:
+            return False
+        with TranscriptFile(path) as source:
+            same = origin_of(source, owner_of(layout, copy.name.agent)) == copy.origin
+            return not same and not has_grown(copy, source)
+    except (BsdError, OSError):  # something is there, and nobody can tell what
+        return False
+
+
+def find_gone(layout: Layout, text: str) -> SessionCopy:
+    """The one that is meant: by its id, or the session's name; raises NotFound, Invalid."""
+    found = gone_sessions(layout)
+    chosen = [copy for copy in found if copy.id == text]
+    if not chosen:
+        name = SessionName.parse(text)
+        chosen = [copy for copy in found if copy.name == name]
+        if not chosen and copies_of(layout, name) and not is_gone(layout, name):
+            raise Conflict(f"session {name} is not gone: it lies where it lay", hint=_HINT)
+        if not chosen:  # its program may have put something there, and have taken it away again
+            chosen = [copy for copy in gone_sessions(layout) if copy.name == name]
+    if not chosen:
+        raise NotFound(f"there is no copy of {text} in the archive", hint=_HINT)
+    if len(chosen) > 1:
+        which = ", ".join(copy.id for copy in chosen)
+        raise Invalid(f"{len(chosen)} sessions were called {text}", hint=f"one of {which}")
+    return chosen[0]
+
+
+def parts_of_session(layout: Layout, head: SessionCopy) -> list[SessionCopy]:
+    """The copies of sessions that are parts of this one, and gone with it: of each the latest."""
+    found: dict[SessionName, SessionCopy] = {}
+    for copy in gone_sessions(layout):
+        if copy.parent == str(head.name):
+            found.setdefault(copy.name, copy)
+    return [found[name] for name in sorted(found)]
+
+
+def gone_copy(layout: Layout, name: SessionName) -> SessionCopy | None:
+    """The latest copy of a session, if there is none of that name in its place."""
+    if not is_gone(layout, name):
+        return None
+    trashed = {each for each, _ in transcripts(layout)}
+    found = (copy for copy in copies_of(layout, name) if _is_gone(layout, copy, trashed))
+    return max(found, key=lambda copy: copy.transcript.was.mtime_ns, default=None)
+
+
+def open_or_copy(layout: Layout, name: SessionName) -> InBlocks:
+    """A session, or its copy if it is gone; raises NotFound, Forbidden, Busy."""
+    try:
+        return TranscriptFile(layout.session_file(name))
+    except NotFound:
+        if (copy := gone_copy(layout, name)) is not None:
+            return CopiedTranscript(copy)
+        raise

@@ -25,7 +25,7 @@ from bsd.care import catalog
 from bsd.care.trashed import transcripts
 from bsd.foundation.errors import BsdError, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.orphans import Orphan
+from bsd.session.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
 from bsd.store.copies import copies_of
 from bsd.store.extracted import SessionStore
@@ -70,7 +70,7 @@ def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript
         if store in places.stores or not (files := _stored(layout.extracted / store)):
             continue
         name = layout.session_of_store(store)
-        if name is not None and _is_there(layout, name):
+        if name is not None and is_there(layout, name):
             continue
         size = sum(files)
         where = tuple(places.of(name)) if name else ()
@@ -125,7 +125,7 @@ def _stored(store: Path) -> list[int]:
     return sizes
 
 
-def _is_there(layout: Layout, name: SessionName) -> bool:
+def is_there(layout: Layout, name: SessionName) -> bool:
     """Whether something is at the transcript's place, whatever it is."""
     with suppress(BsdError):
         return os.path.lexists(layout.transcript(name))

@@ -1,7 +1,7 @@
 """Ends the time for which things are kept: the one place that destroys content (SPEC §7, §7a).
 
-What is kept lies on shelves (`shelves`, and the trash here); each has a setting that says how long.
-What leaves the store is not destroyed but packed, as long as there shall be an archive.
+What is kept lies on shelves; each has a setting that says how long. What leaves the store is not
+destroyed but packed, as long as there shall be an archive; that is bounded by its size, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bsd.care.archive_limit import OverLimit, everything
 from bsd.care.expiry import (
     Cleaned,
     Expired,
@@ -27,6 +26,7 @@ from bsd.care.expiry import (
     forecast,
 )
 from bsd.care.forgetting import Forgetting, GoneShelf, forget_on
+from bsd.care.keeping import gone_sessions, is_gone
 from bsd.care.search import catch_up, letting_go
 from bsd.care.shelves import (
     WAIT_SECONDS,
@@ -34,20 +34,23 @@ from bsd.care.shelves import (
     HistoryShelf,
     Packing,
     StoreShelf,
+    TrashShelf,
     archive_use,
+    own_lock_of,
 )
 from bsd.care.trash import Trash
-from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import BsdError, NotFound, os_problem
+from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.foundation.files import make_private_dir
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
+from bsd.foundation.spelling import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.session.rest import Patience
+from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
 from bsd.store.pack import PACK
 
 _log = get_logger("retention")
@@ -89,6 +92,9 @@ class Retention(Answer):
     sessions: CleanedPlace | Forecast
     history: CleanedPlace | Forecast
     trash: CleanedPlace | Forecast
+    problem: str | None = field(
+        default=None, metadata=contract("Why it is not noted that there was a run", omit=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +164,8 @@ class RetentionRun:
 
         With `forget` what leaves the store is deleted, whatever `archive` says.
         """
-        forget_on(self._layout, actor=self._actor, patience=Patience(0.0, clock=self._clock))
+        patience = Patience(0.0, clock=self._clock)
+        not_forgotten = forget_on(self._layout, actor=self._actor, patience=patience)
         catch_up(self._layout)
         keep, others, archived = config.retention, config.trash_retention, config.archive_retention
         held, held_others, held_archive = (
@@ -173,7 +180,7 @@ class RetentionRun:
             store=CleanedPlace(keep, held, store),
             archived_bytes=sum(taken.packed for taken in packing.done) if packing else None,
             archive=CleanedPlace(archived, held_archive, archive),
-            sessions=sessions,
+            sessions=replace(sessions, done=sessions.done + Cleaned(errors=not_forgotten)),
             history=CleanedPlace(others, held_others, history),
             trash=CleanedPlace(others, held_others, trash),
         )
@@ -244,9 +251,9 @@ class RetentionRun:
 
         And drafts of edits, which hold the same texts.
         """
-        _forget_drafts(self._layout, lifetime_seconds(keep), self._ages)
+        drafts = _forget_drafts(self._layout, lifetime_seconds(keep), self._ages)
         shelf = HistoryShelf(self._layout, keep, wait=self._wait)
-        done = clean(shelf, self._ages, self._stopping)
+        done = drafts + clean(shelf, self._ages, self._stopping)
         self._audit(done, "history_retention")
         return done
 
@@ -346,73 +353,22 @@ WHAT_IS_NEW = (
 )
 
 
-# --- the trash ---
-
-
-class TrashShelf:
-    """The trash, one lot for each session; age counts from the time when it was deleted."""
-
-    name = "trash"
-
-    def __init__(self, layout: Layout, keep: str, trash: Trash | None = None) -> None:
-        self.keep = keep
-        self._layout = layout
-        self._trash = trash or Trash(layout, keep)
-
-    def lots(self) -> Iterator[Lot]:
-        directory = self._layout.trash_dir()
-        for each in ids(self._layout):
-            yield _TrashLot(self._trash, TrashPlace(directory, each))
-
-
-class _TrashLot:
-    def __init__(self, trash: Trash, place: TrashPlace) -> None:
-        self.path = place.meta
-        self._trash = trash
-        self._place = place
-
-    def things(self) -> list[Thing]:
-        sizes = list(_sizes(self._place))
-        return [Thing(self.path, sum(sizes), self._place.trashed_at)] if sizes else []
-
-    def delete(self, expired: Expired) -> Cleaned:
-        sizes = list(_sizes(self._place))
-        if not any(map(expired, self.things())):
-            return Cleaned()
-        with suppress(NotFound):  # it was restored meanwhile
-            self._trash.remove(self._place.id)
-            return Cleaned(len(sizes), sum(sizes))
-        return Cleaned()
-
-    def is_untidy(self) -> bool:
-        return False
-
-    def tidy(self) -> None:
-        """Nothing: what is half done has a journal."""
-
-
-def _sizes(place: TrashPlace) -> Iterator[int]:
-    """Yield the sizes of all files of one session in the trash."""
-    for part in place.parts:
-        if part.is_dir():
-            for directory, _, names in os.walk(part):
-                yield from (Path(directory, name).lstat().st_size for name in names)
-        elif os.path.lexists(part):
-            yield part.lstat().st_size
-
-
 # --- drafts of edits ---
 
 
-def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> None:
-    """Delete edits that could not be applied, and that nobody has touched for so many seconds."""
+def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> Cleaned:
+    """Delete edits that could not be applied, and that nobody has touched for so many seconds.
+
+    Only what could not be deleted is counted.
+    """
     if lifetime is None or ages.held_for(lifetime):
-        return
+        return Cleaned()
     try:
         edits = layout.refuse_outside(layout.edits)
     except BsdError as problem:
         _log.warning("[RETENTION] Not deleted", where=str(layout.edits), problem=problem.message)
-        return
+        return Cleaned(errors=1)
+    errors = 0
     for directory in _drafts(edits):
         try:
             touched = [
@@ -423,6 +379,8 @@ def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> None:
                 shutil.rmtree(directory)
         except OSError as error:
             _log.warning("[RETENTION] Not deleted", where=str(directory), problem=str(error))
+            errors += 1
+    return Cleaned(errors=errors)
 
 
 def _drafts(edits: Path) -> Iterator[Path]:
@@ -430,3 +388,142 @@ def _drafts(edits: Path) -> Iterator[Path]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 yield Path(entry.path)
+
+
+# --- the archive is bounded: packs and copies of sessions together take no more than was set ---
+
+# Copies of sessions that are still in their places go first, since nothing is lost by that now;
+# then what is oldest. A copy goes whole. A session that is gone goes with its packs, by the
+# youngest of all that is kept of it: brought back without its values it would be none.
+_NEARLY = 0.9  # of what may be taken: then people are told
+
+
+@immutable
+class Goer:
+    """What goes together, in this order."""
+
+    age_from: float  # epoch seconds
+    things: tuple[Thing, ...]
+    copy: Path | None = None
+    gone: SessionCopy | None = None  # the session that goes with all that is kept of it
+    first: bool = False  # nothing is lost by it now
+
+    @property
+    def size(self) -> int:
+        return sum(thing.size for thing in self.things)
+
+
+class OverLimit:
+    """What has to go so that the archive takes no more bytes than `limit`; packs are a shelf's."""
+
+    name = "archived"
+    keep = NEVER  # by age nothing of it goes
+
+    def __init__(self, layout: Layout, limit: int, forgetting: Forgetting | None = None) -> None:
+        self._layout = layout
+        self._limit = limit
+        self._forgetting = forgetting or Forgetting(layout)
+        self._all = list(self._found())
+        self.used = sum(goer.size for goer in self._all)
+        self.going = list(self._chosen())
+
+    @property
+    def is_near(self) -> bool:
+        """Whether there is hardly any room left."""
+        return self.used >= _NEARLY * self._limit
+
+    def _chosen(self) -> Iterator[Goer]:
+        over = self.used - self._limit
+        for goer in sorted(self._all, key=lambda one: (not one.first, one.age_from)):
+            if over <= 0:
+                return
+            over -= goer.size
+            yield goer
+
+    def _found(self) -> Iterator[Goer]:
+        layout = self._layout
+        gone = {copy.directory: copy for copy in gone_sessions(layout)}
+        packs = {lot.path: lot.things() for lot in ArchiveShelf(layout, NEVER).lots()}
+        for archive in archived(layout):
+            copies = list(copy_directories(archive))
+            own = packs.pop(archive, [])
+            for directory in copies:
+                copy, size = gone.get(directory), _size_of(directory)
+                thing = Thing(directory, size, _kept_at(directory))
+                if copy is None:
+                    spare = _is_spare(layout, directory)
+                    yield Goer(thing.mtime, (thing,), directory, first=spare)
+                elif len(copies) > 1 or not is_gone(layout, copy.name):
+                    yield Goer(thing.mtime, (thing,), directory, copy)
+                else:
+                    together = (thing, *own)
+                    own = []
+                    youngest = max(one.mtime for one in together)
+                    yield Goer(youngest, together, directory, copy)
+            yield from (Goer(pack.mtime, (pack,)) for pack in own)
+
+    def lots(self) -> Iterator[Lot]:
+        """Those of the goers that are not packs alone."""
+        for goer in self.going:
+            if goer.copy is not None:
+                yield _CopyLot(self._layout, goer.copy, goer, self._forgetting)
+
+    def packs(self) -> Expired:
+        """Tells the packs that go alone."""
+        paths = {goer.things[0].path for goer in self.going if goer.copy is None}
+        return lambda thing: thing.path in paths
+
+
+class _CopyLot(Lot):
+    def __init__(self, layout: Layout, path: Path, goer: Goer, forgetting: Forgetting) -> None:
+        self.path = path
+        self._layout = layout
+        self._goer = goer
+        self._forgetting = forgetting
+
+    def things(self) -> list[Thing]:
+        return list(self._goer.things)
+
+    def delete(self, expired: Expired) -> Cleaned:
+        goer = self._goer
+        if not any(map(expired, goer.things)):
+            return Cleaned()
+        if goer.gone is not None:
+            with suppress(NotFound):
+                self._forgetting.session(goer.gone.name, goer.gone)
+            return Cleaned(len(goer.things), goer.size)
+        with own_lock_of(self._layout, self.path.parent, 0.0):
+            if goer.first and not _is_spare(self._layout, self.path):
+                return Cleaned()  # its session has gone meanwhile
+            forget_copy(self.path)
+        return Cleaned(1, goer.size)
+
+
+def _is_spare(layout: Layout, directory: Path) -> bool:
+    """Whether it is a copy of a session that is still in its place."""
+    with suppress(Unavailable):
+        copy = read_copy(directory)
+        return copy is not None and copy.gone_at is None and not is_gone(layout, copy.name)
+    return False
+
+
+def _kept_at(directory: Path) -> float:
+    with suppress(Unavailable):
+        if copy := read_copy(directory):
+            return copy.kept_at
+    with suppress(OSError):  # nobody can say more of one that is damaged
+        return directory.stat().st_mtime
+    return 0.0
+
+
+def _size_of(directory: Path) -> int:
+    found = 0
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):
+            found += path.lstat().st_size
+    return found
+
+
+def everything(_: Thing) -> bool:
+    """What is chosen goes, whatever its age."""
+    return True

@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
-from bsd.care.keeping import is_gone
+from bsd.care.keeping import gone_sessions, is_gone
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.files import write_private
 from bsd.foundation.layout import Layout, SessionName

@@ -19,7 +19,15 @@ from typing import Any
 import orjson
 
 from bsd.agents.entry import entry_id
-from bsd.care.expiry import Cleaned, Expired, Lot, Thing, unlink
+from bsd.care.expiry import (
+    Cleaned,
+    Expired,
+    Lot,
+    Thing,
+    unlink,
+)
+from bsd.care.trash import Trash
+from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
@@ -27,9 +35,9 @@ from bsd.foundation.locks import OwnLock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
+from bsd.store.copies import archived
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
-from bsd.store.extracted import APART
-from bsd.store.forgotten import FORGOTTEN
+from bsd.store.extracted import APART, FORGOTTEN
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
 from bsd.text.reader import parse_kept
@@ -48,7 +56,7 @@ WAIT_SECONDS = 5.0
 _AT_ONCE_NS = 20_000_000  # writing an index changes its directory, too, a tick of the clock later
 
 
-class _StoreLot:
+class _StoreLot(Lot):
     """What was taken out of one session."""
 
     _pattern = _STORED
@@ -361,11 +369,11 @@ class ArchiveShelf:
         self.newest = 0.0  # when the last line of all that was deleted had come; epoch seconds
 
     def lots(self) -> Iterator[Lot]:
-        for directory in _directories(self._layout, self._layout.archive):
+        for directory in archived(self._layout):
             yield _ArchiveLot(self._layout, directory, self._wait, self)
 
 
-class _ArchiveLot:
+class _ArchiveLot(Lot):
     def __init__(self, layout: Layout, path: Path, wait: float, shelf: ArchiveShelf) -> None:
         self.path = path
         self._layout = layout
@@ -443,7 +451,7 @@ def archive_use(layout: Layout) -> ArchiveUse:
     """Add up what the packs say of themselves; damaged ones are left out. Raises BsdError."""
     found = [
         summary
-        for directory in _directories(layout, layout.archive)
+        for directory in archived(layout)
         for _, summary in SessionArchive(directory).summaries()
     ]
     if not found:
@@ -456,3 +464,52 @@ def archive_use(layout: Layout) -> ArchiveUse:
         oldest=min(one.oldest for one in found),
         newest=max(one.newest for one in found),
     )
+
+
+# --- the trash ---
+
+
+class TrashShelf:
+    """The trash, one lot for each session; age counts from the time when it was deleted."""
+
+    name = "trash"
+
+    def __init__(self, layout: Layout, keep: str, trash: Trash | None = None) -> None:
+        self.keep = keep
+        self._layout = layout
+        self._trash = trash or Trash(layout, keep)
+
+    def lots(self) -> Iterator[Lot]:
+        directory = self._layout.trash_dir()
+        for each in ids(self._layout):
+            yield _TrashLot(self._trash, TrashPlace(directory, each))
+
+
+class _TrashLot(Lot):
+    def __init__(self, trash: Trash, place: TrashPlace) -> None:
+        self.path = place.meta
+        self._trash = trash
+        self._place = place
+
+    def things(self) -> list[Thing]:
+        sizes = list(_sizes(self._place))
+        return [Thing(self.path, sum(sizes), self._place.trashed_at)] if sizes else []
+
+    def delete(self, expired: Expired) -> Cleaned:
+        sizes = list(_sizes(self._place))
+        if not any(map(expired, self.things())):
+            return Cleaned()
+        with suppress(NotFound):  # it was restored meanwhile
+            self._trash.remove(self._place.id)
+            return Cleaned(len(sizes), sum(sizes))
+        return Cleaned()
+
+
+def _sizes(place: TrashPlace) -> Iterator[int]:
+    """Yield the sizes of all files of one session in the trash."""
+    for part in place.parts:
+        if part.is_dir():
+            for directory, _, names in os.walk(part):
+                yield from (Path(directory, name).lstat().st_size for name in names)
+        elif os.path.lexists(part):
+            yield part.lstat().st_size

@@ -50,7 +50,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.orphans import forget_orphan, list_orphans
+from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest, Waiting
 from bsd.store.search import forget_sessions
 
@@ -94,7 +94,7 @@ class Trash:
             if each in hidden:
                 continue
             try:
-                found.append(self._read(TrashPlace(self.layout.trash_dir(), each)))
+                found.append(self._read(self._place(each)))
             except NotFound:
                 continue
         return found
@@ -102,7 +102,7 @@ class Trash:
     def find(self, text: str) -> Trashed:
         """The one with this id, or the only one of this session; raises NotFound, Invalid."""
         if "/" not in text:
-            place = TrashPlace(self.layout.trash_dir(), text)
+            place = self._place(text)
             if place.is_there:
                 return self._read(place)
         else:
@@ -114,6 +114,9 @@ class Trash:
             if found:
                 return found[0]
         raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
+
+    def _place(self, id_: str) -> TrashPlace:
+        return TrashPlace(self.layout.trash_dir(), id_)
 
     def _read(self, place: TrashPlace) -> Trashed:
         """What is known of one; raises NotFound if it is on its way, or gone."""
@@ -190,10 +193,9 @@ class Trash:
 
     def _family(self, name: SessionName) -> list[Member]:
         """The session and its children; raises NotFound if nothing at all is left of it."""
-        moves = self._moves()
         members = []
         for member in family(self.layout, name):
-            path = moves.session_path(member.name)
+            path = self.layout.transcript(member.name)
             if os.path.lexists(path):
                 self.layout.session_file(member.name)  # a plain file
             elif not self._is_there(member.name):
@@ -245,7 +247,7 @@ class Trash:
 
     def _look(self, member: Member, parent: str | None, now: float) -> Trashed:
         """What is there of a session now."""
-        path = self._moves().session_path(member.name)
+        path = self.layout.transcript(member.name)
         files, amount = weigh(self.layout.store_dir(member.name))
         try:
             found = path.lstat()
@@ -303,9 +305,8 @@ class Trash:
 
     def _refuse_closed(self, items: Iterable[Trashed], *, back: bool = False) -> None:
         """Raise Forbidden, before anything goes, for directories that we cannot move."""
-        moves = self._moves()
         for item in items:
-            for pair in moves.directories(item, TrashPlace(self.layout.trash_dir(), item.id)):
+            for pair in self._place(item.id).directories(self.layout, item.name):
                 directory = pair[1 if back else 0]
                 if directory.is_dir() and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
                     raise Forbidden(
@@ -316,14 +317,13 @@ class Trash:
 
     def _in_the_way(self, item: Trashed) -> Conflict | None:
         """Why a session cannot come back."""
-        path = self._moves().session_path(item.name)
+        path = self.layout.transcript(item.name)
         if os.path.lexists(path):
             return Conflict(
                 f"there is a session {item.name} again",
                 hint="delete or rename that one, then try again",
             )
-        place = TrashPlace(self.layout.trash_dir(), item.id)
-        for there, here in self._moves().directories(item, place):
+        for there, here in self._place(item.id).directories(self.layout, item.name):
             if names := [name for name in in_the_way(here, there) if name not in JOINED]:
                 return Conflict(
                     f"{there} has another {names[0]} than the one in the trash",
@@ -347,11 +347,11 @@ class Trash:
     def _leaving(self, name: SessionName) -> Leaving:
         """What goes with a session that is still in its place."""
         stores = (self.layout.store_dir(name), self.layout.archive_dir(name))
-        return Leaving(name, stores, self._moves().session_path(name))
+        return Leaving(name, stores, self.layout.transcript(name))
 
     def _gone(self, item: Trashed) -> Leaving:
         """What goes with a session that lies in the trash."""
-        place = TrashPlace(self.layout.trash_dir(), item.id)
+        place = self._place(item.id)
         return Leaving(item.name, (place.store, place.archive), place.transcript)
 
     def _with_children(self, item: Trashed) -> list[Trashed]:
@@ -369,8 +369,7 @@ class Trash:
         with ExitStack() as locks:
             for name in sorted({item.name for item in items}):
                 locks.enter_context(self._own_lock(name))
-            trash = self.layout.trash_dir()
-            there = [item for item in items if TrashPlace(trash, item.id).is_there]
+            there = [item for item in items if self._place(item.id).is_there]
             if to_delete and not there:
                 raise NotFound(f"{items[0].id} has just left the trash", hint="`bsd trash list`")
             yield there
@@ -395,9 +394,8 @@ class Trash:
         with ExitStack() as locks:
             for name in names:
                 locks.enter_context(own_lock(self.layout, name, 0.0))
-            journal = Journal.read(
-                self.layout, path
-            )  # its process may have ended it until just now
+            # Its process may have ended it until just now.
+            journal = Journal.read(self.layout, path)
             _log.info("Finishing what was interrupted", aim=str(journal.aim), journal=str(path))
             if journal.aim is Aim.AWAY or journal.permanent:  # copies may have been made since
                 leaving = [self._gone(item) for item in journal.items]
@@ -439,9 +437,8 @@ class Trash:
 
     def _goes_on(self, item: Trashed) -> bool:
         """Whether a session that was to be deleted is still in its place, and was used since."""
-        moves = self._moves()
-        path = moves.session_path(item.name)
-        if item.transcript is None or moves.left(item) or moves.place(item).meta.exists():
+        path, place = self.layout.transcript(item.name), self._place(item.id)
+        if item.transcript is None or place.has_taken(path) or place.meta.exists():
             return False
         try:
             found = path.lstat()

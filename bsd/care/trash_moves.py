@@ -34,11 +34,10 @@ from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta, weigh
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, Conflict
 from bsd.foundation.files import make_private_dir, sync_dir, write_private
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
-from bsd.store.extracted import SessionStore
-from bsd.store.forgotten import FORGOTTEN, join_forgotten
+from bsd.store.extracted import FORGOTTEN, SessionStore, join_forgotten
 from bsd.store.index import INDEX_FILE, Index
 
 _log = get_logger("trash")
@@ -104,30 +103,20 @@ class Moves:
                 journal.items = [each for each in journal.items if each.id != item.id]
                 journal.save()
 
-    def place(self, item: Trashed) -> TrashPlace:
+    def _place(self, item: Trashed) -> TrashPlace:
         return TrashPlace(self._layout.trash_dir(), item.id)
-
-    def session_path(self, name: SessionName) -> Path:
-        """Where the transcript of a session is, was, or would be."""
-        return self._layout.transcript(name)
-
-    def left(self, item: Trashed) -> bool:
-        """Whether the transcript has left its place for the trash."""
-        place = self.place(item)
-        staged = place.beside(self.session_path(item.name), "deleted")
-        return os.path.lexists(place.transcript) or os.path.lexists(staged)
 
     # --- into the trash ---
 
     def _into_trash(self, journal: Journal, item: Trashed) -> None:
-        place = self.place(item)
+        place = self._place(item)
         if place.meta.exists():
             item = read_meta(self._layout, place.meta)
         else:
             if item.transcript is not None:
                 self._take_transcript(journal, item, place)
             self._after_step("transcript")
-            back = os.path.lexists(self.session_path(item.name))  # somebody began it anew
+            back = os.path.lexists(self._layout.transcript(item.name))  # somebody began it anew
             if not back:
                 item = self._take_entries(journal, item)
             self._after_step("entries")
@@ -140,9 +129,9 @@ class Moves:
         self._after_step("audited")
 
     def _take_transcript(self, journal: Journal, item: Trashed, place: TrashPlace) -> None:
-        path = self.session_path(item.name)
+        path = self._layout.transcript(item.name)
         staged = place.beside(path, "deleted")
-        if os.path.lexists(path) and not self.left(item):
+        if os.path.lexists(path) and not place.has_taken(path):
             if item.transcript is None or path.lstat().st_ino != item.transcript[0]:
                 raise Replaced(f"session {item.name} was written anew meanwhile", hint="try again")
             if not rename(path, place.transcript):
@@ -184,22 +173,13 @@ class Moves:
     def _take_store(
         self, journal: Journal, item: Trashed, place: TrashPlace, *, copy: bool
     ) -> Trashed:
-        for there, here in self.directories(item, place):
+        for there, here in place.directories(self._layout, item.name):
             if not copy:
                 move_tree(there, here)
             elif there.is_dir() and not here.is_dir():
                 copy_tree(there, here)  # the new session may refer to it, too
         files, amount = weigh(place.store)
         return journal.update(item, extracted_files=files, extracted_bytes=amount)
-
-    def directories(self, item: Trashed, place: TrashPlace) -> list[tuple[Path, Path]]:
-        """Store, archive and history: where they lie for a session, and where in the trash."""
-        layout, name = self._layout, item.name
-        return [
-            (layout.store_dir(name), place.store),
-            (layout.archive_dir(name), place.archive),
-            (layout.history_dir(name), place.history),
-        ]
 
     def _tell_deleted(self, journal: Journal, item: Trashed) -> None:
         kept = not journal.permanent
@@ -222,8 +202,8 @@ class Moves:
     # --- back ---
 
     def _back(self, journal: Journal, item: Trashed) -> None:
-        place = self.place(item)
-        path = self.session_path(item.name)
+        place = self._place(item)
+        path = self._layout.transcript(item.name)
         if place.meta.exists():
             make_private_dir(path.parent)
             self._return_store(journal, item, place)
@@ -253,7 +233,7 @@ class Moves:
         if history.is_dir():
             EntryNotes(history, item.name).join(EntryNotes(place.history, item.name))
             join_forgotten(history, place.history, item.name)
-        for there, here in self.directories(item, place):
+        for there, here in place.directories(self._layout, item.name):
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.
                 _make_younger(here, journal.at - item.trashed_at, journal.at)
@@ -298,14 +278,14 @@ class Moves:
 
     def _undo_return(self, item: Trashed, place: TrashPlace) -> None:
         """Bring the store back to the trash, as its transcript has to stay there."""
-        for there, here in self.directories(item, place):
+        for there, here in place.directories(self._layout, item.name):
             if there.is_dir() and not here.is_dir():
                 copy_tree(there, here)  # a copy: a session of that name is there again
 
     # --- away ---
 
     def _away(self, journal: Journal, item: Trashed) -> None:
-        self._remove(item, self.place(item))
+        self._remove(item, self._place(item))
         if journal.permanent:
             return  # that has been told
         amount = item.size + item.extracted_bytes
@@ -315,7 +295,7 @@ class Moves:
     def _remove(self, item: Trashed, place: TrashPlace) -> None:
         """Remove all parts, the meta file last."""
         with suppress(BsdError):  # the agent's directory may be a link by now, and hold nothing
-            remove_file(place.beside(self.session_path(item.name), "deleted"))
+            remove_file(place.beside(self._layout.transcript(item.name), "deleted"))
         remove_file(place.transcript)
         self._after_step("transcript_gone")
         remove_tree(place.store)

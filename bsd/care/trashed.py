@@ -116,6 +116,18 @@ class TrashPlace:
     def history(self) -> Path:
         return self.trash / f"{self.base}_history_{self.id.rpartition('_')[2]}"
 
+    def directories(self, layout: Layout, name: SessionName) -> list[tuple[Path, Path]]:
+        """Store, archive and history: where they lie for a session, and where here."""
+        return [
+            (layout.store_dir(name), self.store),
+            (layout.archive_dir(name), self.archive),
+            (layout.history_dir(name), self.history),
+        ]
+
+    def has_taken(self, session: Path) -> bool:
+        """Whether a session's transcript has left its place for this one."""
+        return any(map(os.path.lexists, (self.transcript, self.beside(session, "deleted"))))
+
     def beside(self, session: Path, what: str) -> Path:
         """A name in the session's own directory, on its mount, that no program takes for one."""
         return session.with_name(f".{hashlib.sha256(self.id.encode()).hexdigest()[:16]}.bsd-{what}")

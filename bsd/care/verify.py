@@ -30,7 +30,7 @@ from bsd.foundation.sources import Source
 from bsd.foundation.spelling import NEVER, iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
-from bsd.session.commit.orphans import forget_orphan, list_orphans
+from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
 from bsd.session.rest import Patience
 from bsd.store.archive import SessionArchive
@@ -134,9 +134,7 @@ def verify(
             if session.unmarked:
                 result.findings += _remarked(name, session.unmarked, remark if repair else None)
         except (BsdError, OSError) as error:
-            problem = os_problem(error, "reading")
-            found = Finding("unreadable", str(name), problem.message, hint=problem.hint)
-            result.findings.append(found)
+            result.findings.append(_unreadable(name, error, "reading"))
         result.sessions += 1
     result.findings += _packs(layout, result, wait, repair=repair)
     result.findings += _late_bytes(layout, repair=repair)
@@ -145,6 +143,13 @@ def verify(
     result.findings += _broken_trash(layout)
     result.findings += _without_transcript(layout)
     return result
+
+
+def _unreadable(
+    where: object, error: BsdError | OSError, doing: str = "", *, kind: str = "unreadable"
+) -> Finding:
+    problem = os_problem(error, doing or f"reading {where}")
+    return Finding(kind, str(where), problem.message, hint=problem.hint)
 
 
 def _remarked(
@@ -194,16 +199,14 @@ def _packs(layout: Layout, result: Verification, wait: float, *, repair: bool) -
     except FileNotFoundError:
         return
     except OSError as error:
-        problem = os_problem(error, f"reading {layout.archive}")
-        yield Finding("unreadable", str(layout.archive), problem.message, hint=problem.hint)
+        yield _unreadable(layout.archive, error)
         return
     for directory in filter(Path.is_dir, directories):
         try:
             yield from _packs_in(layout, directory, wait if repair else None)
             result.packed += sum(one.lines for _, one in SessionArchive(directory).summaries())
         except OSError as error:
-            problem = os_problem(error, f"reading {directory}")
-            yield Finding("unreadable", str(directory), problem.message, hint=problem.hint)
+            yield _unreadable(directory, error)
 
 
 def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[Finding]:
@@ -221,8 +224,7 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
         try:
             problem = _why_damaged(pack)
         except OSError as error:
-            unread = os_problem(error, f"the archive of {whose}")
-            yield Finding("unreadable", str(pack), unread.message, hint=unread.hint)
+            yield _unreadable(pack, error, f"the archive of {whose}")
             continue
         if problem is None:
             continue
@@ -309,8 +311,7 @@ def _in_flight(layout: Layout, now: float) -> Iterator[Finding]:
         except FileNotFoundError:
             continue  # it has just been finished
         except (BsdError, OSError) as error:
-            problem = os_problem(error, f"reading {path}")
-            yield Finding("in_flight", str(path), problem.message, hint=problem.hint)
+            yield _unreadable(path, error, kind="in_flight")
             continue
         began = record.created_ns / 1e9 if record else touched
         if now - began <= _STUCK_SECONDS:
@@ -331,8 +332,7 @@ def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
         except FileNotFoundError:
             continue  # it has just ended
         except (BsdError, OSError) as error:
-            problem = os_problem(error, f"reading {path}")
-            yield Finding("half_moved", str(path), problem.message, hint=problem.hint)
+            yield _unreadable(path, error, kind="half_moved")
             continue
         if now - journal.at > _MOVING_SECONDS:
             names = ", ".join(str(item.name) for item in journal.items)
@@ -379,14 +379,6 @@ def _names(layout: Layout) -> Iterator[SessionName]:
     return (name for name in catalog.names(layout) if name.agent not in moved)
 
 
-@dataclass(slots=True)
-class _MarkedLine:
-    """A line that says where its original is."""
-
-    entry_id: str
-    marker: Marker
-
-
 class _SessionCheck:
     """One session and its store, looked at together."""
 
@@ -407,7 +399,7 @@ class _SessionCheck:
         self.repair = repair
         self.expired_before = expired_before
         self.fmt: Format | None = None
-        self.marked: dict[str, _MarkedLine] = {}  # by ref
+        self.marked: dict[str, tuple[str, Marker]] = {}  # entries and their markers, by ref
         self.unmarked: list[str] = []  # entries whose markers could be put back
 
     def check(self) -> None:
@@ -464,7 +456,7 @@ class _SessionCheck:
                 continue
             self.result.placeholders += len(marker.keys)
             self.result.unmarked += len(marker.keys)
-            self.marked[marker.ref] = _MarkedLine(entry_id, marker)
+            self.marked[marker.ref] = entry_id, marker
             if editable and own is None:
                 self.unmarked.append(entry_id)
         wanted = {path for path, name in loose_placeholders(entry, fmt).items() if name == facts.id}
@@ -513,7 +505,7 @@ class _SessionCheck:
                 hint="bring it back from a backup into the session's store directory",
             )
         else:
-            self.marked[marker.ref] = _MarkedLine(entry_id, marker)
+            self.marked[marker.ref] = entry_id, marker
 
     def _check_modes(self) -> None:
         wanted = [(self.store.directory, 0o700)] if self.store.directory.is_dir() else []
@@ -560,18 +552,18 @@ class _SessionCheck:
         entry = parse_entry(line) if line is not None else None
         if line is None or entry is None:
             return None
-        marked = self.marked.get(ref)
-        keys = marked.marker.keys if marked else ()
+        name, marker = self.marked.get(ref, ("", None))
+        keys = marker.keys if marker else ()
         path: Path = self.store.file(ref)
         return Record(
-            entry_id=marked.entry_id if marked else self._id_of(entry),
+            entry_id=name if marker else self._id_of(entry),
             index=int(ref.partition("_")[0]),
             file=path.name,
             hash=digest(line),
             size=len(line),
             keys=keys,
             sizes_bytes=_sizes(line, keys),
-            extracted_at=(marked.marker.at if marked else "") or iso_utc(path.stat().st_mtime),
+            extracted_at=(marker.at if marker else "") or iso_utc(path.stat().st_mtime),
         )
 
     def _id_of(self, entry: Entry) -> str:

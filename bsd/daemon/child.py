@@ -27,8 +27,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import close_logs, configure_logs
 from bsd.foundation.processes import give_back_memory
 from bsd.foundation.pruning_config import ConfigService, Known
-from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.own_commits import Memory
+from bsd.session.commit.inflight import InFlight, Memory
 from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon

@@ -197,7 +197,7 @@ class Chores:
             self._behind.discard(name)
 
     def clean_up(self) -> None:
-        """Archive or delete what has been kept long enough."""
+        """Archive or delete what has been kept long enough; raises BsdError if some of it stays."""
         state = self._state
         started = state.clocks.wall()
         run = RetentionRun(
@@ -207,10 +207,15 @@ class Chores:
             steady=state.clocks.steady,
             stopping=state.stopping.is_set,
         )
-        run.clean_all(state.config.current)
+        done = run.clean_all(state.config.current)
         if not state.stopping.is_set():
             state.at_rest.keep_only(self._is_there)
             state.config.note_run("last_retention_run_at", started)
+        if done.failures:
+            raise Unavailable(
+                f"not all could be moved or deleted (failures: {done.failures})",
+                hint=f"{state.layout.log_file} says which, and why",
+            )
 
     def keep_sessions(self) -> int:
         """Copy sessions that have been at rest for a day; returns of how many the archive heard."""

@@ -14,12 +14,10 @@ import orjson
 
 from bsd import __version__
 from bsd.agents.owners import elsewhere, served_by
-from bsd.care.archive_limit import OverLimit
 from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Forecast, Shelf, forecast
-from bsd.care.keeping import NO_COPIES, copies_use
-from bsd.care.retention import TrashShelf, archive_forecast
-from bsd.care.shelves import ArchiveShelf, StoreShelf, archive_use
+from bsd.care.retention import OverLimit, archive_forecast
+from bsd.care.shelves import ArchiveShelf, StoreShelf, TrashShelf, archive_use
 from bsd.daemon.children import Children
 from bsd.daemon.chores import Chores
 from bsd.daemon.directories import Trouble, WatchProblem
@@ -36,8 +34,9 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import document, iso_utc, lifetime_seconds
-from bsd.session.commit.orphans import list_orphans
-from bsd.session.commit.reach import unreached
+from bsd.session.commit.inflight import unreached
+from bsd.session.commit.late import list_orphans
+from bsd.store.copies import NO_COPIES, copies_use
 
 # What looks at every store file may take a hundredth of the time, not more.
 _LOOKING_SHARE = 100

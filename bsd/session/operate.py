@@ -10,28 +10,32 @@ from typing import TypeVar
 
 from bsd.agents.dialect import Format
 from bsd.agents.owners import in_use, secure
-from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure
+from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure, Unavailable
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.processes import give_back_memory, without_collecting
+from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
 from bsd.session.commit.recovery import recover
 from bsd.session.notes import note_failure
-from bsd.session.remember import begin, index
 from bsd.session.rest import Patience, Rest, Unrest, Waiting, access_to, busy
 from bsd.session.session import Session
+from bsd.store.changed_lines import settle
 from bsd.store.contents import contents_of
-from bsd.store.extracted import SessionStore
+from bsd.store.extracted import Keep, SessionStore
+from bsd.store.history import Act
+from bsd.store.index import Record
 from bsd.store.state import guard, state_at
 from bsd.surgery.plan import Plan
 from bsd.text.change import Change, Identity
 from bsd.text.reader import TranscriptFile
 
-_log = get_logger("surgeon")
+_log, _session_log = get_logger("surgeon"), get_logger("session")
 
+_INDEXED_AT_ONCE = 4096  # files
 _SMALL = 16 << 10  # bytes of a session that is read twice rather than locked for nothing
 
 # Waiting does not cure these; what to try instead.
@@ -231,7 +235,7 @@ class _Operation:
         """Index what stays in the store, committed or not, and tell how the attempt ended."""
         by = self.by
         if self.stays:
-            outcome = replace(outcome, indexed=index(self.session, plan, by.patience.clock()))
+            outcome = replace(outcome, indexed=_index(self.session, plan, by.patience.clock()))
         if by.noticed:
             by.noticed(self.session.name, outcome)
         return outcome
@@ -251,7 +255,7 @@ class _Operation:
                 session.store.keep(plan.keeps, _Checked(source, self.by.patience.check))
                 kept = True
                 at = self.by.patience.clock()
-                self.number = begin(session, plan, source, self.by.actor, at)
+                self.number = _begin(session, plan, source, self.by.actor, at)
 
         outcome: Outcome | None = None
         try:
@@ -320,14 +324,13 @@ class _Operation:
             self.by.inflight.own.note_own(self.session.name, plan.planned_on, outcome.identity)
 
     def _raise_if_final(self, outcome: Outcome) -> None:
-        moved = outcome.gave_up is GiveUp.GONE and self._has_moved()
-        if outcome.gave_up in _FINAL and not moved:
+        session = self.session
+        if outcome.gave_up is GiveUp.GONE and session.layout.transcript(session.name) != self.path:
+            return  # it has moved
+        if outcome.gave_up in _FINAL:
             error, hint = _FINAL[outcome.gave_up]
-            message = f"session {self.session} was left as it was: {outcome.detail}"
+            message = f"session {session} was left as it was: {outcome.detail}"
             raise error(message, hint=hint)
-
-    def _has_moved(self) -> bool:
-        return self.session.layout.transcript(self.session.name) != self.path
 
 
 class _Checked:
@@ -340,3 +343,59 @@ class _Checked:
     def read(self, offset: int, length: int) -> bytes:
         self._check()
         return self._source.read(offset, length)
+
+
+# --- beside the session: its history, and the index of its store ---
+
+
+def _begin(session: Session, plan: Plan, source: TranscriptFile, actor: str, at: float) -> int:
+    """Write a plan into the history before it takes effect; returns the operation's number."""
+    settle(session.history, source)
+    report = plan.report
+    return session.history.begin(
+        Act(
+            report.action,
+            actor,
+            iso_utc(at),
+            values=report.values,
+            bytes_before=report.bytes_before,
+            bytes_after=report.bytes_after,
+            undoes=plan.undoes,
+        ),
+        plan.edits,
+        plan.touched,
+        plan.keeps,
+        source,
+        session.store,
+        plan.noting,
+    )
+
+
+def _index(session: Session, plan: Plan, at: float) -> bool:
+    """Note in the store's index what a plan keeps; whether there was room for it."""
+    extracted_at = iso_utc(at)
+    # A cache: the session is committed, and whoever hears of it makes the index anew.
+    try:
+        # All at once, those of a large session would make the peak of its memory.
+        for start in range(0, len(plan.keeps) or 1, _INDEXED_AT_ONCE):
+            keeps = plan.keeps[start : start + _INDEXED_AT_ONCE]
+            session.store.index.add(_record(keep, extracted_at) for keep in keeps)
+    except Unavailable as problem:
+        _session_log.warning(
+            "The index of a store lacks files", session=str(session), problem=problem.message
+        )
+        return False
+    return True
+
+
+def _record(keep: Keep, extracted_at: str) -> Record:
+    return Record(
+        entry_id=keep.entry_id,
+        index=keep.index,
+        file=f"{keep.ref}.json",
+        hash=keep.hash,
+        size=keep.size,
+        keys=keep.keys,
+        sizes_bytes=keep.sizes_bytes,
+        extracted_at=extracted_at,
+    )

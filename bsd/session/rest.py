@@ -25,10 +25,10 @@ from bsd.foundation.filesystem import open_elsewhere, strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
-from bsd.session.commit.blank import blank
 from bsd.session.commit.displaced import Access, Recovered, State
-from bsd.session.commit.inflight import InFlight, InFlightRecord
-from bsd.session.commit.recovery import recover
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.record import InFlightRecord
+from bsd.session.commit.recovery import blank, recover
 from bsd.text.change import Identity
 
 _AGAIN = "again later"

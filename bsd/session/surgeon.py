@@ -14,21 +14,58 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.inflight import InFlight
 from bsd.session.notes import Notes
 from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
-from bsd.session.remember import Remembered
 from bsd.session.rest import Patience
 from bsd.session.session import Queries, Session
 from bsd.store.changed_lines import undone_in
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
-from bsd.store.state import StateDb
+from bsd.store.state import Checkpoint, StateDb
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.restore import plan_remark
 from bsd.surgery.result import SessionResult, Status, Tally
-from bsd.surgery.survey import Progress
+from bsd.surgery.survey import Progress, fingerprint
+from bsd.text.change import Identity
 from bsd.text.reader import Transcript, TranscriptFile
 
-_log = get_logger("surgeon")
+_log, _session_log = get_logger("surgeon"), get_logger("session")
+
+# Bytes of a session that is read again, whole, as fast as anything could be remembered of it.
+_SMALL = 16 << 10
+
+
+class Remembered:
+    """What one extraction leaves for the next, under one set of settings: how far it is settled.
+
+    Remembers nothing without a database. Nobody needs it to tell what a session is: markers in its
+    lines and files in its store do.
+    """
+
+    def __init__(self, state: StateDb | None, name: SessionName, config: PruningConfig) -> None:
+        self._state = state
+        self._name = name
+        self._settings = fingerprint(config) if state else ""
+        self._recalled: Checkpoint | None = None
+
+    def recall(self, source: Transcript) -> Checkpoint | None:
+        """Where to begin, if what is remembered still fits."""
+        if self._state:
+            self._recalled = self._state.load(self._name, self._settings, source)
+            hit = "miss" if self._recalled is None else "hit"
+            _session_log.debug(f"Session {self._name}: cache {hit}", session=str(self._name))
+        return self._recalled
+
+    def keep(self, plan: Plan, left_as: Identity | None, guard: bytes, *, committed: bool) -> None:
+        """Remember how far a session is settled, now that a plan is in effect (`guard`: `Done`)."""
+        if self._state is None:
+            return
+        at = plan.checkpoint
+        if at is None or left_as is None:
+            self._state.forget(self._name)
+        elif self._recalled is None and not committed and left_as.size < _SMALL:
+            pass
+        elif at != self._recalled or committed:
+            self._state.save(self._name, self._settings, left_as, guard, at)
 
 
 @traced(_log)

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, KeptOperation, Neighbour
+from bsd.store.history import (
+    ChangedLine,
+    Gap,
+    History,
+    HistoryDamaged,
+    KeptOperation,
+    Neighbour,
+)
 from bsd.text.reader import Transcript
 
 # The id of the entry that a line holds, if it has one.
@@ -105,7 +112,9 @@ def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
     places = _places(source, {(line.was, line.was_size, line.ended) for line in former})
     if all(line.went for line in changed):
         # Another line may look like one that went, but hardly where that one stood.
-        return not all(_stands_at(places[line.was], line.index) for line in former)
+        return not all(
+            any(place.index == line.index for place in places[line.was]) for line in former
+        )
     return bool(found) and not any(places.values())
 
 
@@ -126,10 +135,6 @@ def undone_in(source: Transcript, history: History) -> frozenset[str]:
         return frozenset()
     in_vain = {one.number for one in history.pending() if not took_effect(source, history, one)}
     return history.entry_notes.undone.entries(in_vain)
-
-
-def _stands_at(places: Sequence[LinePlace], index: int) -> bool:
-    return any(place.index == index for place in places)
 
 
 def _left_at(changed: Sequence[ChangedLine]) -> list[int]:
@@ -181,3 +186,12 @@ def _places(source: Transcript, wanted: set[tuple[str, int, bool]]) -> dict[str,
             if hash_ in hashes:
                 places[hash_].append(LinePlace(line.index, line.offset, len(line.raw)))
     return places
+
+
+def settle(history: History, source: Transcript) -> None:
+    """Tell what became of operations whose process ended before it could note it.
+
+    The caller holds bsd's own lock of the session, so nobody is in the middle of one.
+    """
+    for operation in history.pending():
+        history.settle(operation, happened=took_effect(source, history, operation))

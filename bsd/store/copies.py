@@ -19,17 +19,20 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import orjson
 
-from bsd.foundation.errors import BsdError, Unavailable, os_problem
+from bsd.foundation.definition import Answer, contract
+from bsd.foundation.errors import BsdError, Conflict, Unavailable, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, sync_dir, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.spelling import iso_utc
 from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter
 from bsd.text.change import Identity
 from bsd.text.reader import ChangedWhileReading, InBlocks, Transcript
@@ -474,3 +477,48 @@ def _hashes(path: Path) -> dict[bytes, int]:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesUse(Answer):
+    """What copies of sessions take. Sizes are bytes, times ISO 8601."""
+
+    sessions: int
+    gone: int = field(metadata=contract("How many of these their program has deleted"))
+    content: int = field(metadata=contract("Of all their files, without what was taken out"))
+    kept: int = field(metadata=contract("What the copies take"))
+    ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
+    oldest: str | None = field(metadata=contract("When the copy was made that is the oldest"))
+
+
+NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)
+
+
+def copies_use(layout: Layout) -> CopiesUse:
+    """Add it up."""
+    sessions = gone = content = kept = 0
+    oldest = float("inf")
+    for archive in archived(layout):
+        for copy in copies_in(archive):
+            sessions, content, kept = sessions + 1, content + copy.size, kept + copy.packed
+            gone += copy.gone_at is not None
+            oldest = min(oldest, copy.kept_at)
+    ratio = round(content / kept, 2) if kept else None
+    since = iso_utc(oldest) if sessions else None
+    return CopiesUse(sessions, gone, content, kept, ratio, since)
+
+
+def archived(layout: Layout) -> list[Path]:
+    """The directories of sessions in the archive; raises BsdError if nobody can look there."""
+    try:
+        with os.scandir(layout.refuse_outside(layout.archive)) as found:
+            return sorted(Path(one.path) for one in found if one.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as error:
+        raise Conflict(
+            f"{layout.archive} is not a directory, so nothing of the archive can be read",
+            hint="move away what lies there, and bring the directory back",
+        ) from error
+    except OSError as error:
+        raise os_problem(error, f"reading {layout.archive}") from error

@@ -8,15 +8,18 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+import orjson
+
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.files import (
     LARGEST_LINE,
+    LARGEST_RECORD,
     NotPlain,
     TooLarge,
     create_private,
@@ -26,6 +29,7 @@ from bsd.foundation.files import (
     read_plain,
     sync_dir,
     write_all,
+    write_private,
 )
 from bsd.foundation.filesystem import Syncing
 from bsd.foundation.immutable import immutable
@@ -33,7 +37,6 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents, StoredPlace, contents_of
-from bsd.store.forgotten import forgotten_in
 from bsd.store.index import INDEX_FILE, Index
 from bsd.text.change import Readable
 
@@ -451,3 +454,42 @@ def _copied(line: FileSpan | bytes, source: Readable | None, target: int) -> str
         hasher.update(block)
         write_all(target, block)
     return f"sha256:{hasher.hexdigest()}"
+
+
+# --- which lines a session shall never be given again, whoever else keeps them (SPEC §7a) ---
+
+# Who forgets an entry, or all that is kept of a session that stays, takes nothing from forks that
+# keep the same lines. Beside the history of a session a file holds the hashes of what was
+# forgotten, no word of it: there it is not to be had from them either, unless the session itself
+# keeps it anew.
+FORGOTTEN = "forgotten.json"
+_VERSION = 1
+_history_log = get_logger("history")
+
+
+def forgotten_in(history: Path) -> frozenset[str]:
+    """The hashes (`sha256:…`) of what the session with this directory of history has forgotten."""
+    path = history / FORGOTTEN
+    try:
+        return frozenset(map(str, orjson.loads(read_plain(path, LARGEST_RECORD))["hashes"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        _history_log.warning(
+            "What was forgotten cannot be read", path=str(path), problem=str(error)
+        )
+        return frozenset()
+
+
+def note_forgotten(history: Path, name: SessionName, hashes: Collection[str]) -> None:
+    """Add hashes, durably; raises OSError."""
+    known = forgotten_in(history)
+    if known.union(hashes) != known:
+        said = {"version": _VERSION, "session": str(name), "hashes": sorted(known.union(hashes))}
+        write_private(history / FORGOTTEN, orjson.dumps(said))
+
+
+def join_forgotten(history: Path, other: Path, name: SessionName) -> None:
+    """Take over what another directory says, and remove it; raises OSError."""
+    note_forgotten(history, name, forgotten_in(other))
+    (other / FORGOTTEN).unlink(missing_ok=True)

@@ -142,6 +142,19 @@ _SHORT = 1 << 12  # bytes
 _LITTLE_MEMORY = 4  # of 9
 _LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
 
+_MATCHING = (
+    "FROM words JOIN pieces ON pieces.id = words.rowid"
+    " JOIN sessions ON sessions.id = pieces.session"
+    " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)"
+)
+_SEARCH = (
+    "SELECT pieces.id, sessions.name, pieces.entry, pieces.line, pieces.place, words.rank "  # noqa: S608 - the same
+    f"{_MATCHING}"
+    " AND (:session IS NULL OR sessions.name = :session AND pieces.place = :place)"
+    " AND (:among IS NULL OR sessions.name IN (SELECT value FROM json_each(:among)))"
+    " ORDER BY words.rank, pieces.id"
+)
+
 Result = TypeVar("Result")
 _KNOWN = tuple(Known.__dataclass_fields__)
 
@@ -447,46 +460,28 @@ class SearchIndex:
         only these sessions.
         """
         expression = match_expression(words)
-        rows = self._db.execute(
-            "SELECT pieces.id, sessions.name, pieces.entry, pieces.line, pieces.place, words.rank"
-            " FROM words JOIN pieces ON pieces.id = words.rowid"
-            " JOIN sessions ON sessions.id = pieces.session"
-            " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)"
-            " AND (:session IS NULL OR sessions.name = :session AND pieces.place = :place)"
-            " AND (:among IS NULL OR sessions.name IN (SELECT value FROM json_each(:among)))"
-            " ORDER BY words.rank, pieces.id",
-            {
-                "words": expression,
-                "agent": agent,
-                "session": extracted_from and str(extracted_from),
-                "place": EXTRACTED,
-                "among": None if among is None else json.dumps(list(map(str, among))),
-            },
-        )
-        hits: list[SearchHit] = []
-        seen: set[tuple[str, str | int]] = set()
-        for piece, name, entry, line, place, rank in rows:
+        asked = {
+            "words": expression,
+            "agent": agent,
+            "session": extracted_from and str(extracted_from),
+            "place": EXTRACTED,
+            "among": None if among is None else json.dumps(list(map(str, among))),
+        }
+        hits: dict[tuple[str, str | int], SearchHit] = {}
+        for piece, name, entry, line, place, rank in self._db.execute(_SEARCH, asked):
             key = (name, line if entry is None else entry)
-            if key in seen:  # inline again, and still in the store; or a long one's other part
+            if key in hits:  # inline again, and still in the store; or a long one's other part
                 continue
-            seen.add(key)
-            snippet = self._snippet(expression, piece)
-            hits.append(
-                SearchHit(
-                    SessionName.parse(name), entry, line, _WHERE[place], snippet, -float(rank)
-                )
-            )
+            session, snippet = SessionName.parse(name), self._snippet(expression, piece)
+            hits[key] = SearchHit(session, entry, line, _WHERE[place], snippet, -float(rank))
             if len(hits) == limit:
                 break
-        return hits
+        return list(hits.values())
 
     def sessions_with(self, words: str, *, agent: str | None = None) -> set[str]:
         """The names of sessions with an entry that holds all the words, or words that begin so."""
         rows = self._db.execute(
-            "SELECT DISTINCT sessions.name"
-            " FROM words JOIN pieces ON pieces.id = words.rowid"
-            " JOIN sessions ON sessions.id = pieces.session"
-            " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)",
+            f"SELECT DISTINCT sessions.name {_MATCHING}",
             {"words": match_expression(words, beginnings=True), "agent": agent},
         )
         return {name for (name,) in rows}

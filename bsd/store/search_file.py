@@ -1,12 +1,20 @@
-"""`search.db`: its rows, how its file is made, opened, and known to be damaged."""
+"""`search.db`: its rows, how its file is made, opened, and known to be damaged.
+
+And what is counted of a session while the index reads it: its figures, a column of its row.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
+from bsd.agents.dialect import Facts, Rank, Title, better
+from bsd.agents.entry import Entry, Marker, answer_of, model_of, tokens_of
 from bsd.foundation.database_file import (
     being_opened,
     make_database_file,
@@ -165,3 +173,90 @@ def _create(database: sqlite3.Connection) -> None:
 
 def _unpacked(body: bytes) -> str:
     return zlib.decompress(body).decode()
+
+
+# --- what is counted of a session ---
+
+_MOST_MODELS = 50
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What was counted in the lines of a session. Times are milliseconds since 1970."""
+
+    entries: int = 0
+    messages: int = 0
+    tool_calls: int = 0
+    tool_outputs: int = 0
+    models: list[str] = field(default_factory=list)  # in order of appearance
+    tokens: dict[str, int] = field(default_factory=dict)  # input, output, cache_…, total
+    created_ms: float | None = None
+    last_ms: float | None = None
+    saved_bytes: int = 0  # by which the lines are shorter than they were
+    title: str | None = None  # how the session is called by what stands in it
+    title_rank: int = 0  # `bsd.agents.dialect.Rank`
+    _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
+
+    def take(self, entry: Entry, facts: Facts | None, title: Title | None, size: int) -> None:
+        """Count an entry; `size` is its line's bytes. A foreign dialect tells no facts."""
+        self.entries += 1
+        if (marker := Marker.of(entry)) is not None:
+            self.saved_bytes += max(0, marker.size - size)
+        if model := model_of(entry):
+            self._add_model(model)
+        answer = answer_of(entry)
+        if answer is None or answer != self._answer:
+            for word, count in tokens_of(entry).items():
+                self.tokens[word] = self.tokens.get(word, 0) + count
+        self._answer = answer or self._answer
+        if facts is None:
+            return
+        self._call(title)
+        self.messages += facts.is_message
+        self.tool_calls += len(facts.calls)
+        self.tool_outputs += facts.kind == "tool_result"
+        if facts.time_ms is not None:
+            self.created_ms = min(facts.time_ms, self.created_ms or facts.time_ms)
+            self.last_ms = max(facts.time_ms, self.last_ms or facts.time_ms)
+
+    def add(self, later: Statistics) -> Statistics:
+        """Count what was counted in the lines that follow, too; returns itself."""
+        self.entries += later.entries
+        self.messages += later.messages
+        self.tool_calls += later.tool_calls
+        self.tool_outputs += later.tool_outputs
+        self.saved_bytes += later.saved_bytes
+        if later.title is not None:
+            self._call(Title(later.title, Rank(later.title_rank)))
+        for model in later.models:
+            self._add_model(model)
+        for word, count in later.tokens.items():
+            self.tokens[word] = self.tokens.get(word, 0) + count
+        times = [self.created_ms, later.created_ms]
+        self.created_ms = min((time for time in times if time is not None), default=None)
+        times = [self.last_ms, later.last_ms]
+        self.last_ms = max((time for time in times if time is not None), default=None)
+        return self
+
+    def _call(self, new: Title | None) -> None:
+        old = None if self.title is None else Title(self.title, Rank(self.title_rank))
+        if new is not None and better(old, new) is new:
+            self.title, self.title_rank = new
+
+    def _add_model(self, model: str) -> None:
+        if model not in self.models and len(self.models) < _MOST_MODELS:
+            self.models.append(model)
+
+    def dumps(self) -> str:
+        # In ASCII: a model's name may be any text.
+        return json.dumps({name: getattr(self, name) for name in _KEPT})
+
+    @classmethod
+    def loads(cls, text: str) -> Statistics:
+        """Read what `dumps` wrote; what another version wrote counts nothing."""
+        with suppress(ValueError, TypeError):
+            return cls(**json.loads(text))
+        return cls()
+
+
+_KEPT = tuple(one.name for one in fields(Statistics) if not one.name.startswith("_"))

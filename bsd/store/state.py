@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -40,14 +40,6 @@ from bsd.text.reader import Transcript
 NO_ID = 0  # the number of an entry without id
 
 
-class Ids(Protocol):
-    """The ids of entries that need not be read again."""
-
-    def among(self, ids: Collection[int]) -> set[int]:
-        """Which of these they are."""
-        ...
-
-
 @immutable
 class Checkpoint:
     """A place between two lines, and what the lines before it mean for those after it."""
@@ -62,7 +54,8 @@ class Checkpoint:
     on_way: bool = True  # whoever went on from the end came by it
     bound: bool = False  # values before stay only since a signature covers them
     characters_per_token: float = 0.0  # as recorded before; 0: not known
-    earlier: Ids | None = field(default=None, compare=False)  # known without being listed
+    # What knows of more of them, without listing them.
+    earlier: Checkpoint | _KeptIds | None = field(default=None, compare=False)
 
     def among(self, ids: Collection[int]) -> set[int]:
         """Which of these ids an entry before the checkpoint has."""
@@ -364,7 +357,7 @@ class _KeptIds:
 
 
 def _go_on(
-    database: sqlite3.Connection, earlier: Ids | None, row: tuple[object, ...]
+    database: sqlite3.Connection, earlier: Checkpoint | _KeptIds | None, row: tuple[object, ...]
 ) -> int | None:
     """Move a kept checkpoint on; None if it is not kept, or no longer, and its ids with it."""
     if not isinstance(earlier, _KeptIds):
@@ -384,7 +377,7 @@ def _forget(database: sqlite3.Connection, name: SessionName) -> None:
     database.execute("DELETE FROM checkpoints WHERE session = ?", (str(name),))
 
 
-def _checkpoint(place: bytes, earlier: Ids) -> Checkpoint | None:
+def _checkpoint(place: bytes, earlier: _KeptIds) -> Checkpoint | None:
     try:
         read = orjson.loads(place)
         calls = tuple(read["own_calls"])

@@ -44,7 +44,7 @@ def put_texts(
     What was in the store of such a value is no longer spoken of by the line. A block that is no
     text becomes a text block.
     """
-    replaced = {value.path: _encoded(value, text) for value, text in texts}
+    replaced = {value.path: value.shape.holding(encode_string(text)) for value, text in texts}
     members = dict(put)
     remove: list[ValuePath] = []
     marker = Marker.of(entry)
@@ -57,10 +57,6 @@ def put_texts(
         else:
             remove.append((MARKER,))
     return edit(raw, replace=replaced, remove=remove, put=members)
-
-
-def _encoded(value: Value, text: str) -> bytes:
-    return value.shape.holding(encode_string(text))
 
 
 def _no_longer_away(marker: Marker, replaced: Mapping[ValuePath, bytes]) -> set[str]:
@@ -108,14 +104,19 @@ def plan_discard(
     for seen in read_through(source, fmt):
         conversation.follow(seen)
         hashes = known_hashes(seen.line.raw, seen.entry)
-        meant = (number for hash_ in hashes for number in by_start.get(hash_[:SHORTEST], ()))
-        for number in dict.fromkeys(meant):
-            if any(hash_.startswith(targets[number].hash) for hash_ in hashes):
-                protection = conversation.own_protection(seen)
-                values = content_values(seen, fmt)
-                why = _unfit(seen.facts, values, include_user=include_user)
-                why = why or (f"Protected: {protection}" if protection else None)
-                found[number].append(_address(seen, values, targets[number], hashes[0], why))
+        close = (number for hash_ in hashes for number in by_start.get(hash_[:SHORTEST], ()))
+        meant = [
+            number
+            for number in dict.fromkeys(close)
+            if any(hash_.startswith(targets[number].hash) for hash_ in hashes)
+        ]
+        if not meant:
+            continue
+        values, protection = content_values(seen, fmt), conversation.own_protection(seen)
+        why = _unfit(seen.facts, values, include_user=include_user)
+        why = why or (f"Protected: {protection}" if protection else None)
+        for number in meant:
+            found[number].append(_address(seen, values, targets[number], hashes[0], why))
     problems = _problems(targets, found, conversation)
     if problems:
         raise Refused(action, problems, hint=_HINT)

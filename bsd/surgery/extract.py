@@ -194,15 +194,7 @@ class _Extraction:
         )
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
-        sizes, savings = list(at.away.values()), []
-        rate = self._rate if outcome.sent else None
-        for one in chosen:
-            value, stand_in = one.value, new[one.value.path]
-            size, characters = _text_sizes(value, outcome, raw, stood[value.path])
-            sizes.append(size)
-            freed = _length(value, stood) - len(stand_in)
-            tokens = rate.tokens(value, characters - text_sizes(stand_in)[1]) if rate else 0
-            savings.append((value.type or "other", freed, tokens))
+        sizes, savings = self._savings(outcome, raw, new, stood)
         keep = Keep(
             ref=at.ref,
             entry_id=entry_id,
@@ -211,11 +203,30 @@ class _Extraction:
             hash=at.hash,
             size=at.size,
             keys=keys,
-            sizes=tuple(sizes),
+            sizes=(*at.away.values(), *sizes),
             line=at.line,
         )
         was = at.hash if isinstance(at.line, FileSpan) else None
         return _NewLine(Edit(outcome.offset, outcome.length, line, was), keep, savings)
+
+    def _savings(
+        self,
+        outcome: Judged,
+        raw: bytes,
+        new: Mapping[ValuePath, bytes],
+        stood: Mapping[ValuePath, tuple[int, int]],
+    ) -> tuple[list[int], list[tuple[str, int, int]]]:
+        """The sizes of the texts that leave, and what leaving saves."""
+        sizes, savings = [], []
+        rate = self._rate if outcome.sent else None
+        for value in (one.value for one in outcome.decision.chosen):
+            stand_in = new[value.path]
+            size, characters = _text_sizes(value, outcome, raw, stood[value.path])
+            sizes.append(size)
+            freed = _length(value, stood) - len(stand_in)
+            tokens = rate.tokens(value, characters - text_sizes(stand_in)[1]) if rate else 0
+            savings.append((value.type or "other", freed, tokens))
+        return sizes, savings
 
     def _kept_at(self, outcome: Judged, raw: bytes) -> _KeptAt:
         """Find the stored file that holds the entry's values already, or name a new one."""

@@ -21,7 +21,7 @@ from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
-from bsd.surgery.locate import member_of, same_values
+from bsd.surgery.locate import restored_of, same_values
 from bsd.surgery.plan import Plan, Report, Revised
 from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
 from bsd.surgery.undo import Past
@@ -94,7 +94,7 @@ def _stamped(revised: Revised, fmt: Format) -> Iterator[_Stamped]:
     for line in revised.lines():
         if _NEEDLE not in line.raw or (entry := parse_entry(line.raw)) is None:
             continue
-        value = member_of(line.raw, entry, RESTORED)
+        value = restored_of(line.raw, entry)
         facts = fmt.facts(entry)
         if value is not None and _OURS.fullmatch(value) and facts.id and not facts.is_header:
             yield _Stamped(line.index, line.offset, len(line.raw), facts.id, value)
@@ -177,7 +177,7 @@ def _by_originals(
         by_id.setdefault(one.entry_id, []).append(at)
     for original in witness.originals(by_id.keys()):
         entry = parse_kept(original.line)
-        value = member_of(original.line, entry, RESTORED) if entry else None
+        value = restored_of(original.line, entry) if entry else None
         before = known.get(original.entry_id, {}).get(value, value) if value else None
         for at in by_id[original.entry_id]:
             one = unknown[at]

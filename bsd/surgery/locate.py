@@ -164,12 +164,12 @@ def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracte
     return Conflict("Entry exists but has no extracted content", hint=hint)
 
 
-def member_of(raw: bytes, entry: Entry, key: str) -> bytes | None:
-    """A line's own member as it stands there; None if it has none, or has it twice."""
-    if key not in entry:
+def restored_of(raw: bytes, entry: Entry) -> bytes | None:
+    """A line's own `_restored` as it stands there; None if it has none, or has it twice."""
+    if RESTORED not in entry:
         return None
     try:
-        return raw[slice(*find(raw, [(key,)])[(key,)])]
+        return raw[slice(*find(raw, [(RESTORED,)])[(RESTORED,)])]
     except SpliceError:
         return None
 
@@ -184,7 +184,7 @@ def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
     try:
         if RESTORED in (parse_kept(now) or {}):
             candidates.append(edit(now, remove=[(RESTORED,)]))
-        if (before := member_of(was, parse_kept(was) or {}, RESTORED)) is not None:
+        if (before := restored_of(was, parse_kept(was) or {})) is not None:
             candidates.append(edit(now, put={RESTORED: before}))
     except SpliceError:
         pass

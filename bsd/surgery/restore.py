@@ -24,10 +24,10 @@ from bsd.surgery.locate import (
     OriginalLine,
     Return,
     locate,
-    member_of,
     name_of,
     nothing_away,
     original_of,
+    restored_of,
 )
 from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
@@ -129,7 +129,7 @@ def plan_restore_all(
     new_bytes = 0
     complete = True
     markers = Markers(source, fmt, stored)
-    for located in _marked_lines(source, fmt):
+    for located in filter(None, (_located(line, fmt) for line in source.lines())):
         if new_bytes >= budget_bytes:
             complete = False
             break
@@ -324,8 +324,8 @@ def _stamp(answer: Restored, line: Line, entry: Entry, original: OriginalLine, n
     return Stamp(
         answer.entry_id,
         encode_string(iso_utc(now)),
-        present=member_of(line.raw, entry, RESTORED),
-        original=member_of(original.raw, original.entry, RESTORED),
+        present=restored_of(line.raw, entry),
+        original=restored_of(original.raw, original.entry),
     )
 
 
@@ -340,10 +340,6 @@ def _apply(
         rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
         return back.apply(raw, put={MARKER: rest.to_json()})
     return back.apply(raw, remove=[(MARKER,)] if marked.in_line else [])
-
-
-def _marked_lines(source: Transcript, fmt: Format) -> Iterator[Located]:
-    return filter(None, (_located(line, fmt) for line in source.lines()))
 
 
 def _located(line: Line, fmt: Format) -> Located | None:

@@ -12,7 +12,7 @@ from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Busy, LeftAlone
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.surgery.plan import Leaked, Rate, Report
+from bsd.surgery.plan import Rate, Report
 from bsd.surgery.restore import Restored
 from bsd.text.change import Identity
 
@@ -97,8 +97,7 @@ class Tally:
         self._last: Report | None = None
         self._bytes_before = 0
         self._status = Status.UNCHANGED
-        self._error: BsdError | None = None
-        self._leaked: tuple[Leaked, ...] = ()
+        self.error: BsdError | None = None  # what ended it early, if something did
         self._unavailable: dict[str, str] = {}
         self._bytes_after = 0
         self._left_as: Identity | None = None
@@ -110,11 +109,6 @@ class Tally:
         self.tokens = 0
 
     @property
-    def error(self) -> BsdError | None:
-        """What ended it early, if something did."""
-        return self._error
-
-    @property
     def bytes_saved(self) -> int:
         return self._bytes_before - self._bytes_after
 
@@ -124,7 +118,7 @@ class Tally:
         try:
             yield
         except BsdError as error:
-            self._error = error
+            self.error = error
             self._status = _status_of(error)
 
     def add(self, report: Report, *, committed: bool) -> None:
@@ -132,7 +126,6 @@ class Tally:
         if self._last is None:
             self._bytes_before = report.bytes_before
         self._last = report
-        self._leaked = report.leaked
         self._bytes_after = report.bytes_before
         if committed or self.dry_run:
             self._bytes_after = report.bytes_after
@@ -161,6 +154,7 @@ class Tally:
 
     def result(self) -> SessionResult:
         """The sum."""
+        last, error = self._last, self.error
         return SessionResult(
             session=str(self._name),
             status=self._status,
@@ -170,17 +164,17 @@ class Tally:
             bytes_before=self._bytes_before,
             bytes_after=self._bytes_after,
             tokens_saved=self.tokens,
-            rate=self._last.rate if self._last else Rate(),
-            reasons=dict(self._last.reasons) if self._last else {},
+            rate=last.rate if last else Rate(),
+            reasons=dict(last.reasons) if last else {},
             unavailable=self._unavailable,
-            warnings=(*_foretold(self._last, dry_run=self.dry_run), *map(_warning, self._leaked)),
-            reason=self._error.message if self._error else None,
-            hint=self._error.hint if self._error else None,
-            error=type(self._error) if self._error else None,
+            warnings=tuple(_warnings(last, dry_run=self.dry_run)) if last else (),
+            reason=error.message if error else None,
+            hint=error.hint if error else None,
+            error=type(error) if error else None,
             left_as=self._left_as,
             due_at=self._due_at,
-            again_in=self._error.again_in if isinstance(self._error, Busy) else None,
-            partial=self._last is not None and self._last.partial,
+            again_in=error.again_in if isinstance(error, Busy) else None,
+            partial=last is not None and last.partial,
             postponed=self._postponed,
             unfinished=self.unfinished,
         )
@@ -196,18 +190,14 @@ def _status_of(error: BsdError) -> Status:
             return Status.FAILED
 
 
-def _foretold(report: Report | None, *, dry_run: bool) -> tuple[str, ...]:
-    if not dry_run or report is None or not report.undone_before:
-        return ()
-    text = (
-        f"{report.undone_before} of the entries that would leave had been taken back by undo: "
-        "they stay inline until somebody extracts them by hand, as this would"
-    )
-    return (text,)
-
-
-def _warning(leak: Leaked) -> str:
-    return (
-        f"line {leak.index}: the arguments of a call of {leak.tool} hold the placeholder of "
-        f"{leak.mentions}: the model may have written it somewhere"
-    )
+def _warnings(report: Report, *, dry_run: bool) -> Iterator[str]:
+    if dry_run and report.undone_before:
+        yield (
+            f"{report.undone_before} of the entries that would leave had been taken back by undo: "
+            "they stay inline until somebody extracts them by hand, as this would"
+        )
+    for leak in report.leaked:
+        yield (
+            f"line {leak.index}: the arguments of a call of {leak.tool} hold the placeholder of "
+            f"{leak.mentions}: the model may have written it somewhere"
+        )

@@ -93,7 +93,7 @@ class PastOperation(Answer):
     bytes_after: int
 
 
-def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> KeptOperation:
+def choose(past: Past, number: int | None, passed_over: Container[int]) -> KeptOperation:
     """Find the operation to undo: the newest that is none itself and not undone, or a named one.
 
     Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
@@ -435,7 +435,7 @@ def _check_later(
                 (line.entry_id in ids and (line.went or line.entry_id not in gone))
                 or (line.entry_id is None and line.was in hashes)
                 # Where its neighbour went, a line would come back to the wrong place.
-                or (line.went and any(_was(line, one) for one in beside))
+                or (line.went and any(map(Neighbour(line.entry_id, line.was).is_like, beside)))
             )
         ]
         if touched:
@@ -459,10 +459,6 @@ def _changed_by_others(
         hint="`bsd show AGENT/SESSION` shows its entries as they are; "
         "older operations may still be undone by their number",
     )
-
-
-def _was(line: ChangedLine, neighbour: Neighbour) -> bool:
-    return neighbour.is_like(Neighbour(line.entry_id, line.was))
 
 
 def _name(line: ChangedLine) -> str:

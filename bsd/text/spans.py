@@ -256,7 +256,7 @@ def _array(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
         if match[1]:
             return at
         if index > wanted.last_index:
-            return _nested_end(raw, at, 1)
+            return _nested_end(raw, at)
         child = wanted.children.get(index)
         at = _skip(raw, at) if child is None else _value(raw, at, child, found)
         match = _NEXT_ELEMENT.match(raw, at)
@@ -278,16 +278,16 @@ def _skip(raw: bytes, at: int) -> int:
         if first == _QUOTE:
             return _string_end(raw, at)
         if first in _OPENING:
-            return _nested_end(raw, at + 1, 1)
+            return _nested_end(raw, at + 1)
     match = _SCALAR_ALONE.match(raw, at)
     if match is None:
         raise _broken(at)
     return match.end()
 
 
-def _nested_end(raw: bytes, at: int, depth: int) -> int:
-    """Where the object or array ends that is open `depth` levels deep at `at`."""
-    length = len(raw)
+def _nested_end(raw: bytes, at: int) -> int:
+    """Where the object or array ends in which `at` is."""
+    length, depth = len(raw), 1
     while True:
         match = _PASSED_OVER.match(raw, at)
         at = match.end() if match else at

@@ -16,15 +16,15 @@ from typing import Any, ClassVar
 
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
-from bsd.care import catalog, statistics
+from bsd.care import catalog
 from bsd.care.catalog import AgentInfo, ListedSession, Titles
 from bsd.care.search import SessionFilter
-from bsd.care.statistics import Statistics
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
-from bsd.verbs.verb import RootHands, Route, Server, Verb, argument
+from bsd.store.search_file import Statistics
+from bsd.verbs.verb import RootHands, Server, Verb, argument, route
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"
@@ -240,10 +240,10 @@ def list_sessions(
 
 def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[SessionInList]:
     """Sessions as the list shows them, with the figures that are known of them."""
-    known = statistics.counted(layout, infos)
+    known = catalog.counted(layout, infos)
     for info in infos:
         found = known.get(info.name)
-        is_stale = statistics.is_stale(info.updated, now)
+        is_stale = catalog.is_stale(info.updated, now)
         row, figures = vars(session_row(info)), _uncounted(is_stale=is_stale)
         if found is not None:
             figures = vars(figures_of(found.statistics, is_stale=is_stale))
@@ -279,7 +279,7 @@ def _matching(
 def _has_age(updated: float, asked: ListSessions, now: float) -> bool:
     if asked.status not in _AGES:
         return True
-    return statistics.is_stale(updated, now) is (asked.status == _STALE)
+    return catalog.is_stale(updated, now) is (asked.status == _STALE)
 
 
 def _iso(time_ms: float | None) -> str | None:
@@ -301,9 +301,8 @@ LIST_SESSIONS = Verb(
     arguments=ListSessions,
     answer=Sessions,
     ask=_ask,
-    route=Route(
-        "GET",
-        "/api/sessions",
+    route=route(
+        "GET /api/sessions",
         "sessions",
         "Sessions, the newest first."
         "\n\nOne that changes while somebody pages comes (again) at the end: none is left out.",
@@ -378,9 +377,9 @@ def _uncounted_row(info: ListedSession) -> CountedSession:
 
 def _counted(layout: Layout, infos: list[ListedSession]) -> Iterator[CountedSession]:
     now = time.time()
-    known = statistics.warm(layout, infos)
+    known = catalog.warm(layout, infos)
     for info in infos:
-        is_stale = statistics.is_stale(info.updated, now)
+        is_stale = catalog.is_stale(info.updated, now)
         counted = known.get(info.name)
         figures = figures_of(counted, is_stale=is_stale) if counted else None
         yield CountedSession(**vars(session_row(info)), figures=figures)

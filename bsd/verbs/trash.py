@@ -5,15 +5,14 @@ And retention: what was kept long enough is archived or deleted, there and elsew
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bsd.care.retention import Retention, RetentionRun, forecast_all
 from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.foundation.ages import Ages, look, trust
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import SessionName
-from bsd.verbs.verb import Meanwhile, RootHands, Route, Verb, argument
+from bsd.verbs.verb import RootHands, Verb, argument, route
 
 ID = argument("What `bsd trash list` shows.", metavar="ID", positional=True)
 
@@ -99,18 +98,10 @@ class Emptied(Answer):
     failed: dict[str, str]
 
 
-def _delete(hands: RootHands, name: SessionName, asked: Delete, _: Meanwhile) -> Deleted:
-    return hands.trash(writes=True).delete(name, permanent=asked.permanent)
-
-
 def _list(hands: RootHands, _: ListTrash) -> TrashList:
     items = hands.trash(writes=False).items()
     keep = hands.config.current.trash_retention
     return TrashList(keep, tuple(TrashItem(**item.as_json()) for item in items))
-
-
-def _restore(hands: RootHands, asked: RestoreFromTrash) -> Returned:
-    return hands.trash(writes=True).restore(asked.id)
 
 
 def _remove(hands: RootHands, asked: DeleteFromTrash) -> Removed:
@@ -139,13 +130,12 @@ DELETE = Verb(
     name="delete",
     arguments=Delete,
     answer=Deleted,
-    act=_delete,
+    act=lambda hands, name, asked, _: hands.trash(writes=True).delete(
+        name, permanent=asked.permanent
+    ),
     changes=True,
-    route=Route(
-        "DELETE",
-        "/api/sessions/{agent}/{session}",
-        "delete",
-        "Move a session and its children to the trash, or `permanent`ly away.",
+    route=route(
+        "DELETE …", "delete", "Move a session and its children to the trash, or `permanent`ly away."
     ),
     about="""
     With the session go what was taken out of it, its history, its entries in sessions.json, and
@@ -162,26 +152,20 @@ TRASH_LIST = Verb(
     arguments=ListTrash,
     answer=TrashList,
     ask=_list,
-    route=Route(
-        "GET",
-        "/api/trash",
-        "trash",
-        "What can be brought back, and until when; the oldest first.",
-        tag="trash",
+    route=route(
+        "GET /api/trash", "trash", "What can be brought back, and until when; the oldest first."
     ),
 )
 TRASH_RESTORE = Verb(
     name="restore_from_trash",
     arguments=RestoreFromTrash,
     answer=Returned,
-    ask=_restore,
+    ask=lambda hands, asked: hands.trash(writes=True).restore(asked.id),
     changes=True,
-    route=Route(
-        "POST",
-        "/api/trash/{id}/restore",
+    route=route(
+        "POST /api/trash/{id}/restore",
         "restore",
         "Bring a session back, with the children that went with it.",
-        tag="trash",
     ),
 )
 TRASH_DELETE = Verb(
@@ -190,13 +174,7 @@ TRASH_DELETE = Verb(
     answer=Removed,
     ask=_remove,
     changes=True,
-    route=Route(
-        "DELETE",
-        "/api/trash/{id}",
-        "remove",
-        "Delete one session in the trash for good.",
-        tag="trash",
-    ),
+    route=route("DELETE /api/trash/{id}", "remove", "Delete one session in the trash for good."),
 )
 TRASH_EMPTY = Verb(
     name="empty_trash",
@@ -204,9 +182,7 @@ TRASH_EMPTY = Verb(
     answer=Emptied,
     ask=_empty,
     changes=True,
-    route=Route(
-        "DELETE", "/api/trash", "empty", "Delete all that is in the trash for good.", tag="trash"
-    ),
+    route=route("DELETE /api/trash", "empty", "Delete all that is in the trash for good."),
 )
 
 
@@ -241,9 +217,13 @@ def _clean_up(hands: RootHands, asked: CleanUp) -> Retention:
     started = clock()
     run = RetentionRun(layout, actor=hands.actor, clock=clock, stopping=hands.stopping)
     done = run.clean_all(config.current, forget=asked.forget)
-    if done.held is None:
-        config.note_run("last_retention_run_at", started)
     hands.cleaned()
+    if done.held is not None:
+        return done
+    try:
+        config.note_run("last_retention_run_at", started)
+    except BsdError as problem:  # what has gone is told all the same
+        return replace(done, problem=problem.message)
     return done
 
 
@@ -253,9 +233,8 @@ RETENTION = Verb(
     answer=Retention,
     ask=_clean_up,
     changes=True,
-    route=Route(
-        "POST",
-        "/api/retention/run",
+    route=route(
+        "POST /api/retention/run",
         "run_retention",
         "Archive or delete what was kept long enough, or say what would go.",
         tag="trash",

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.care.bring_back import BringBack, BroughtBack
-from bsd.care.gone import find_gone
-from bsd.care.keeping import Keeping, KeptNow
+from bsd.care.keeping import Keeping, KeptNow, find_gone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
 from tests.agents.sources import CLAUDE_CODE

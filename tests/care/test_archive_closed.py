@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search
 from bsd.care.verify import verify

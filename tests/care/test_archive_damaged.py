@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.care.search import search
 from bsd.care.verify import verify
 from bsd.foundation.errors import BsdError

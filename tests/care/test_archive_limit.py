@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.archive_limit import OverLimit
-from bsd.care.gone import gone_sessions
-from bsd.care.retention import RetentionRun, forecast_all
+from bsd.care.keeping import gone_sessions
+from bsd.care.retention import OverLimit, RetentionRun, forecast_all
 from bsd.care.search import search
 from bsd.care.shelves import Packing
 from bsd.daemon.report import _archive

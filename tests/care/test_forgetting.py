@@ -13,9 +13,9 @@ import pytest
 import zstandard
 
 from bsd.care.forgetting import Forgetting
-from bsd.care.gone import find_gone, gone_sessions
 from bsd.care.interrupted import recover
 from bsd.care.keepers import Begun
+from bsd.care.keeping import find_gone, gone_sessions
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search
 from bsd.care.shelves import Packing
@@ -23,9 +23,10 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.session.commit.orphans import Orphan, keep_orphan, list_orphans
+from bsd.session.commit.late import Orphan, keep_orphan, list_orphans
 from bsd.session.rest import Patience
 from bsd.store.contents import Contents
+from bsd.store.extracted import forgotten_in, note_forgotten
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest
@@ -367,6 +368,49 @@ def test_a_fork_does_not_give_back_what_was_forgotten(
     assert not layout.store_dir(NAME).joinpath("0002_toolResult.json").exists()
     assert said(layout, WORDS[0]) == []  # nor was it handed down to who does not want it
     assert performed.restore(make_surgeon(layout, clock), NAME, "e1")["unavailable"]
+
+
+def test_by_another_name_a_session_does_not_get_back_what_it_was_made_to_forget(
+    layout: Layout, clock: Clock
+) -> None:
+    path = everywhere(layout, clock)
+    fork, other = path.with_name("fork.jsonl"), SessionName("main", "other")
+    fork.write_bytes(path.read_bytes())
+    set_at_rest(fork, 2 * DAY)
+    shutil.copytree(layout.store_dir(NAME), layout.store_dir(FORK))
+    assert forgetting(layout, clock).entry(NAME, "e1").kept_by == [str(FORK)]
+    with path.open("ab") as file:  # so that it is copied anew, as it stands in its place
+        file.write(jsonl(*conversation()[-1:]).replace(b'"id":"', b'"id":"new-'))
+    set_at_rest(path, DAY + 60)
+    keep(layout, clock)
+    path.unlink()
+    keep(layout, clock)
+    done = bring_back(layout, str(NAME), clock, renamed=other)
+    assert [key.split()[1] for key in done.unavailable] == ["e1"]
+    content = layout.session_file(other).read_bytes()
+    assert [word.encode() in content for word in WORDS] == [False, True]
+    answer = performed.restore(make_surgeon(layout, clock), other, "e1")
+    assert not answer["restored"]
+    assert "forgotten" in str(answer["unavailable"])
+    assert performed.restore(make_surgeon(layout, clock), FORK, "e1")["restored"]
+
+
+def test_what_belongs_to_a_session_forgets_by_another_name_too(
+    tmp_path: Path, clock: Clock
+) -> None:
+    home = ClaudeHome.of(tmp_path, 1, small=True)
+    layout, [name] = home.layout, home.names
+    other = SessionName(name.agent, "ffffffff-a2ea-4c14-9efa-87158ebd9f20")
+    part = home.subagents(name)[0]
+    named = SessionName(f"{other.agent}:{other.session}", part.session)
+    keep(layout, clock)
+    note_forgotten(layout.history_dir(part), part, ["sha256:00"])
+    assert home.delete_older_than(1)
+    keep(layout, clock)
+    done = bring_back(layout, str(name), clock, renamed=other)
+    assert done.sessions == [str(other), str(named)]
+    assert layout.session_file(named).exists()
+    assert forgotten_in(layout.history_dir(named)) == {"sha256:00"}
 
 
 def test_what_belongs_to_the_session_and_says_the_same_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from bsd.care.bring_back import BringBack
 from bsd.care.expiry import Cleaned
-from bsd.care.gone import find_gone, gone_sessions
+from bsd.care.keeping import find_gone, gone_sessions
 from bsd.care.leftovers import stores_without_transcript
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search, search_gone

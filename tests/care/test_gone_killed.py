@@ -19,7 +19,7 @@ import pytest
 
 from bsd.agents.owners import layout_of
 from bsd.care.bring_back import sweep_returning
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.foundation.errors import BsdError, Conflict, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.settings import SourceSettings

@@ -9,7 +9,7 @@ import pytest
 
 from bsd.agents.owners import layout_of
 from bsd.care import catalog
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.care.retention import RetentionRun
 from bsd.care.shelves import Packing
 from bsd.foundation.layout import Layout

@@ -17,7 +17,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.locks import own_lock
 from bsd.foundation.settings import MemorySettings
 from bsd.memory.facts import open_memory
-from bsd.session.commit.orphans import Orphan, keep_orphan
+from bsd.session.commit.late import Orphan, keep_orphan
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb

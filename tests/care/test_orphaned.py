@@ -8,7 +8,7 @@ import pytest
 
 from bsd.care.verify import Finding, verify
 from bsd.foundation.layout import Layout
-from bsd.session.commit.orphans import Orphan, keep_orphan, list_orphans
+from bsd.session.commit.late import Orphan, keep_orphan, list_orphans
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
 LINE = b'{"type":"message","id":"zz","parentId":null,"message":{"role":"user","content":"late"}}\n'

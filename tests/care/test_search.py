@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bsd.care import catalog, indexing, statistics
+from bsd.care import catalog, indexing
 from bsd.care import search as lifecycle
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search
@@ -143,7 +143,7 @@ def test_of_what_is_appended_only_the_new_lines_are_read(
     assert found(layout, "wombat") == [("e50", 9, "transcript")]
     assert taken == [9, 9, 10]
     (info,) = catalog.sessions(layout)
-    figures = statistics.warm(layout, [info])[NAME]
+    figures = catalog.warm(layout, [info])[NAME]
     assert (figures.entries, figures.messages) == (11, 10)
 
 
@@ -156,7 +156,7 @@ def test_extracted_text_stays_findable_and_comes_back(
     assert found(layout, "quokka") == [("e1", 2, "extracted")]
     assert found(layout, "aardvark") == [("e0", 1, "transcript")]
     (info,) = catalog.sessions(layout)
-    assert statistics.warm(layout, [info])[NAME].saved_bytes > 0
+    assert catalog.warm(layout, [info])[NAME].saved_bytes > 0
     set_at_rest(session)
     performed.restore(surgeon, NAME, "e1")
     assert [hit[0] for hit in found(layout, "quokka")] == ["e1"]
@@ -210,7 +210,7 @@ def counted_anew(layout: Layout, path: Path) -> Any:
     add_session(other.root, str(NAME), path.read_bytes())
     read_all(other)
     (info,) = catalog.sessions(other)
-    return statistics.warm(other, [info])[NAME]
+    return catalog.warm(other, [info])[NAME]
 
 
 def test_of_a_rewritten_session_only_the_slices_that_changed_are_parsed(
@@ -232,7 +232,7 @@ def test_of_a_rewritten_session_only_the_slices_that_changed_are_parsed(
     assert len(small_slices) <= 4, "the others are as before, though they moved"
     assert found(layout, "word39") == [("e39", 40, "transcript")]
     (info,) = catalog.sessions(layout)
-    figures = statistics.warm(layout, [info])[NAME]
+    figures = catalog.warm(layout, [info])[NAME]
     assert figures == counted_anew(layout, path)
 
     del said[10]  # from here on every line has another number
@@ -252,7 +252,7 @@ def test_small_appends_share_a_slice(layout: Layout, session: Path) -> None:
     database.close()
     assert rows == [(0, 19, session.stat().st_size)]
     (info,) = catalog.sessions(layout)
-    assert statistics.warm(layout, [info])[NAME] == counted_anew(layout, session)
+    assert catalog.warm(layout, [info])[NAME] == counted_anew(layout, session)
 
 
 def test_what_was_read_in_part_is_read_on(layout: Layout, small_slices: list[int]) -> None:
@@ -268,8 +268,8 @@ def test_what_was_read_in_part_is_read_on(layout: Layout, small_slices: list[int
     hits = lifecycle.search_as_it_is(layout, "word*")
     assert 0 < len(hits) < 9
     (info,) = catalog.sessions(layout)
-    assert statistics.warm(layout, [info]) == {}
-    found_so_far = statistics.counted(layout, [info])[NAME]
+    assert catalog.warm(layout, [info]) == {}
+    found_so_far = catalog.counted(layout, [info])[NAME]
     assert (found_so_far.current, found_so_far.statistics.messages) == (False, len(hits))
     small_slices.clear()
     assert len(found(layout, "word*")) == 9
@@ -396,7 +396,7 @@ def test_a_warm_index_of_a_thousand_sessions_opens_none(layout: Layout, opened: 
 
     assert hit.session.session == "s777"
     infos = list(catalog.sessions(layout))
-    assert len(statistics.warm(layout, infos)) == 1000
+    assert len(catalog.warm(layout, infos)) == 1000
     assert opened == []
 
 
@@ -480,13 +480,13 @@ def test_statistics_of_a_session(layout: Layout) -> None:
     content = jsonl(HEADER, entry(0, "user", "go"), answer, entry(3, "toolResult", "r"), other)
     add_session(layout.root, str(NAME), content)
     infos = list(catalog.sessions(layout))
-    assert statistics.warm(layout, infos) == {}
+    assert catalog.warm(layout, infos) == {}
     assert not layout.own.exists()
 
     read_all(layout)
 
     now = infos[0].updated
-    figures = figures_of(statistics.warm(layout, infos)[NAME], is_stale=False)
+    figures = figures_of(catalog.warm(layout, infos)[NAME], is_stale=False)
     assert figures.as_json() == {
         "entry_count": 5,
         "messages": 4,
@@ -500,11 +500,11 @@ def test_statistics_of_a_session(layout: Layout) -> None:
         "is_stale": False,
         "saved_bytes": 0,
     }
-    assert not statistics.is_stale(now, now + 24 * 3600)
-    assert statistics.is_stale(now, now + 24 * 3600 + 1)
+    assert not catalog.is_stale(now, now + 24 * 3600)
+    assert catalog.is_stale(now, now + 24 * 3600 + 1)
     with (layout.sessions_dir("main") / "s1.jsonl").open("ab") as file:
         file.write(jsonl(entry(60, "user", "not counted yet")))
-    assert statistics.warm(layout, list(catalog.sessions(layout))) == {}
+    assert catalog.warm(layout, list(catalog.sessions(layout))) == {}
 
 
 def test_a_store_that_is_not_ours_to_understand_does_no_harm(layout: Layout, session: Path) -> None:

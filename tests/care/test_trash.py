@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bsd.agents.openclaw.lock import SessionLock
-from bsd.care.retention import TrashShelf
+from bsd.care.shelves import TrashShelf
 from bsd.care.trashed import Trashed, TrashPlace
 from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound

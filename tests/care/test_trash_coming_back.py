@@ -15,7 +15,7 @@ from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.late import list_orphans
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore

@@ -27,6 +27,7 @@ from bsd.store.index import Index
 from bsd.surgery.result import Status
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.logs import capture_logs
+from tests.openclaw_tree import set_at_rest
 from tests.refusing import raising
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
@@ -148,6 +149,25 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
     kept = SessionStore(layout, NAME).refs()
     assert surgeon.extract(NAME).values
     assert SessionStore(layout, NAME).refs() == kept, "the next attempt uses them"
+
+
+def test_cleaning_up_that_leaves_something_behind_has_failed(layout: Layout) -> None:
+    state = DaemonState(load_settings(root=layout.root, environ={"HOME": str(layout.root)}))
+    chores = _chores(state)
+    chores.clean_up()
+    store = layout.extracted / str(NAME).replace("/", "_")
+    old = store / "0001_thinking.json"
+    old.parent.mkdir(parents=True, exist_ok=True)
+    old.write_bytes(b"x" * 1000)
+    set_at_rest(old, 30 * 3600)
+    layout.archive.rmdir()
+    layout.archive.write_bytes(b"no directory")
+    with pytest.raises(Unavailable, match="not all could be moved or deleted") as told:
+        chores.clean_up()
+    assert str(layout.log_file) in str(told.value.hint)
+    layout.archive.unlink()
+    chores.clean_up()
+    assert not old.exists()
 
 
 def said_at_start(chores: Chores) -> list[str]:

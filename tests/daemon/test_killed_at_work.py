@@ -136,7 +136,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.care.bring_back import BringBack
-from bsd.care.gone import gone_sessions
+from bsd.care.keeping import gone_sessions
 from bsd.care.keeping import Keeping
 from bsd.care.retention import RetentionRun
 from bsd.foundation.errors import Busy, Conflict, NotFound

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -113,37 +114,45 @@ def extracted(kind: Kind, tmp_path: Path, clock: Clock) -> tuple[Home, Surgeon, 
     return home, surgeon, original
 
 
-@pytest.mark.parametrize(("kind", "session", "copied"), COPIES, ids=IDS)
-def test_a_copy_is_restored_to_the_byte(
-    kind: Kind,
-    session: str,
-    copied: Callable[[list[Line]], list[Line]],
-    tmp_path: Path,
-    clock: Clock,
-) -> None:
+@dataclass(frozen=True)
+class Copied:
+    """A copy of a session from which all has left that may, and what it would be else."""
+
+    kind: Kind
+    home: Home
+    surgeon: Surgeon
+    name: SessionName
+    path: Path
+    original: bytes
+
+
+@pytest.fixture
+def copy(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Copied:
+    kind, session, copied = request.param
     home, surgeon, original = extracted(kind, tmp_path, clock)
     name, path = add(home, session, copied(lines_of(home.path.read_bytes())))
+    return Copied(kind, home, surgeon, name, path, raw(copied(original)))
+
+
+@pytest.mark.parametrize("copy", COPIES, ids=IDS, indirect=True)
+def test_a_copy_is_restored_to_the_byte(copy: Copied) -> None:
+    home, surgeon, name, path = copy.home, copy.surgeon, copy.name, copy.path
     assert b"[[extracted-" in path.read_bytes()
     kinds = {one.kind for one in verify(home.layout).findings}
     assert kinds <= {"unmarked_placeholder"}, "nothing is missing"
     result = performed.restore_all(surgeon, name)
     assert (result.status, result.unavailable) == (Status.RESTORED, {})
-    assert without_restored(path.read_bytes()) == raw(copied(original))
-    assert kind.reads(path.read_bytes())
+    assert without_restored(path.read_bytes()) == copy.original
+    assert copy.kind.reads(path.read_bytes())
     set_at_rest(path)
     assert verify(home.layout).clean
 
 
-@pytest.mark.parametrize(("kind", "session", "copied"), COPIES, ids=IDS)
+@pytest.mark.parametrize("copy", COPIES, ids=IDS, indirect=True)
 def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_for_good(
-    kind: Kind,
-    session: str,
-    copied: Callable[[list[Line]], list[Line]],
-    tmp_path: Path,
-    clock: Clock,
+    copy: Copied,
 ) -> None:
-    home, surgeon, original = extracted(kind, tmp_path, clock)
-    name, path = add(home, session, copied(lines_of(home.path.read_bytes())))
+    home, surgeon, name, path = copy.home, copy.surgeon, copy.name, copy.path
     store, trash = home.layout.store_dir(home.name), home.layout.trash
     trash.mkdir(mode=0o700)
     # Codex's own threads are not for bsd to delete: their stores may be moved all the same.
@@ -155,26 +164,19 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
     assert performed.extracted_content(surgeon, name, f"#{entry['index']}")["content"]
     at.rename(store)
     contents_of(home.layout).changed()
-    if kind is CLAUDE_CODE:
+    if copy.kind is CLAUDE_CODE:
         Trash(home.layout, "14d", patience=Patience(wait=0.0, quiet=0.0)).delete(
             home.name, permanent=True
         )
         assert not store.exists()
     result = performed.restore_all(surgeon, name)
     assert result.unavailable == {}
-    assert without_restored(path.read_bytes()) == raw(copied(original))
+    assert without_restored(path.read_bytes()) == copy.original
 
 
-@pytest.mark.parametrize(("kind", "session", "copied"), COPIES[1:], ids=IDS[1:])
-def test_lost_markers_are_put_back(
-    kind: Kind,
-    session: str,
-    copied: Callable[[list[Line]], list[Line]],
-    tmp_path: Path,
-    clock: Clock,
-) -> None:
-    home, surgeon, original = extracted(kind, tmp_path, clock)
-    name, path = add(home, session, copied(lines_of(home.path.read_bytes())))
+@pytest.mark.parametrize("copy", COPIES[1:], ids=IDS[1:], indirect=True)
+def test_lost_markers_are_put_back(copy: Copied) -> None:
+    home, surgeon, name, path = copy.home, copy.surgeon, copy.name, copy.path
     found = verify(home.layout)
     assert found.unmarked > 0
     assert not found.clean
@@ -190,7 +192,7 @@ def test_lost_markers_are_put_back(
     again = verify(home.layout)
     assert (again.clean, again.unmarked) == (True, 0)
     assert performed.restore_all(surgeon, name).unavailable == {}
-    assert without_restored(path.read_bytes()) == raw(copied(original))
+    assert without_restored(path.read_bytes()) == copy.original
 
 
 @pytest.mark.parametrize("spoilt", [None, "x", {}, {"keys": []}, []])

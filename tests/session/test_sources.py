@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bsd.agents.owners import layout_of
-from bsd.care import catalog, statistics
+from bsd.care import catalog
 from bsd.care.search import search
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
@@ -253,7 +253,7 @@ def test_other_doors_know_these_sessions(home: Home, clock: Clock) -> None:
     assert performed.summary(home.layout, home.name)["summary"]["tool_calls"] == 6
     [hit] = search(home.layout, "done", agent=home.name.agent, limit=1)
     assert hit.session == home.name
-    counted = statistics.warm(home.layout, list(catalog.sessions(home.layout)))[home.name]
+    counted = catalog.warm(home.layout, list(catalog.sessions(home.layout)))[home.name]
     assert (counted.tool_calls, counted.tool_outputs) == (6, 6)
     assert counted.models
     assert counted.tokens["input"] == 9  # three answers, in however many lines

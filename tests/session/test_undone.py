@@ -13,7 +13,6 @@ from bsd.care.trash import Trash
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session import remember
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.rest import Patience
 from bsd.session.session import Session
@@ -91,7 +90,8 @@ def test_it_is_settled_and_freeing_it_unsettles(
     taken_back: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remember, "_SMALL", 0)  # bytes: of what is small, nothing is remembered
+    # Bytes: of what is small, nothing is remembered.
+    monkeypatch.setattr("bsd.session.surgeon._SMALL", 0)
     daemon.extract(NAME)
     assert reasons(daemon.extract(NAME)) == {}, "it begins behind them"
     assert performed.set_extractable(surgeon, NAME, "e2", None)["updated"]

@@ -14,7 +14,8 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session import operate
-from bsd.session.commit.inflight import InFlight, InFlightRecord
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.record import InFlightRecord
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb

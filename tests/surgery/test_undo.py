@@ -18,8 +18,16 @@ from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.value_path import parse_path
 from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
-from bsd.store.history import Act, ChangedLine, KeptOperation, undone_entries
-from bsd.store.recipe import follow, whole_file, write_recipe, write_recipe_with
+from bsd.store.history import (
+    Act,
+    ChangedLine,
+    KeptOperation,
+    follow,
+    undone_entries,
+    whole_file,
+    write_recipe,
+    write_recipe_with,
+)
 from bsd.surgery.edit import plan_edit, plan_set_extractable, read_document, setting
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore

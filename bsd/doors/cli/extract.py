@@ -6,6 +6,7 @@ The way back is there before leaving bsd, or before an upgrade that needs it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,21 +14,19 @@ import click
 from bsd.agents.dialect import Format
 from bsd.care import catalog
 from bsd.care.leftovers import stores_without_transcript
-from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import Call, ask_first, command, confirm
 from bsd.doors.cli.many import each_session, report
 from bsd.doors.cli.names import SESSION, all_sessions
 from bsd.doors.cli.output import counted, note, print_json, say, size
-from bsd.doors.tool_commands import KEYS
+from bsd.doors.parameters import KEYS, parameters
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all
 from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Means
 from bsd.surgery.restore import restored_copy
-from bsd.surgery.result import Status
+from bsd.surgery.result import SessionResult, Status
 from bsd.text.reader import Transcript
-from bsd.verbs.extract import EXTRACT, Extract
-from bsd.verbs.restore import RESTORE_ALL, RestoreAll
+from bsd.verbs.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 
 
 @command(
@@ -64,11 +63,20 @@ def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **o
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
     asked = Extract(dry_run, settings)
     outcomes = each_session(call, EXTRACT, asked, names, Status.EXTRACTED, may_go=not sessions)
+    if not (sessions or outcomes.stopped_by):
+        outcomes.results += _no_files(call)
     report(call, outcomes, named=bool(sessions))
     return outcomes.exit_code
 
 
 extract.params[1:1] = parameters(Extract, own={"settings": None})
+
+
+def _no_files(call: Call) -> Iterator[SessionResult]:
+    """What nobody can work on, since something else lies where a session should be."""
+    for name, path in catalog.no_files(call.layout):
+        why, hint = f"{path} is not a regular file", "move it away, or put a plain file there"
+        yield SessionResult(str(name), Status.LEFT_ALONE, reason=why, hint=hint)
 
 
 @command(
@@ -127,6 +135,8 @@ def restore_all(
         leaving, problem = False, broken
 
     outcomes = each_session(call, RESTORE_ALL, RestoreAll(leaving), names, Status.RESTORED)
+    if not (sessions or outcomes.stopped_by):
+        outcomes.results += _no_files(call)
     report(call, outcomes, named=bool(sessions))
     if not sessions:
         _note_stores_without_transcript(call)

@@ -13,7 +13,6 @@ from bsd.care.retention import CleanedAll, ForecastAll, Retention
 from bsd.care.trash import Trash
 from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.doors.cli import names
-from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import Call, ask_first, command, group
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.names import only_one, say_who
@@ -21,6 +20,7 @@ from bsd.doors.cli.output import counted, minute, note, print_table, say, size
 from bsd.doors.cli.status import in_flight_line
 from bsd.doors.cli.verb_words import VerbWords
 from bsd.doors.cli.verbs import CallHands, carry_out, verb_command
+from bsd.doors.parameters import parameters
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
@@ -244,7 +244,9 @@ _SHOWN = 20
 def retention(call: Call, /, **given: bool) -> int:
     words = VerbWords(
         lambda done, _: _tell_cleaned(call, done),
-        lambda _, done: isinstance(done, CleanedAll) and bool(done.failures or done.held),
+        lambda _, done: (
+            isinstance(done, CleanedAll) and bool(done.failures or done.held or done.problem)
+        ),
         _begin_cleaning,
     )
     return carry_out(call, RETENTION, None, CleanUp(**given), words)
@@ -297,6 +299,8 @@ def _print_done(call: Call, done: CleanedAll) -> None:
         say(f"deleted {gone} in the trash, kept {done.trash.keep}")
     if done.failures:
         say(f"{counted(done.failures, 'failure')}: see {call.layout.log_file}")
+    if done.problem:
+        note(f"It is not noted that there was a run: {done.problem}")
     _print_held(done)
     _print_in_flight(call)
 

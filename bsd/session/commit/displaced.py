@@ -43,21 +43,23 @@ from bsd.foundation.leases import (
 )
 from bsd.foundation.locks import own_lock
 from bsd.session.commit.exchange import Step
-from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
+from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import (
     Insert,
     NoPlace,
+    Orphan,
     Target,
     begins_a_line,
     ends_in_zeros,
     is_json,
+    keep_orphan,
     lies_under,
     only_lacks,
     split_lines,
     without,
 )
-from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.commit.protocol import commit, header_hash
+from bsd.session.commit.record import InFlightRecord, Mark, Note, add_note
 from bsd.text.change import Change, Edit
 
 KEEP_NS = 60 * 10**9  # for so long the displaced file stays
@@ -133,12 +135,7 @@ class Given:
 
 
 class _Late(Exception):
-    """How the watched file cannot be finished now, or has been."""
-
-    def __init__(self, state: State, detail: str) -> None:
-        super().__init__(detail)
-        self.state = state
-        self.detail = detail
+    """Why the watched file cannot be finished now."""
 
 
 class Displaced:
@@ -173,7 +170,7 @@ class Displaced:
         try:
             return self.look_after(self.record.old, self.record.new)
         except _Late as late:
-            return self.result(late.state, late.detail)
+            return self.result(State.WAITING, str(late))
         finally:
             os.close(self.fd)
 
@@ -192,7 +189,7 @@ class Displaced:
             if not self.only_lacks():
                 return self.rewritten(other)
             if not self.is_known_whole():
-                return self.give_shelter("somebody may have rewritten it before a power cut", 0)
+                return self.give_shelter("somebody may have rewritten it before a power cut")
         state = self.carry_late(watched, other)
         if self.is_old_enough() and self.is_finished(watched):
             return self.remove(State.FINISHED)  # unlinked while leased
@@ -334,7 +331,7 @@ class Displaced:
             self.orphan(str(error), offset, length)
             return State.ORPHANED
         except Busy as busy:
-            raise _Late(State.WAITING, busy.message) from busy
+            raise _Late(busy.message) from busy
         self.after_step("carried")
         self.note("carried", offset, length, lines)
         self.lines += lines.count(b"\n")
@@ -377,11 +374,11 @@ class Displaced:
             strength=self.given.strength,
         )
         if not outcome.committed:
-            raise _Late(State.WAITING, outcome.detail)
+            raise _Late(outcome.detail)
 
     def refuse_unless_idle(self) -> None:
         if reason := self.access.still_idle(self.record.session, self.record.target):
-            raise _Late(State.WAITING, reason)
+            raise _Late(reason)
 
     # A displaced file that was rewritten as a whole, or came from somebody else.
 
@@ -395,13 +392,13 @@ class Displaced:
         loses = self.record.carries_late
         if self.alone and newer and not loses and self.swap_back(other):
             return self.result(State.PUT_BACK, "somebody rewrote the displaced file")
-        return self.give_shelter("somebody rewrote it after it was displaced", 0)
+        return self.give_shelter("somebody rewrote it after it was displaced")
 
     def replaced(self, new: Mark) -> Recovered:
         """Put back what somebody put at the path just before the exchange, as an undo would."""
         if self.alone and self.swap_back(new):
             return self.result(State.PUT_BACK, "somebody had replaced the session")
-        return self.give_shelter("it is neither the file planned on nor the new one", 0)
+        return self.give_shelter("it is neither the file planned on nor the new one")
 
     def swap_back(self, other: Mark) -> bool:
         record = self.record
@@ -414,7 +411,7 @@ class Displaced:
                             return False
                         return self.swap(other)
             except Busy as busy:
-                raise _Late(State.WAITING, busy.message) from busy
+                raise _Late(busy.message) from busy
         return False
 
     def swap(self, other: Mark) -> bool:
@@ -432,11 +429,11 @@ class Displaced:
             with suppress(FileNotFoundError):  # the session's directory may be gone
                 sync_dir(directory)
 
-    def give_shelter(self, reason: str, start: int) -> Recovered:
+    def give_shelter(self, reason: str) -> Recovered:
         """Keep the whole file as an orphan, once nobody writes to it any more."""
         if not (self.alone and self.is_old_enough()):
             return self.result(State.WATCHED, reason)
-        self.orphan(reason, start, os.fstat(self.fd).st_size - start)
+        self.orphan(reason, 0, os.fstat(self.fd).st_size)
         return replace(self.remove(State.ORPHANED), detail=reason)
 
     # What the steps are made of.

@@ -1,8 +1,4 @@
-"""The in-flight directory: new and displaced files under names of their own, and their records.
-
-A commit in flight is two files, `<id>.record` and `<id>.file`. The record is a journal of JSON
-lines: first what is intended, then, once the new file is complete and durable, everything that
-recovery needs, then a note before and after bytes are carried from one file to the other.
+"""Where files in flight lie (`record` tells what they are), and where names can be exchanged.
 
 Some of these directories lie where agents may write, and bsd may be root. What it has not made
 itself, or others could have changed, is no record; and no record speaks of a session that lies
@@ -12,14 +8,12 @@ elsewhere than itself.
 from __future__ import annotations
 
 import errno
-import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from bsd.foundation import filesystem
 from bsd.foundation.errors import (
@@ -28,28 +22,21 @@ from bsd.foundation.errors import (
     Forbidden,
     LeftAlone,
     Unavailable,
+    os_problem,
 )
 from bsd.foundation.files import (
-    LARGEST_RECORD,
     make_private_dir,
     makers,
-    open_plain,
-    read_plain,
     sync_dir,
     why_not_our_directory,
     why_not_our_file,
-    write_all,
 )
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, plain_directories
-from bsd.session.commit.own_commits import OwnCommits
-from bsd.session.commit.reach import remedy, source_around
+from bsd.foundation.sources import Source
+from bsd.session.commit.record import FILE, RECORD, InFlightRecord, read_record
 from bsd.text.change import Identity
 
-_FORMAT = 1
-_RECORD = ".record"
-_BEGINNING = b'{"record": '
-_FILE = ".file"
 _PROBE = ".probe"
 # What older versions put into session directories, and a crash may have left there.
 _PROBE_THERE = ".brainsurgeon-probe"
@@ -58,230 +45,6 @@ MEND_PLANTED = (
     "`ls -la {0}`: if nobody but bsd put it there, `chmod go-w {0}` (where modes cannot be set: "
     "mount with umask=077); else move it away"
 )
-
-
-@immutable
-class Mark:
-    """What tells a file of the session from its successor and from a stranger."""
-
-    identity: Identity
-    header: str  # SHA-256 of its first line
-    tail: str  # SHA-256 of the last 4 KiB before `identity.size`
-
-
-@immutable
-class Note:
-    """Bytes that are being carried, or have been, from one of the two files elsewhere.
-
-    Or that what it held when it was displaced is zeros by now; then the numbers are, too.
-    """
-
-    note: str  # carrying | carried (to the other file) | orphaned | blanked
-    of: str  # old | new: the file they were read from
-    offset: int
-    length: int
-    written: int  # bytes put into the other file for them; a missing line end may come on top
-    sha256: str
-
-
-class EditedSpan(NamedTuple):
-    """Bytes of the old file that a commit replaces, and how many come in their place."""
-
-    offset: int
-    length: int
-    new_length: int
-
-
-@immutable
-class Edits:
-    """How the new file was made of the old one."""
-
-    spans: tuple[EditedSpan, ...]
-    sha256: str  # of the hashes of the old file's bytes under each span, in order
-
-
-@immutable
-class InFlightRecord:
-    """What is known of one commit in flight, as read from its journal."""
-
-    path: Path  # of the record itself
-    session: SessionName
-    target: Path  # the session file
-    created_ns: int
-    carries_late: bool = False  # what the new file has more than the old stands nowhere else
-    strong: bool = False
-    old: Mark | None = None  # None: the new file was never complete, nothing was exchanged
-    new: Mark | None = None
-    edits: Edits | None = None  # older versions did not tell
-    notes: tuple[Note, ...] = ()
-
-    @property
-    def file(self) -> Path:
-        """The in-flight name: the new file before the exchange, the old one after it."""
-        return self.path.with_suffix(_FILE)
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether what the displaced file held is zeros, or was about to become them."""
-        return any(note.note == "blanked" for note in self.notes)
-
-
-class Draft:
-    """A commit in flight in the hands of the process that makes it."""
-
-    def __init__(self, directory: Path) -> None:
-        name = secrets.token_hex(8)
-        self.record = directory / f"{name}{_RECORD}"
-        self.file = directory / f"{name}{_FILE}"
-
-    def begin(
-        self, session: SessionName, target: Path, now_ns: int, *, carries_late: bool = False
-    ) -> int:
-        """Write the record's first line, create the new file; return its descriptor."""
-        intent = {
-            "record": _FORMAT,
-            "session": str(session),
-            "path": str(target),
-            "created_ns": now_ns,
-            "carries_late": carries_late,
-        }
-        _append(self.record, intent, os.O_CREAT | os.O_EXCL)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(self.file, flags, 0o600)
-
-    def complete(self, old: Mark, new: Mark, edits: Edits, *, strong: bool) -> None:
-        """Make the record durable, and both names with it: from here on recovery can tell."""
-        marks = {"old": asdict(old), "new": asdict(new)}
-        told = {"edits": edits.spans, "edited": edits.sha256}
-        _append(self.record, {"ready": True, "strong": strong, **marks, **told}, sync=True)
-        sync_dir(self.record.parent)
-
-    def discard(self) -> None:
-        """Remove both, of a commit that exchanged nothing; the record goes last."""
-        for path in (self.file, self.record):
-            with suppress(FileNotFoundError):
-                path.unlink()
-
-
-def add_note(record: Path, note: Note) -> None:
-    """Append a note to a record, durably."""
-    _append(record, asdict(note), sync=True)
-
-
-def _append(path: Path, line: dict[str, Any], flags: int = 0, *, sync: bool = False) -> None:
-    # Line breaks on both sides: a line cut short by a crash must not spoil the next one.
-    data = b"\n" + json.dumps(line).encode() + b"\n"
-    fd = open_plain(path, flags | os.O_WRONLY | os.O_APPEND)
-    try:
-        write_all(fd, data)
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def read_record(path: Path) -> InFlightRecord | None:
-    """Read a journal; None if not even its first line came to be.
-
-    Raises OSError, and Conflict for a journal that this bsd cannot read.
-    """
-    raw = read_plain(path, LARGEST_RECORD)
-    lines = [line for line in map(_parsed, raw.split(b"\n")) if line is not None]
-    if not lines and _is_begun(raw):
-        return None
-    try:
-        return _record(path, lines)
-    except (LookupError, TypeError, ValueError, OverflowError, BsdError) as error:
-        raise Conflict(
-            f"the record {path} cannot be read: {error!r}",
-            hint="was it written by a newer bsd? its files are left as they are",
-        ) from error
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except RecursionError:
-        return {}  # whole, and nothing that we write
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _is_begun(raw: bytes) -> bool:
-    """Whether these bytes are what a crash leaves of a first line: nothing, zeros, or a part."""
-    begun = raw.strip(b"\n\0")
-    return _BEGINNING.startswith(begun[: len(_BEGINNING)])
-
-
-def _record(path: Path, lines: list[dict[str, Any]]) -> InFlightRecord:
-    intent = lines[0]
-    if intent["record"] != _FORMAT:
-        raise ValueError(f"format {intent['record']}")
-    ready = next((line for line in lines if line.get("ready") is True), None)
-    return InFlightRecord(
-        path=path,
-        session=SessionName.parse(_text(intent["session"])),
-        target=_absolute(intent["path"]),
-        created_ns=_whole(intent["created_ns"]),
-        carries_late=bool(intent.get("carries_late")),
-        strong=bool(ready and ready["strong"]),
-        old=_mark(ready["old"]) if ready else None,
-        new=_mark(ready["new"]) if ready else None,
-        edits=_edits(ready) if ready and "edits" in ready else None,
-        notes=tuple(_note(line) for line in lines if "note" in line),
-    )
-
-
-def _mark(value: dict[str, Any]) -> Mark:
-    told = value["identity"]
-    identity = {name: _whole(told[name], 1 << 64) for name in ("dev", "ino")}
-    identity["size"] = _whole(told["size"])
-    identity |= {name: _whole(told[name], least=-1 << 63) for name in ("mtime_ns", "ctime_ns")}
-    return Mark(Identity(**identity), str(value["header"]), str(value["tail"]))
-
-
-def _edits(ready: dict[str, Any]) -> Edits:
-    spans = tuple(EditedSpan(*span) for span in ready["edits"])
-    if not {type(number) for span in spans for number in span} <= {int}:
-        raise TypeError("offsets and lengths are whole numbers")
-    end, last = 0, ready["old"]["identity"]["size"]
-    for span in spans:
-        if not end <= span.offset <= span.offset + span.length <= last or span.new_length < 0:
-            raise ValueError(f"{span} is out of order")
-        end = span.offset + span.length
-    return Edits(spans, str(ready["edited"]))
-
-
-_NOTES = ("carrying", "carried", "orphaned", "blanked")
-
-
-def _note(line: dict[str, Any]) -> Note:
-    numbers = {name: _whole(line[name]) for name in ("offset", "length", "written")}
-    note = Note(**{**line, **numbers})
-    if note.note not in _NOTES or note.of not in ("old", "new"):
-        raise ValueError(f"{note.note!r} of {note.of!r} says nothing")
-    _whole(note.offset + note.length)
-    return note
-
-
-def _whole(number: object, limit: int = 1 << 63, *, least: int = 0) -> int:
-    if type(number) is not int or not least <= number < limit:
-        raise ValueError(f"{number!r} is not a number of bytes, a time or an inode")
-    return number
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"{value!r} is no text")
-    os.fsencode(value)
-    return value
-
-
-def _absolute(value: object) -> Path:
-    if not (text := _text(value)).startswith("/"):
-        raise ValueError(f"{text!r} is not the path of a session file")
-    return Path(text)
 
 
 class InFlight:
@@ -396,7 +159,7 @@ class InFlight:
         """Every record of a commit in flight under the root, the oldest first per directory."""
         trusted = makers(self.layout.root)
         for directory in self.directories():
-            found = [path for path in directory.glob(f"*{_RECORD}") if not _why_none(path, trusted)]
+            found = [path for path in directory.glob(f"*{RECORD}") if not _why_none(path, trusted)]
             yield from sorted(found, key=_age)
 
     def readable(self) -> Iterator[InFlightRecord]:
@@ -413,7 +176,7 @@ class InFlight:
             if why := self._why_not_ours(place):
                 yield place, why
                 continue
-            for path in sorted(place.glob(f"*{_RECORD}")):
+            for path in sorted(place.glob(f"*{RECORD}")):
                 if why := _why_none(path, trusted):
                     yield path, why
 
@@ -452,8 +215,8 @@ class InFlight:
         """
         for directory in self.directories():
             yield from directory.glob(f"*{_PROBE}")
-            for file in directory.glob(f"*{_FILE}"):
-                if not file.with_suffix(_RECORD).exists():
+            for file in directory.glob(f"*{FILE}"):
+                if not file.with_suffix(RECORD).exists():
                     yield file
         in_sources = (directory for _, directory in self.layout.session_dirs())
         away = self.layout.put_away_dirs()
@@ -550,3 +313,198 @@ def _make_durable(directory: Path) -> None:
         make_private_dir(directory)
         for above in (directory.parent, directory.parent.parent):
             sync_dir(above)
+
+
+# --- what a process remembers of its own commits, and hands to another that works there next ---
+
+# Whoever has forgotten it waits a little longer, and finds late lines with the next look at all
+# that is in flight. Of one session: the records that its commits left, each with the displaced file
+# as it was when it was last looked at; how we left it, and when others had last written to it
+# (epoch ns).
+Memory = tuple[dict[Path, Identity | None], tuple[Identity, int] | None]
+
+_MANY = 1000  # sessions; then what is of no use any more is dropped
+_USEFUL_NS = 2 * 3600 * 10**9  # no session needs as long a time of quiet
+
+
+class OwnCommits:
+    """What a process remembers of its own commits, by session."""
+
+    def __init__(self) -> None:
+        self._look_at = _MANY
+        self._left: dict[SessionName, dict[Path, Identity | None]] = {}
+        self._own: dict[SessionName, tuple[Identity, int]] = {}
+
+    def hand_over(self, session: SessionName) -> Memory:
+        """What is remembered of a session, for another process that will work on it."""
+        return self._left.get(session, {}), self._own.get(session)
+
+    def take_over(self, session: SessionName, memory: Memory) -> None:
+        """Remember of a session what another process does, and only that."""
+        self._left.pop(session, None)
+        self._own.pop(session, None)
+        self.learn(session, memory)
+
+    def learn(self, session: SessionName, memory: Memory) -> None:
+        """Remember of a session what another process does, too."""
+        left, own = memory
+        if left:
+            self._left.setdefault(session, {}).update(left)
+        if own is not None:
+            self._own[session] = own
+            self._tidy(own[0].mtime_ns)
+
+    def _tidy(self, now_ns: int) -> None:
+        """Forget what is of no use any more, once there is much."""
+        if len(self._own) + len(self._left) < self._look_at:
+            return
+        own, left = self._own.items(), self._left.items()
+        self._own = {name: one for name, one in own if now_ns - one[0].mtime_ns < _USEFUL_NS}
+        self._left = {name: records for name, records in left if any(map(_as_it_is, records))}
+        self._look_at = max(_MANY, 2 * (len(self._own) + len(self._left)))
+
+    def remember(self, session: SessionName, record: Path) -> None:
+        """Note that a commit by this process has left a record."""
+        self._left.setdefault(session, {})[record] = None
+
+    def note_own(self, session: SessionName, before: Identity, after: Identity) -> None:
+        """Note that what a session is now was written by us, who found it as `before`."""
+        used = self.used_before(session, before)
+        self._own[session] = after, before.mtime_ns if used is None else used
+
+    def used_before(self, session: SessionName, found: Identity) -> int | None:
+        """When others wrote to a session last, if it is as this process left it (epoch ns)."""
+        left = self._own.get(session)
+        if left is None:
+            return None
+        was, used_ns = left
+        if was.written == found.written:
+            return used_ns
+        self._own.pop(session, None)
+        return None
+
+    def touched(self, session: SessionName) -> dict[Path, Identity | None]:
+        """What commits by this process have left for a session and nobody has looked at since.
+
+        Records, the oldest first, whose displaced file has changed since `note_watched`; with that
+        file as it is now, None if there is none.
+        """
+        left = self._left.get(session)
+        if left is None:
+            return {}
+        for record in [record for record in left if _as_it_is(record) is None]:
+            del left[record]
+        if not left:
+            del self._left[session]
+        now = {record: _as_it_is(record.with_suffix(FILE)) for record in left}
+        return {record: file for record, file in now.items() if not file or file != left[record]}
+
+    def note_watched(self, session: SessionName, record: Path, file: Identity | None) -> None:
+        """Note that nothing was to be done about a displaced file as it was then."""
+        self._left.get(session, {})[record] = file
+
+
+def _as_it_is(path: Path) -> Identity | None:
+    try:
+        return Identity.of(path.lstat())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise os_problem(error, f"looking for {path}") from error
+
+
+# --- whether sessions of a source can be exchanged from this root, and what to do otherwise ---
+
+# Files in flight lie in the root, since nothing of ours lies in other programs' directories; the
+# kernel exchanges files within one mount only. A unit's ReadWritePaths makes a mount of each path
+# that it names, of one file system though they are.
+_CGROUPS = Path("/proc/self/cgroup")
+_UNIT = re.compile(r"/system\.slice/(?:.*/)?([^/]+\.service)$", re.MULTILINE)
+# Nobody should open so much for writing: `/`, `/home`.
+_LEAST_STEPS = 3
+
+
+@immutable
+class Unreached:
+    """Why no session of a source can be exchanged, and what somebody can do about it."""
+
+    why: str
+    remedy: str
+
+
+def unreached(layout: Layout, source: Source) -> Unreached | None:
+    """Say why sessions in a source cannot be exchanged; None if nothing is known to be amiss.
+
+    Only looks; a source that is not there is for others to tell.
+    """
+    try:
+        _look(layout, source.path)
+        if source.put_away_in is not None:
+            _look(layout, source.put_away_in)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        # What only its mode closes may hold directories that are open.
+        if error.errno == errno.EACCES:
+            if not _is_read_only(source.path):
+                return None
+            error = OSError(errno.EROFS, os.strerror(errno.EROFS))
+        message = f"sessions of {source.name} cannot be exchanged in {source.path}"
+        return Unreached(f"{message}: {error.strerror}", remedy(layout, source))
+    return None
+
+
+def remedy(layout: Layout, source: Source) -> str:
+    """What brings a source and the root together, in the words of what keeps them apart."""
+    root, there = os.path.realpath(layout.root), os.path.realpath(source.path)
+    with suppress(OSError):
+        if os.stat(root).st_dev != os.stat(there).st_dev:
+            return f"put bsd's root on the file system of {there}: files are exchanged within one"
+    common = os.path.commonpath([root, there])
+    unit = _unit()
+    if len(Path(common).parts) < _LEAST_STEPS:
+        return f"put bsd's root beside {there}, below one path that is mounted as a whole"
+    if unit is None:
+        return f"mount {common} as a whole: root and source must lie on one mount"
+    path = common.replace("%", "%%")
+    path = f'"{path}"' if re.search(r"\s", path) else path
+    return (
+        f"`systemctl edit {unit}`: [Service] ReadWritePaths= ReadWritePaths={path}, each on a line "
+        f"of its own, then `systemctl restart {unit}`: each path in ReadWritePaths becomes a "
+        "mount, and root and source must lie on one"
+    )
+
+
+def source_around(layout: Layout, directory: Path) -> Source | None:
+    """The source in which a directory of sessions lies."""
+    real = Path(os.path.realpath(directory))
+    for source in layout.sources:
+        if any(real.is_relative_to(os.path.realpath(top)) for top in _tops(source)):
+            return source
+    return None
+
+
+def _tops(source: Source) -> Iterator[Path]:
+    yield source.path
+    if source.put_away_in is not None:
+        yield source.put_away_in
+
+
+def _look(layout: Layout, directory: Path) -> None:
+    """Raise OSError unless a rename could lead from the root's files in flight to a directory."""
+    places = (layout.inflight, layout.own, layout.root)
+    place = next((each for each in places if each.is_dir()), layout.root)
+    filesystem.refuse_unless_reached(place / f"{secrets.token_hex(8)}.probe", directory)
+
+
+def _is_read_only(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def _unit() -> str | None:
+    """The system's unit in which we run, if we do."""
+    try:
+        found = _UNIT.search(_CGROUPS.read_text(encoding="utf-8", errors="replace"))
+    except OSError:  # not Linux
+        return None
+    return found[1] if found else None

@@ -27,7 +27,8 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain, tail_hash
 from bsd.foundation.logs import get_logger, traced
 from bsd.session.commit.exchange import Request, Result, Step, exchange, no_step
-from bsd.session.commit.inflight import Draft, EditedSpan, Edits, InFlight, Mark
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.record import Draft, EditedSpan, Edits, Mark
 from bsd.text.change import Change, Edit, Identity
 
 _log = get_logger("commit")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
 from bsd.surgery.result import SessionResult, Status
+from tests.doors.cli.conftest import Call
 from tests.doors.cli.fake_surgeon import Cli
 
 
@@ -28,6 +31,35 @@ def _done(name: str, status: Status = Status.EXTRACTED) -> SessionResult:
 def test_without_a_name_all_sessions_of_all_agents(cli: Cli) -> None:
     assert cli("extract") == 0
     assert sorted(asked[1] for asked in cli.surgeon.asked) == ["main/a", "main/b", "other/a"]
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["", "dry-run"])
+def test_what_lies_where_a_session_should_be_is_named(
+    bsd: Call, root: Path, dry_run: list[str]
+) -> None:
+    sessions = root / "agents" / "main" / "sessions"
+    os.mkfifo(sessions / "pipe.jsonl")
+    (sessions / "directory.jsonl").mkdir()
+    (sessions / "link.jsonl").symlink_to(sessions / "alpha.jsonl")
+    ended = bsd("extract", *dry_run)
+    assert ended.code == 0
+    told = [line for line in ended.err.splitlines() if "is not a regular file" in line]
+    odd = ["directory", "link", "pipe"]
+    assert [line.partition(" is not ")[0].rpartition("/")[2] for line in told] == [
+        f"{name}.jsonl" for name in odd
+    ]
+    left = {
+        one["session"]: one["reason"]
+        for one in bsd("--json", "extract", *dry_run).document["sessions"]
+        if one["status"] == "left_alone"
+    }
+    assert left == {"main/foreign": "foreign format"} | {
+        f"main/{name}": f"{sessions / name}.jsonl is not a regular file" for name in odd
+    }
+    for name in odd:
+        ended = bsd("extract", f"main/{name}", *dry_run)
+        assert ended.code == Forbidden.exit_code
+        assert f"session main/{name} is not a regular file" in ended.err
 
 
 def test_a_session_named_twice_is_done_once(cli: Cli) -> None:

@@ -11,11 +11,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import orjson
+import pytest
 
 from bsd.foundation.ages import ClockRecord, boot_id, steady
+from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
 from tests.doors.cli.conftest import Call, snapshot
 from tests.openclaw_tree import set_at_rest
+from tests.refusing import raising
 
 
 def put_forward(root: Path, hours: float, *, ago: float = 40.0) -> None:
@@ -86,6 +90,21 @@ def test_what_is_old_moves_into_the_archive_and_it_says_how_small_it_became(
     assert "1 pack or copy (" in bsd("retention", "--dry-run").out
     assert "of the archive for good, kept never" in bsd("retention").out
     assert not pack.exists()
+
+
+def test_on_a_full_disk_it_says_what_went_and_that_the_run_is_not_noted(
+    bsd: Call, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = stored(root, 25)
+    full = Unavailable("config.json: No space left on device")
+    monkeypatch.setattr(ConfigService, "note_run", raising(full))
+    ended = bsd("retention", "--forget")
+    assert (ended.code, old.exists()) == (1, False)
+    assert "deleted 1 extracted file (1000 B), kept 24h\n" in ended.out
+    assert "not noted that there was a run: config.json: No space left on device\n" in ended.err
+    ended = bsd("--json", "retention")
+    assert (ended.code, ended.document["problem"]) == (1, full.message)
+    assert ended.document["cleaned"] == 0
 
 
 def test_a_dry_run_names_files_and_times_and_touches_nothing(bsd: Call, root: Path) -> None:

@@ -179,7 +179,8 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
     from bsd.care.expiry import forecast
-    from bsd.care.retention import RetentionRun, TrashShelf
+    from bsd.care.retention import RetentionRun
+    from bsd.care.shelves import TrashShelf
     from bsd.foundation.ages import Ages, steady
     from bsd.foundation.layout import Layout
 

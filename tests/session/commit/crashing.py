@@ -11,7 +11,7 @@ import pytest
 
 from bsd.session.commit.displaced import Recovered, State
 from bsd.session.commit.exchange import Step
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.late import list_orphans
 from tests.refusing import raising
 from tests.session.commit.scene import (
     Scene,

@@ -12,8 +12,8 @@ import pytest
 from bsd.care.verify import verify
 from bsd.session.commit import displaced as displaced_module
 from bsd.session.commit.displaced import State
-from bsd.session.commit.inflight import read_record
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.late import list_orphans
+from bsd.session.commit.record import read_record
 from tests.session.commit.scene import EDITED, SESSION, Scene, edit_of, line
 
 LATE, LATER = line(90), line(91)

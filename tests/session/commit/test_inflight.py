@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import BsdError, Forbidden, Unavailable
-from bsd.session.commit import inflight as inflight_module
 from bsd.session.commit.displaced import State
-from bsd.session.commit.inflight import InFlight, read_record
+from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp
+from bsd.session.commit.record import Note, add_note, read_record
 from tests.needs import as_ordinary_user, require_linux
 from tests.refusing import raising
 from tests.session.commit.scene import EDITED, NAME, SESSION, Scene
@@ -144,8 +144,8 @@ def test_a_line_torn_off_a_record_spoils_no_other(scene: Scene) -> None:
     assert outcome.in_flight is not None
     with outcome.in_flight.open("ab") as file:
         file.write(b'\n{"note": "carr')
-    note = inflight_module.Note("carried", "old", len(SESSION), 3, 3, "")
-    inflight_module.add_note(outcome.in_flight, note)
+    note = Note("carried", "old", len(SESSION), 3, 3, "")
+    add_note(outcome.in_flight, note)
     record = read_record(outcome.in_flight)
     assert record is not None
     assert record.notes == (note,)

@@ -17,7 +17,7 @@ from bsd.foundation.errors import Conflict, Forbidden
 from bsd.foundation.layout import SessionName
 from bsd.session.commit.displaced import State
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.late import list_orphans
 from bsd.session.commit.recovery import retire
 from bsd.text.change import Identity
 from tests.session.commit.scene import EDITED, HEADER, SESSION, Scene, line

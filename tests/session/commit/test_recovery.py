@@ -15,9 +15,9 @@ import pytest
 from bsd.foundation.errors import Conflict
 from bsd.session.commit import late as late_module
 from bsd.session.commit.displaced import Access, State
-from bsd.session.commit.inflight import read_record
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.late import list_orphans
 from bsd.session.commit.protocol import GiveUp
+from bsd.session.commit.record import read_record
 from bsd.session.commit.recovery import recover
 from tests.session.commit.crashing import (
     LATE,

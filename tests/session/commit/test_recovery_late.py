@@ -11,7 +11,7 @@ import pytest
 
 from bsd.agents.openclaw.home import RootAgent
 from bsd.session.commit.displaced import State
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.late import list_orphans
 from tests.session.commit.crashing import (
     LATE,
     LATER,

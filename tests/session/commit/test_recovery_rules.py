@@ -12,7 +12,7 @@ import pytest
 from bsd.foundation.layout import Layout
 from bsd.foundation.locks import own_lock
 from bsd.session.commit.displaced import Recovered
-from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.late import list_orphans
 from tests import forked
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit import owner

@@ -9,8 +9,9 @@ import pytest
 
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout
-from bsd.session.commit.blank import blank
-from bsd.session.commit.inflight import InFlight, InFlightRecord
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.record import InFlightRecord
+from bsd.session.commit.recovery import blank
 from tests.sessions import LONG, NAME, Clock, conversation, make_surgeon, write
 
 

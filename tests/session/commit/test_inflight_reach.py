@@ -15,9 +15,8 @@ from bsd.foundation import filesystem
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
-from bsd.session.commit import reach
-from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.reach import unreached
+from bsd.session.commit import inflight
+from bsd.session.commit.inflight import InFlight, unreached
 from tests.daemon.fast_forward import Clock, machine
 from tests.openclaw_tree import add_session
 from tests.refusing import raising
@@ -46,7 +45,7 @@ def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """In which groups the system says that we are; outside of all units, unless it is written."""
     path = tmp_path / "cgroups"
     path.write_text("0::/user.slice/user-1000.slice/user@1000.service/app.slice/bsd.service\n")
-    monkeypatch.setattr(reach, "_CGROUPS", path)
+    monkeypatch.setattr(inflight, "_CGROUPS", path)
     return path
 
 

@@ -1,0 +1,260 @@
+"""A commit in flight: the files that it leaves, and the record that tells of them.
+
+A commit in flight is two files, `<id>.record` and `<id>.file`. The record is a journal of JSON
+lines: first what is intended, then, once the new file is complete and durable, everything that
+recovery needs, then a note before and after bytes are carried from one file to the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bsd.foundation.errors import (
+    BsdError,
+    Conflict,
+)
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    open_plain,
+    read_plain,
+    sync_dir,
+    write_all,
+)
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import SessionName
+from bsd.text.change import Identity
+
+_FORMAT = 1
+RECORD = ".record"
+_BEGINNING = b'{"record": '
+FILE = ".file"
+
+
+@immutable
+class Mark:
+    """What tells a file of the session from its successor and from a stranger."""
+
+    identity: Identity
+    header: str  # SHA-256 of its first line
+    tail: str  # SHA-256 of the last 4 KiB before `identity.size`
+
+
+@immutable
+class Note:
+    """Bytes that are being carried, or have been, from one of the two files elsewhere.
+
+    Or that what it held when it was displaced is zeros by now; then the numbers are, too.
+    """
+
+    note: str  # carrying | carried (to the other file) | orphaned | blanked
+    of: str  # old | new: the file they were read from
+    offset: int
+    length: int
+    written: int  # bytes put into the other file for them; a missing line end may come on top
+    sha256: str
+
+
+class EditedSpan(NamedTuple):
+    """Bytes of the old file that a commit replaces, and how many come in their place."""
+
+    offset: int
+    length: int
+    new_length: int
+
+
+@immutable
+class Edits:
+    """How the new file was made of the old one."""
+
+    spans: tuple[EditedSpan, ...]
+    sha256: str  # of the hashes of the old file's bytes under each span, in order
+
+
+@immutable
+class InFlightRecord:
+    """What is known of one commit in flight, as read from its journal."""
+
+    path: Path  # of the record itself
+    session: SessionName
+    target: Path  # the session file
+    created_ns: int
+    carries_late: bool = False  # what the new file has more than the old stands nowhere else
+    strong: bool = False
+    old: Mark | None = None  # None: the new file was never complete, nothing was exchanged
+    new: Mark | None = None
+    edits: Edits | None = None  # older versions did not tell
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        """The in-flight name: the new file before the exchange, the old one after it."""
+        return self.path.with_suffix(FILE)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether what the displaced file held is zeros, or was about to become them."""
+        return any(note.note == "blanked" for note in self.notes)
+
+
+class Draft:
+    """A commit in flight in the hands of the process that makes it."""
+
+    def __init__(self, directory: Path) -> None:
+        name = secrets.token_hex(8)
+        self.record = directory / f"{name}{RECORD}"
+        self.file = directory / f"{name}{FILE}"
+
+    def begin(
+        self, session: SessionName, target: Path, now_ns: int, *, carries_late: bool = False
+    ) -> int:
+        """Write the record's first line, create the new file; return its descriptor."""
+        intent = {
+            "record": _FORMAT,
+            "session": str(session),
+            "path": str(target),
+            "created_ns": now_ns,
+            "carries_late": carries_late,
+        }
+        _append(self.record, intent, os.O_CREAT | os.O_EXCL)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self.file, flags, 0o600)
+
+    def complete(self, old: Mark, new: Mark, edits: Edits, *, strong: bool) -> None:
+        """Make the record durable, and both names with it: from here on recovery can tell."""
+        marks = {"old": asdict(old), "new": asdict(new)}
+        told = {"edits": edits.spans, "edited": edits.sha256}
+        _append(self.record, {"ready": True, "strong": strong, **marks, **told}, sync=True)
+        sync_dir(self.record.parent)
+
+    def discard(self) -> None:
+        """Remove both, of a commit that exchanged nothing; the record goes last."""
+        for path in (self.file, self.record):
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+
+def add_note(record: Path, note: Note) -> None:
+    """Append a note to a record, durably."""
+    _append(record, asdict(note), sync=True)
+
+
+def _append(path: Path, line: dict[str, Any], flags: int = 0, *, sync: bool = False) -> None:
+    # Line breaks on both sides: a line cut short by a crash must not spoil the next one.
+    data = b"\n" + json.dumps(line).encode() + b"\n"
+    fd = open_plain(path, flags | os.O_WRONLY | os.O_APPEND)
+    try:
+        write_all(fd, data)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_record(path: Path) -> InFlightRecord | None:
+    """Read a journal; None if not even its first line came to be.
+
+    Raises OSError, and Conflict for a journal that this bsd cannot read.
+    """
+    raw = read_plain(path, LARGEST_RECORD)
+    lines = [line for line in map(_parsed, raw.split(b"\n")) if line is not None]
+    if not lines and _is_begun(raw):
+        return None
+    try:
+        return _record(path, lines)
+    except (LookupError, TypeError, ValueError, OverflowError, BsdError) as error:
+        raise Conflict(
+            f"the record {path} cannot be read: {error!r}",
+            hint="was it written by a newer bsd? its files are left as they are",
+        ) from error
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        return {}  # whole, and nothing that we write
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_begun(raw: bytes) -> bool:
+    """Whether these bytes are what a crash leaves of a first line: nothing, zeros, or a part."""
+    begun = raw.strip(b"\n\0")
+    return _BEGINNING.startswith(begun[: len(_BEGINNING)])
+
+
+def _record(path: Path, lines: list[dict[str, Any]]) -> InFlightRecord:
+    intent = lines[0]
+    if intent["record"] != _FORMAT:
+        raise ValueError(f"format {intent['record']}")
+    ready = next((line for line in lines if line.get("ready") is True), None)
+    return InFlightRecord(
+        path=path,
+        session=SessionName.parse(_text(intent["session"])),
+        target=_absolute(intent["path"]),
+        created_ns=_whole(intent["created_ns"]),
+        carries_late=bool(intent.get("carries_late")),
+        strong=bool(ready and ready["strong"]),
+        old=_mark(ready["old"]) if ready else None,
+        new=_mark(ready["new"]) if ready else None,
+        edits=_edits(ready) if ready and "edits" in ready else None,
+        notes=tuple(_note(line) for line in lines if "note" in line),
+    )
+
+
+def _mark(value: dict[str, Any]) -> Mark:
+    told = value["identity"]
+    identity = {name: _whole(told[name], 1 << 64) for name in ("dev", "ino")}
+    identity["size"] = _whole(told["size"])
+    identity |= {name: _whole(told[name], least=-1 << 63) for name in ("mtime_ns", "ctime_ns")}
+    return Mark(Identity(**identity), str(value["header"]), str(value["tail"]))
+
+
+def _edits(ready: dict[str, Any]) -> Edits:
+    spans = tuple(EditedSpan(*span) for span in ready["edits"])
+    if not {type(number) for span in spans for number in span} <= {int}:
+        raise TypeError("offsets and lengths are whole numbers")
+    end, last = 0, ready["old"]["identity"]["size"]
+    for span in spans:
+        if not end <= span.offset <= span.offset + span.length <= last or span.new_length < 0:
+            raise ValueError(f"{span} is out of order")
+        end = span.offset + span.length
+    return Edits(spans, str(ready["edited"]))
+
+
+_NOTES = ("carrying", "carried", "orphaned", "blanked")
+
+
+def _note(line: dict[str, Any]) -> Note:
+    numbers = {name: _whole(line[name]) for name in ("offset", "length", "written")}
+    note = Note(**{**line, **numbers})
+    if note.note not in _NOTES or note.of not in ("old", "new"):
+        raise ValueError(f"{note.note!r} of {note.of!r} says nothing")
+    _whole(note.offset + note.length)
+    return note
+
+
+def _whole(number: object, limit: int = 1 << 63, *, least: int = 0) -> int:
+    if type(number) is not int or not least <= number < limit:
+        raise ValueError(f"{number!r} is not a number of bytes, a time or an inode")
+    return number
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"{value!r} is no text")
+    os.fsencode(value)
+    return value
+
+
+def _absolute(value: object) -> Path:
+    if not (text := _text(value)).startswith("/"):
+        raise ValueError(f"{text!r} is not the path of a session file")
+    return Path(text)
