@@ -40,7 +40,7 @@ from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.immutable import immutable
 from bsd.foundation.processes import alive
-from bsd.foundation.value_path import ValuePath
+from bsd.text.spans import ValuePath
 
 _CONTENT = ("message", "content")
 _CALLS = {"tool_use": "input"}

@@ -43,7 +43,7 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.files import open_plain
 from bsd.foundation.layout import SessionName
 from bsd.foundation.sources import PutAway
-from bsd.foundation.value_path import ValuePath
+from bsd.text.spans import ValuePath
 
 _HEADER = "session_meta"
 _PAYLOAD = ("payload",)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bsd.agents.entry import Entry, is_placeholder, text_of
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import ValuePath, value_at
+from bsd.text.spans import ValuePath, value_at
 
 # SPEC §3, "type of a value"; None is a value of no type, which only a `*` rule can trigger.
 VALUE_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "system")

@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import ValuePath, value_at
 from bsd.text.reader import parse_entry
+from bsd.text.spans import ValuePath, value_at
 
 Entry = dict[str, Any]
 # A foreign file would be read to its end, were there no bound.

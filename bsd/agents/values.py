@@ -19,7 +19,7 @@ from bsd.agents.entry import (
     is_structural,
     text_of,
 )
-from bsd.foundation.value_path import ValuePath, value_at
+from bsd.text.spans import ValuePath, value_at
 
 # Which member of a block holds a call's arguments, by the block's type.
 CALLS: Mapping[str, str] = {"toolCall": "arguments"}

@@ -28,7 +28,6 @@ from bsd.foundation.errors import BsdError, Busy, NotFound, os_problem
 from bsd.foundation.files import UNCERTAIN_NS
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.session.session import format_of
 from bsd.store.archive import SessionArchive, ref_of
 from bsd.store.extracted import SessionStore
@@ -37,6 +36,7 @@ from bsd.store.search import SearchIndex
 from bsd.store.search_file import Known, KnownState, Slice, Statistics, Words
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
+from bsd.text.spans import ValuePath, parse_path
 
 _log = get_logger("search")
 

@@ -28,7 +28,6 @@ from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import NEVER, iso_utc
-from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
@@ -41,6 +40,7 @@ from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, sto
 from bsd.store.pack import LinesDamaged, Pack, PackDamaged
 from bsd.text import splice
 from bsd.text.reader import Line, TranscriptFile, is_too_large, parse_entry
+from bsd.text.spans import ValuePath, format_path, parse_path, value_at
 
 _log = get_logger("verify")
 

@@ -34,10 +34,10 @@ from bsd.foundation.files import (
 )
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
 from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
 from bsd.text.change import Edit, Readable
+from bsd.text.spans import ValuePath, paths_of
 from bsd.text.splice import SpliceError, find
 
 _VERSION = 1

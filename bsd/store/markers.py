@@ -22,9 +22,9 @@ from bsd.agents.entry import (
     placeholder,
     standing_at,
 )
-from bsd.foundation.value_path import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.text.reader import Transcript, parse_entry, parse_kept
+from bsd.text.spans import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.text.splice import SpliceError, edit, find
 
 # Bytes without which nothing of a line is away, and what placeholders begin with.

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn, Value
 from bsd.agents.entry import EXTRACTABLE, Entry, mentions
-from bsd.foundation.value_path import value_at
 from bsd.surgery.locate import Located, name_of
 from bsd.surgery.plan import Meter, Rate
 from bsd.surgery.rules import own_tool
 from bsd.surgery.sight import Binds, LastTurn, Prefix, never
 from bsd.surgery.targets import ACTIONS
 from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.spans import value_at
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"
 PINNED = "it is pinned (_extractable: false)"

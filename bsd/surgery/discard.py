@@ -10,7 +10,6 @@ from bsd.agents.dialect import Facts, Format, Value
 from bsd.agents.entry import MARKER, Entry, Marker
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.history import TouchedLine
 from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
 from bsd.surgery.locate import Located
@@ -30,6 +29,7 @@ from bsd.surgery.targets import (
 from bsd.surgery.view import SHORTEST, known_hashes
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript
+from bsd.text.spans import ValuePath, paths_of
 from bsd.text.splice import SpliceError, edit, encode_string
 
 _HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with their hashes"

@@ -18,14 +18,6 @@ from bsd.agents.entry import EXTRACTABLE, MARKER, Entry, Marker
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import (
-    ValuePath,
-    format_path,
-    is_present,
-    parse_path,
-    paths_of,
-    value_at,
-)
 from bsd.store.entry_notes import Noting
 from bsd.store.extracted import digest
 from bsd.store.history import TouchedLine
@@ -33,6 +25,7 @@ from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry
+from bsd.text.spans import ValuePath, format_path, is_present, parse_path, paths_of, value_at
 from bsd.text.splice import edit, find
 
 _DEEPEST = 200

@@ -14,7 +14,6 @@ from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placehold
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
-from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.entry_notes import Noting
 from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
@@ -26,6 +25,7 @@ from bsd.surgery.rules import Chosen, Policy, Reason
 from bsd.surgery.survey import Judged, Progress, Settling, Survey
 from bsd.text.change import Edit
 from bsd.text.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
+from bsd.text.spans import ValuePath, format_path
 from bsd.text.splice import (
     SpliceError,
     edit,

@@ -17,7 +17,6 @@ from bsd.agents.dialect import Format
 from bsd.agents.entry import RESTORED
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
@@ -27,6 +26,7 @@ from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
 from bsd.surgery.undo import Past
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry, parse_kept
+from bsd.text.spans import ValuePath, paths_of
 from bsd.text.splice import SpliceError, edit
 
 _NEEDLE = f'"{RESTORED}"'.encode()

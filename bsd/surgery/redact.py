@@ -13,7 +13,6 @@ from bsd.agents.entry import MARKER, REDACTED, Entry, Marker, same_author, says_
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import ValuePath, paths_of, value_at
 from bsd.store.changed_lines import gaps_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
@@ -25,6 +24,7 @@ from bsd.surgery.plan import Plan
 from bsd.surgery.rules import own_tool
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, is_too_large, parse_kept
+from bsd.text.spans import ValuePath, paths_of, value_at
 from bsd.text.splice import edit, elements, encode_string, prepend_elements, remove_elements
 
 # What a marked call still says of itself.

@@ -14,7 +14,6 @@ from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.foundation.spelling import iso_utc
-from bsd.foundation.value_path import ValuePath, names_value, paths_of
 from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
@@ -32,6 +31,7 @@ from bsd.surgery.locate import (
 from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.spans import ValuePath, names_value, paths_of
 from bsd.text.splice import SpliceError, edit, encode_string
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan

@@ -30,8 +30,8 @@ from bsd.agents.entry import (
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
-from bsd.foundation.value_path import paths_of
 from bsd.foundation.verb_names import TOOLS
+from bsd.text.spans import paths_of
 
 _ANY = "*"
 _ABSENT = object()

@@ -21,7 +21,6 @@ from bsd.agents.dialect import Facts, Format, ToolCall
 from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
-from bsd.foundation.value_path import ValuePath, value_at
 from bsd.store.state import NO_ID, Checkpoint
 from bsd.surgery.plan import Leaked, Meter, Rate
 from bsd.surgery.rules import (
@@ -38,6 +37,7 @@ from bsd.surgery.rules import (
 )
 from bsd.surgery.sight import LastTurn, Prefix
 from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
+from bsd.text.spans import ValuePath, value_at
 
 Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value

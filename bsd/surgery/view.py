@@ -22,13 +22,13 @@ from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
-from bsd.foundation.value_path import paths_of, value_at
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
 from bsd.surgery.locate import locate, nothing_away, original_of
 from bsd.surgery.restore import UNAVAILABLE, unavailable
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.spans import paths_of, value_at
 
 # The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
 SHORTEST = 6  # hex digits

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import orjson
 
-from bsd.foundation.value_path import ValuePath, format_path
 from bsd.text.spans import (
     BrokenLine,
     DuplicateKey,
@@ -28,7 +27,9 @@ from bsd.text.spans import (
     Search,
     SpliceError,
     TooDeep,
+    ValuePath,
     encode_key,
+    format_path,
     scan,
 )
 

@@ -16,7 +16,6 @@ from bsd.agents.entry import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.layout import SessionName
-from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.session.session import Session
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.edit import (
@@ -41,6 +40,7 @@ from bsd.surgery.targets import ACTIONS, ContextChanged, read_targets
 from bsd.surgery.targets import REPLACE as BY_RANGE
 from bsd.surgery.view import Context, context
 from bsd.text.reader import Transcript
+from bsd.text.spans import ValuePath, parse_path
 from bsd.verbs.restore import ENTRY
 from bsd.verbs.verb import Body, Hands, Meanwhile, Tool, Verb, argument, route
 

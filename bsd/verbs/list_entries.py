@@ -22,13 +22,13 @@ from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.value_path import paths_of, value_at
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.surgery.plan import Means
 from bsd.surgery.restore import unavailable
 from bsd.surgery.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
 from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
+from bsd.text.spans import paths_of, value_at
 from bsd.verbs.list_sessions import SessionInList, listed
 from bsd.verbs.read_extracted import held_by
 from bsd.verbs.verb import Meanwhile, Server, Verb, argument, no_one_waits, route

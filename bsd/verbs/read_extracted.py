@@ -28,14 +28,6 @@ from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.files import plain_file
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import document
-from bsd.foundation.value_path import (
-    ValuePath,
-    format_path,
-    names_value,
-    parse_path,
-    paths_of,
-    value_at,
-)
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.surgery.locate import Located, locate
@@ -44,6 +36,7 @@ from bsd.surgery.restore import UNAVAILABLE
 from bsd.surgery.view import ExtractedContent, extracted_content
 from bsd.text.change import Written
 from bsd.text.reader import Transcript
+from bsd.text.spans import ValuePath, format_path, names_value, parse_path, paths_of, value_at
 from bsd.text.splice import Span, SpliceError, find
 from bsd.verbs.restore import ENTRY, KEYS
 from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument

@@ -11,10 +11,10 @@ from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import Entry, Marker, error_text, model_of
 from bsd.foundation.definition import INTERNAL, Answer
 from bsd.foundation.spelling import format_duration, iso_utc
-from bsd.foundation.value_path import value_at
 from bsd.store.extracted import Stored
 from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript, parse_entry
+from bsd.text.spans import value_at
 from bsd.verbs.verb import Verb, route
 
 # What runs by itself says one of these; nobody asked for it, and it is no part of the story.

@@ -12,7 +12,7 @@ import pytest
 from bsd.agents.claude_code import CLAUDE_CODE, KIND, SUBAGENT, ClaudeCodeProject
 from bsd.agents.dialect import Format, NotOurs, Shape, Turn
 from bsd.agents.owner import Owner
-from bsd.foundation.value_path import format_path
+from bsd.text.spans import format_path
 
 LONG = "x" * 600
 SESSION = "8463c716-a2ea-4c14-9efa-87158ebd9f20"

@@ -12,7 +12,7 @@ from bsd.agents.codex import CODEX, KIND, CodexDay
 from bsd.agents.dialect import Format, NotOurs, Shape, Turn
 from bsd.agents.entry import is_safe_id
 from bsd.foundation.sources import Source
-from bsd.foundation.value_path import format_path
+from bsd.text.spans import format_path
 
 LONG = "x" * 600
 PICTURE = "data:image/png;base64," + "QUJD" * 40

@@ -6,7 +6,7 @@ import pytest
 
 from bsd.agents.dialect import Shape, Turn
 from bsd.agents.openclaw.dialect import FLAT
-from bsd.foundation.value_path import format_path
+from bsd.text.spans import format_path
 
 LONG = "x" * 600
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format, Shape, Turn
 from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
-from bsd.foundation.value_path import format_path
+from bsd.text.spans import format_path
 
 LONG = "x" * 600
 SIGNATURE = "s" * 100

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import orjson
 
-from bsd.foundation.value_path import ValuePath
 from bsd.sample import session_lines
+from bsd.text.spans import ValuePath
 from bsd.text.splice import edit
 
 _LONG = 500

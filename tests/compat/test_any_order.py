@@ -21,7 +21,6 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.value_path import parse_path
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
@@ -31,6 +30,7 @@ from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.replace import texts_of
 from bsd.surgery.view import EntryView, outline_of
 from bsd.text.reader import BytesTranscript
+from bsd.text.spans import parse_path
 from bsd.verbs.restore import history_of
 from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read

@@ -26,10 +26,10 @@ from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import SourceSettings
-from bsd.foundation.value_path import ValuePath, format_path
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import digest
+from bsd.text.spans import ValuePath, format_path
 from tests.agents.sources.tree import EVERYTHING
 from tests.session.copying_programs import PROGRAMS, Program, lines_of, written
 from tests.verbs import performed

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from bsd.agents.dialect import Format
 from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid, NotFound
-from bsd.foundation.value_path import format_path
 from bsd.surgery.edit import (
     Edited,
     EntryChanged,
@@ -26,6 +25,7 @@ from bsd.surgery.edit import (
     write_document,
 )
 from bsd.text.reader import BytesTranscript, parse_entry
+from bsd.text.spans import format_path
 from tests.sessions import HEADER, jsonl
 from tests.surgery.in_memory import NOW, Session
 from tests.surgery.sessions import sessions

@@ -10,8 +10,8 @@ from bsd.agents.dialect import Format
 from bsd.agents.entry import placeholder
 from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.spelling import iso_utc
-from bsd.foundation.value_path import format_path
 from bsd.surgery.rules import Decision, Policy, Reason, Standing, decide, subject_of
+from bsd.text.spans import format_path
 from tests.surgery.in_memory import NOW, config
 
 OLD = Standing(position=50, time_ms=(NOW - 1e6) * 1000)

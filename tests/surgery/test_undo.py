@@ -16,7 +16,6 @@ from bsd.agents.dialect import Format
 from bsd.agents.entry import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
-from bsd.foundation.value_path import parse_path
 from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import (
     Act,
@@ -33,6 +32,7 @@ from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
 from bsd.surgery.undo import Undone, _already_undone, plan_undo, tell_history
 from bsd.text.reader import parse_entry
+from bsd.text.spans import parse_path
 from tests.sessions import HEADER, jsonl
 from tests.surgery.in_memory import NOW, Session, data
 from tests.surgery.sessions import sessions

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.value_path import ValuePath
+from bsd.text.spans import ValuePath
 
 # A busy machine is no reason to fail: no test asserts a duration.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bsd.foundation.value_path import ValuePath
 from bsd.text.reader import TranscriptFile, parse_entry
+from bsd.text.spans import ValuePath
 from bsd.text.splice import (
     DuplicateKey,
     NoSuchValue,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.foundation.errors import BsdError
-from bsd.foundation.value_path import ValuePath
+from bsd.text.spans import ValuePath
 from bsd.text.splice import (
     BrokenLine,
     DuplicateKey,

@@ -37,7 +37,7 @@ from bsd.agents.entry import (
     text_of,
 )
 from bsd.agents.values import block_values, calls_in, leaf_values, object_values, text_value
-from bsd.foundation.value_path import ValuePath
+from bsd.text.spans import ValuePath
 
 # --- message entries (versions 2 and 3), which are pi's ---
 

@@ -29,7 +29,6 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.value_path import paths_of
 from bsd.session.notes import Notes
 from bsd.session.session import Session
 from bsd.session.surgeon import Remembered, Surgeon
@@ -44,6 +43,7 @@ from bsd.surgery.rules import Policy
 from bsd.surgery.targets import Refused
 from bsd.text.change import Edit
 from bsd.text.reader import Line, TranscriptFile, parse_entry
+from bsd.text.spans import paths_of
 from bsd.text.splice import SpliceError, edit
 from bsd.verbs.verb import perform
 

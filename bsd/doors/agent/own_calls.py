@@ -20,12 +20,12 @@ from bsd.doors.agent.tools import TOOLS
 from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.doors.parameters import TOOLS as COMMANDS
 from bsd.foundation.definition import told_fields
-from bsd.foundation.value_path import value_at
 from bsd.foundation.verb_names import split_command
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS
 from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
+from bsd.text.spans import value_at
 from bsd.verbs.edit import ChangeContext, GetContext, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.restore import Restore

@@ -13,7 +13,7 @@ from typing import Any
 from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import SourceSettings
-from bsd.foundation.value_path import parse_path
+from bsd.text.spans import parse_path
 from tests.openclaw_tree import set_at_rest
 
 LONG = "long old text, " * 60

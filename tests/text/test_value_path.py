@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bsd.foundation.value_path import ValuePath, format_path, names_value, parse_path
+from bsd.text.spans import ValuePath, format_path, names_value, parse_path
 
 # Every text JSON can hold as a key: lone surrogates too, though not two that make a pair.
 keys = st.text(st.characters() | st.sampled_from('.[]"\\ 09\n')).filter(
