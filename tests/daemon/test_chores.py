@@ -48,7 +48,7 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         left.append(outcome.in_flight)
 
     with monkeypatch.context() as killed:
-        killed.setattr(operate, "index", lambda *_: True)
+        killed.setattr(operate, "_index", lambda *_: True)
         config = ConfigService(layout.config_file)
         Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed).extract(NAME)
     assert {one.kind for one in verify(layout).findings} == {"not_indexed"}

@@ -106,10 +106,10 @@ def _say_list(found: TrashList, _: object) -> None:
             item.id,
             item.session,
             size(item.size),
-            str(item.entry_count),
+            str(item.entries),
             size(item.extracted_bytes),
-            minute(item.trashed_at),
-            minute(item.expires_at),
+            minute(item.trashed),
+            minute(item.expires),
         )
         for item in found.sessions
     ]
