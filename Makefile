@@ -40,10 +40,11 @@ bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 growth: .venv ## measure how time and memory grow, and draw tests/bench/growth.svg
 	$(BIN)/python -m tests.bench.growth
 
-lint: .venv ## ruff, mypy, and the floors
+lint: .venv ## ruff, mypy (what is installed, for macOS too), and the floors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin bsd packaging
 	$(BIN)/lint-imports --no-logo
 
 format: .venv ## put the code into shape

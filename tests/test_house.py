@@ -190,7 +190,7 @@ def test_only_agents_know_what_their_programs_call_things() -> None:
 def test_nobody_but_agents_imports_one_of_them() -> None:
     """They are asked through `bsd.agents.owners`, `owner` and `dialect`."""
     assert {f"bsd.agents.{kind.replace('-', '_')}" for kind in KINDS} == set(KINDS.values())
-    one = re.compile(r"\s*(?:from|import) bsd\.agents\.(?:openclaw|claude_code|codex|pi|flat)\b")
+    one = re.compile(r"\s*(?:from|import) bsd\.agents\.(?:openclaw|claude_code|codex|pi)\b")
     importing = {
         str(path.relative_to(_TOP))
         for path in _MODULES

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.flat import FLAT
+from bsd.agents.openclaw.dialect import FLAT
 from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName

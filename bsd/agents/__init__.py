@@ -1,6 +1,6 @@
 """The programs whose sessions bsd works on: what each of them writes, and how it keeps it.
 
 `dialect` is what bsd may know of the lines they write, `owner` what of the programs themselves;
-`owners` tells whose an agent's sessions are. Each program is a file or a package of its own;
-`entry`, `values` and `marker` are what they read in the same way.
+`owners` tells whose an agent's sessions are, and which root serves a source. Each program is a file
+or a package of its own; `entry` and `values` are what they read in the same way.
 """

@@ -20,23 +20,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, Turn, Value
-from bsd.agents.entry import (
-    Entry,
+from bsd.agents.dialect import (
+    TIES,
+    Facts,
+    Format,
+    NotOurs,
     Rank,
+    Shape,
     Title,
+    Turn,
+    Value,
     asked,
-    entry_time_ms,
-    first_entries,
-    message_of,
     named,
-    text_of,
     texts_in,
 )
+from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.immutable import immutable
+from bsd.foundation.processes import alive
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")
@@ -148,7 +151,8 @@ class ClaudeCode(Format):
             return Turn.CLOSES
         if kind == "assistant" and message_of(entry).get("stop_reason") == "end_turn":
             return Turn.CLOSES
-        return Turn.STARTS if _is_prompt(entry, kind) else Turn.NONE
+        is_prompt = kind == "user" and entry.get("isMeta") is not True
+        return Turn.STARTS if is_prompt else Turn.NONE
 
 
 class ClaudeCodeSubagent(ClaudeCode):
@@ -156,10 +160,6 @@ class ClaudeCodeSubagent(ClaudeCode):
 
     def _is_aside(self, entry: Entry) -> bool:  # noqa: ARG002 - here all is said to be
         return False
-
-
-def _is_prompt(entry: Entry, kind: str) -> bool:
-    return kind == "user" and entry.get("isMeta") is not True
 
 
 def _result_of(message: Entry) -> str | None:
@@ -470,7 +470,7 @@ KIND = SourceKind(
 
 def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
     """Why a session counts as in use by a process, by what it says of itself."""
-    if not _is_alive(int(path.stem)):
+    if not alive(int(path.stem)):
         return None
     try:
         said = json.loads(read_plain(path, LARGEST_NOTE))
@@ -486,13 +486,3 @@ def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
     if said.get("status") != "idle":
         return f"process {path.stem} is busy with it"
     return f"process {path.stem} may go on with it" if by_idle else None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return pid > 0

@@ -16,24 +16,27 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
-from bsd.agents.entry import (
-    Entry,
+from bsd.agents.dialect import (
+    TIES,
+    Facts,
+    Format,
+    NotOurs,
     Rank,
+    Shape,
     Title,
-    arguments_at,
+    ToolCall,
+    Turn,
+    Value,
     asked,
-    entry_time_ms,
-    first_entries,
     named,
-    text_of,
     texts_in,
 )
+from bsd.agents.entry import Entry, arguments_at, entry_time_ms, first_entries, payload_of, text_of
 from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy
@@ -78,7 +81,7 @@ class Codex(Format):
     ties = TIES | {"ordinal"}
 
     def facts(self, entry: Entry) -> Facts:
-        kind, payload = text_of(entry.get("type")) or "unknown", _payload(entry)
+        kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
         what = text_of(payload.get("type"))
         is_item = kind == "response_item"
         role = text_of(payload.get("role")) if is_item and what == "message" else None
@@ -105,7 +108,7 @@ class Codex(Format):
         return re.compile(between.join(re.escape(end[at : at + 1]) for at in range(len(end))))
 
     def title(self, entry: Entry) -> Title | None:
-        payload = _payload(entry)
+        payload = payload_of(entry)
         what = payload.get("type")
         if entry.get("type") == "event_msg":
             if what == "thread_name_updated":
@@ -117,7 +120,7 @@ class Codex(Format):
         return None
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
-        payload = _payload(entry)
+        payload = payload_of(entry)
         what = payload.get("type")
         if entry.get("type") == "event_msg":
             return _shown(what, payload, at_least)
@@ -130,11 +133,6 @@ class Codex(Format):
         if what == "reasoning":
             return _said(payload.get("summary"), "summary", "thinking")
         return []
-
-
-def _payload(entry: Entry) -> Entry:
-    payload = entry.get("payload")
-    return payload if isinstance(payload, dict) else {}
 
 
 def _id(entry: Entry, payload: Entry) -> str | None:
@@ -328,11 +326,11 @@ class CodexDay(Owner):
     def conversations(self, entry: Entry) -> set[str]:
         if entry.get("type") != _HEADER:
             return set()
-        payload = _payload(entry)
+        payload = payload_of(entry)
         return {text for key in ("id", "forked_from_id") if (text := text_of(payload.get(key)))}
 
     def is_named(self, entry: Entry) -> bool:
-        return _id(entry, _payload(entry)) is not None
+        return _id(entry, payload_of(entry)) is not None
 
     def in_use(self, session: str) -> str | None:
         """Whether the thread's lock is held, as the system's list of locks shows it.
@@ -349,6 +347,7 @@ class CodexDay(Owner):
             return None
         return _OPEN if b" %b " % _place_of(at) in held else None
 
+    @contextmanager
     def lock(
         self,
         name: SessionName,
@@ -356,11 +355,7 @@ class CodexDay(Owner):
         wait: float = 0.0,  # noqa: ARG002 - a thread stays open for long
         *,
         sleep: Callable[[float], None] = time.sleep,  # noqa: ARG002
-    ) -> AbstractContextManager[object]:
-        return self._locked(name.session)
-
-    @contextmanager
-    def _locked(self, session: str) -> Iterator[None]:
+    ) -> Iterator[None]:
         """Keep Codex from opening any thread, and see that this one is not open.
 
         Its rule: whoever takes or gives up the lock of a thread holds the common lock meanwhile.
@@ -374,7 +369,7 @@ class CodexDay(Owner):
             except OSError as error:
                 why = f"Codex's locks are not as they are known: {error.strerror}"
                 raise Busy(why, hint="is this a newer version of Codex?") from error
-            thread = self._thread_lock(session)
+            thread = self._thread_lock(name.session)
             if thread is not None:
                 with suppress(FileNotFoundError), _held(thread, _OPEN):
                     pass  # nobody can take it from now on

@@ -1,23 +1,24 @@
 """One entry, read in the words that dialects share: id, type, role, time, ties, blocks, usage.
 
 What only one program writes is its own dialect's; here stands what several have in common, and
-what nobody writes but bsd.
+what nobody writes but bsd: placeholders, and the member `_extracted`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from enum import IntEnum
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
-from bsd.agents.marker import is_placeholder
+import orjson
+
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import ValuePath
+from bsd.foundation.value_path import ValuePath, value_at
 from bsd.text.reader import parse_entry
 
 Entry = dict[str, Any]
@@ -69,19 +70,11 @@ _STRUCTURAL = frozenset(
         "_has_tool_calls",
     )
 )
-REDACTED = "_redacted"
 # Members whose names end like those of links, and that link something else.
 _OTHER_IDS = frozenset(("parentId", "toolCallId", "toolUseId", "callId"))
 _AUTHOR = ("role", "api", "provider", "model")
 _ARGUMENTS = ("arguments", "input", "args", "parameters")
 _THINKING = frozenset(("thinking", "redacted_thinking"))
-LONGEST_TITLE = 200  # characters
-_JOINERS = "\u200c\u200d"  # emoji and several scripts need them
-_LOOKED_AT = 20_000  # characters of a prompt
-# What programs put around or before what a person typed: `<system-reminder>…</system-reminder>`.
-_WRAPPED = re.compile(r"\s*<([a-z]+[-_][a-z_-]*)\b[^<>]*>.*?</\1>\s*", re.DOTALL)
-_OPEN_WRAPPER = re.compile(r"\s*</?[a-z]+[-_][a-z_-]*\b[^<>]*>")
-_COMMAND_ALONE = re.compile(r"/[A-Za-z][\w:-]*\s*")
 
 
 def is_structural(key: str) -> bool:
@@ -308,82 +301,111 @@ def _first_count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
     return 0
 
 
-# --- how a session is called: by a name it was given, else by what was first asked ---
-
-
-class Rank(IntEnum):
-    """What a title is worth. The first prompt counts, and of names the last of the best rank."""
-
-    PROMPT = 0
-    SUMMARY = 1  # what a program made of an earlier part
-    MADE = 2  # by a model, for the whole
-    GIVEN = 3  # by a person
-
-
-class Title(NamedTuple):
-    """How an entry would call its session."""
-
-    text: str
-    rank: Rank
-
-
-def better(old: Title | None, new: Title | None) -> Title | None:
-    """Of two, `new` from a later line, the one by which the session is called."""
-    if old is None or new is None:
-        return new or old
-    later = new.rank > old.rank or (new.rank == old.rank and new.rank is not Rank.PROMPT)
-    return new if later else old
-
-
-def named(value: Any, rank: Rank) -> Title | None:
-    """The title that a member of an entry gives, if it gives one."""
-    text = in_short(value) if isinstance(value, str) else ""
-    return Title(text, rank) if text else None
-
-
-def asked(texts: list[str], before: re.Pattern[str] | None = None) -> Title | None:
-    """The title that a prompt of these texts would be; None if nothing in it is a person's words.
-
-    `before` is what the program in question puts in front of them.
-    """
-    for text in texts:
-        if (words := _typed(text[:_LOOKED_AT], before)) and not is_placeholder(words):
-            return Title(words, Rank.PROMPT)
-    return None
-
-
-def _typed(text: str, before: re.Pattern[str] | None) -> str | None:
-    """What a person typed of a text, on one line; None if nothing, or a command alone."""
-    text = text.strip()
-    while True:
-        found = _WRAPPED.match(text) or (before.match(text) if before else None)
-        if found is None or found.end() == 0:
-            break
-        text = text[found.end() :]
-    if _OPEN_WRAPPER.match(text) or _COMMAND_ALONE.fullmatch(text):
-        return None
-    return in_short(text) or None
-
-
-def in_short(text: str) -> str:
-    """A text as a title: on one line, no longer than titles are, nothing in it but what is seen."""
-    words = " ".join(text[: 4 * LONGEST_TITLE].split())
-    line = words
-    if not words.isprintable():
-        line = "".join(c for c in words if c.isprintable() or c in _JOINERS)
-    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
-
-
-def texts_in(content: Any) -> list[str]:
-    """The texts of a content that is a string, or a list of blocks with `text`."""
-    if isinstance(content, str):
-        return [content]
-    blocks = content if isinstance(content, list) else ()
-    found = (block.get("text") for block in blocks if isinstance(block, dict))
-    return [text for text in found if isinstance(text, str)]
-
-
 def entry_key(entry: object) -> int:
     """Eight bytes that stand for an entry's id: of a root's entries, few share them."""
     text = str(entry).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big", signed=True)
+
+
+# --- what bsd writes into an entry whose values left it ---
+
+MARKER = "_extracted"
+RESTORED = "_restored"
+EXTRACTABLE = "_extractable"
+REDACTED = "_redacted"
+
+PLACEHOLDER_START = "[[extracted-"
+PLACEHOLDER_END = "]]"
+
+# RFC 3986's unreserved characters: what a safe entry id may hold.
+_ID = r"[A-Za-z0-9._~-]+"
+_SAFE_ID = re.compile(_ID)
+_PLACEHOLDER = re.compile(rf"\[\[extracted-({_ID})\]\]")
+_AT_THE_END = re.compile(rf"\[\[extracted-({_ID})\]\]\Z")
+_LONGEST_AT_THE_END = 1024  # characters; a longer id is nobody's
+
+
+def is_safe_id(entry_id: str) -> bool:
+    """Whether an id may stand in a placeholder, a file name and a URL."""
+    return _SAFE_ID.fullmatch(entry_id) is not None and entry_id not in {".", ".."}
+
+
+def placeholder(entry_id: str) -> str:
+    """Return what stands in an entry for each of its extracted values."""
+    return f"{PLACEHOLDER_START}{entry_id}{PLACEHOLDER_END}"
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text is nothing but a placeholder, of whatever entry."""
+    return _PLACEHOLDER.fullmatch(text) is not None
+
+
+def ends_in_placeholder(text: str) -> str | None:
+    """Which entry the placeholder names in which a text ends; before it may stand what was kept."""
+    if not text.endswith(PLACEHOLDER_END):
+        return None
+    found = _AT_THE_END.search(text, max(0, len(text) - _LONGEST_AT_THE_END))
+    return found[1] if found else None
+
+
+def standing_at(entry: dict[str, Any], path: ValuePath) -> str | None:
+    """Which entry the placeholder names that stands where a value was; None: there is none.
+
+    In a text that ends with it, or, for a block, in the text block that took its place. It names
+    the entry that was extracted, whatever id a copy of it has. If there is none, somebody has
+    changed the value since, and what is there now is theirs.
+    """
+    value = value_at(entry, path)
+    if isinstance(value, dict) and str(value.get("type")).endswith("text"):
+        value = value.get("text")
+    return ends_in_placeholder(value) if isinstance(value, str) else None
+
+
+def mentioned_ids(text: str) -> list[str]:
+    """List the entries whose placeholders stand in a text."""
+    return _PLACEHOLDER.findall(text)
+
+
+@immutable
+class Marker:
+    """The `_extracted` member: where the entry's original line is kept."""
+
+    ref: str  # file name without ending
+    hash: str  # `sha256:…` of the stored file
+    size: int  # bytes of the stored file
+    keys: tuple[str, ...]  # paths of the values that are away
+    at: str  # ISO 8601, Z
+
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> Marker | None:
+        """Read an entry's marker; None if it has none or `_extracted` is not ours."""
+        member = entry.get(MARKER)
+        if not isinstance(member, dict):
+            return None
+        ref, hash_, keys = member.get("ref"), member.get("hash"), member.get("keys")
+        if not isinstance(ref, str) or not isinstance(hash_, str) or not isinstance(keys, list):
+            return None
+        if not keys or not all(isinstance(key, str) for key in keys):
+            return None
+        size, at = member.get("size"), member.get("at")
+        return cls(
+            ref,
+            hash_,
+            size if isinstance(size, int) else 0,
+            tuple(keys),
+            at if isinstance(at, str) else "",
+        )
+
+    def to_json(self) -> bytes:
+        """Write the member's value as it stands in the line."""
+        member = {
+            "ref": self.ref,
+            "hash": self.hash,
+            "size": self.size,
+            "keys": self.keys,
+            "at": self.at,
+        }
+        try:
+            return orjson.dumps(member)
+        except TypeError:  # lone surrogates in names that somebody else wrote
+            return json.dumps(member, separators=(",", ":")).encode()

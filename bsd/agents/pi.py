@@ -105,15 +105,10 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
         return
     name = _SEPARATORS.sub("-", str(process.cwd).removeprefix("/"))
     with suppress(OSError), os.scandir(sessions / f"--{name}--") as found:
-        files = [(each.stat(follow_symlinks=False).st_mtime, each) for each in found]
+        sessions_there = (each for each in found if each.name.endswith(ENDING))
+        files = [(each.stat(follow_symlinks=False).st_mtime, each.path) for each in sessions_there]
         since = process.begun - _CLOCKS_DIFFER_SECONDS
-        for _, each in sorted(((at, one) for at, one in files if at >= since), key=_newest_first):
-            if each.name.endswith(ENDING):
-                yield Path(each.path)
-
-
-def _newest_first(one: tuple[float, os.DirEntry[str]]) -> float:
-    return -one[0]
+        yield from (Path(path) for at, path in sorted(files, reverse=True) if at >= since)
 
 
 KIND = SourceKind(routes=((None,),), called=None, owner=PiProject, at_work=_at_work)

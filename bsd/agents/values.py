@@ -10,9 +10,15 @@ from typing import Any
 
 import orjson
 
-from bsd.agents.dialect import Facts, Format, Shape, ToolCall, Value
-from bsd.agents.entry import Entry, Rank, Title, arguments_at, is_structural, text_of
-from bsd.agents.marker import PLACEHOLDER_START, is_placeholder
+from bsd.agents.dialect import Facts, Format, Rank, Shape, Title, ToolCall, Value
+from bsd.agents.entry import (
+    PLACEHOLDER_START,
+    Entry,
+    arguments_at,
+    is_placeholder,
+    is_structural,
+    text_of,
+)
 from bsd.foundation.value_path import ValuePath, value_at
 
 # Which member of a block holds a call's arguments, by the block's type.

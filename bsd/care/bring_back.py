@@ -19,11 +19,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bsd.agents.owner import ENDING, Owner, PutBack
-from bsd.agents.owners import owner_of
+from bsd.agents.owners import owner_of, secure
 from bsd.care.keeping import parts_of_session
 from bsd.care.relocate import link_back
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.claims import secure
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import (
     BsdError,
@@ -381,7 +380,7 @@ def sweep_returning(layout: Layout) -> None:
             name = layout.session_of_store(store) or SessionName("store", "any")
             with suppress(Busy, OSError):
                 file = layout.lock_file_of(store)
-                with OwnLock(file, 0.0, mode=0o600, fallback_to_soft=False, name=name):
+                with OwnLock(file, 0.0, name=name):
                     _clear(directory / each)
 
 

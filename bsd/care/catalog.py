@@ -17,8 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
-from bsd.agents.dialect import Format, NotOurs
-from bsd.agents.entry import Rank, Title, better
+from bsd.agents.dialect import Format, NotOurs, Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
 from bsd.foundation.definition import Answer

@@ -22,13 +22,12 @@ from pathlib import Path
 
 from bsd import __version__
 from bsd.agents.owner import Free, HeldLock, LockState, Stale
-from bsd.agents.owners import owner_of
+from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
 from bsd.care.disk_use import in_flight_use
 from bsd.care.file_owners import wrongly_owned
 from bsd.care.verify import verify
 from bsd.foundation.ages import look
-from bsd.foundation.claims import elsewhere
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange

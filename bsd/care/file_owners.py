@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.agents.owners import owner_of
-from bsd.foundation.claims import claims_directory
+from bsd.agents.owners import claims_directory, owner_of
 from bsd.foundation.layout import Layout
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -34,7 +34,7 @@ from bsd.foundation.files import sync_dir
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
-from bsd.foundation.setting import OFF
+from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import NEVER
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight

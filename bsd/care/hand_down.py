@@ -17,8 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.agents.entry import Entry, entry_key
-from bsd.agents.marker import MARKER, Marker, mentioned_ids
+from bsd.agents.entry import MARKER, Entry, Marker, entry_key, mentioned_ids
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.keeping import gone_sessions

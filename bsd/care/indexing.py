@@ -24,7 +24,6 @@ from bsd.care.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.foundation.database_file import signed
 from bsd.foundation.errors import BsdError, Busy, NotFound, os_problem
 from bsd.foundation.files import UNCERTAIN_NS
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.value_path import ValuePath, parse_path
@@ -35,7 +34,7 @@ from bsd.store.index import Record, record_of
 from bsd.store.search import SearchIndex
 from bsd.store.search_file import Known, KnownState, Slice, Statistics, Words
 from bsd.text.change import Identity
-from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
 
 _log = get_logger("search")
 

@@ -21,10 +21,9 @@ from pathlib import Path
 import orjson
 
 from bsd.agents.owner import ENDING, Owner
-from bsd.agents.owners import owner_of
+from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
 from bsd.care.trashed import transcripts
-from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -40,7 +39,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
-from bsd.foundation.setting import OFF
+from bsd.foundation.pruning_fields import OFF
 from bsd.session.commit.inflight import InFlight
 from bsd.session.rest import Patience, Rest
 from bsd.session.session import format_of

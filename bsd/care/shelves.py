@@ -271,7 +271,7 @@ def own_lock_of(layout: Layout, directory: Path, wait: float) -> OwnLock:
     """bsd's own lock of the session whose directory this is, named like it."""
     file = layout.lock_file_of(directory.name)
     name = _apparent_name(directory)
-    return OwnLock(file, wait, mode=0o600, fallback_to_soft=False, name=name)
+    return OwnLock(file, wait, name=name)
 
 
 def _apparent_name(directory: Path) -> SessionName:

@@ -34,10 +34,10 @@ from bsd.foundation.files import (
     why_not_our_file,
     write_private,
 )
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.store.index import INDEX_FILE
+from bsd.text.reader import is_too_large
 
 _FORMAT = 1
 _META = ".meta.json"

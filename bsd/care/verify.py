@@ -13,19 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, NotOurs
-from bsd.agents.entry import Entry
-from bsd.agents.marker import Marker, is_placeholder, standing_at
-from bsd.agents.owners import owner_of
+from bsd.agents.entry import Entry, Marker, is_placeholder, standing_at
+from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
 from bsd.care.keeping import Keeping
 from bsd.care.leftovers import adds_nothing, stores_without_transcript
 from bsd.care.shelves import own_lock_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
-from bsd.foundation.claims import elsewhere
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, os_problem
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
@@ -43,7 +40,7 @@ from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
 from bsd.text import splice
-from bsd.text.reader import Line, TranscriptFile, parse_entry
+from bsd.text.reader import Line, TranscriptFile, is_too_large, parse_entry
 
 _log = get_logger("verify")
 

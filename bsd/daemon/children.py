@@ -257,7 +257,9 @@ class Children:
             first = min((one.idle_since for one in self._idle), default=None)
         for one in tired:
             self._bury(one)
-        return None if first is None else first + IDLE_SECONDS
+        if first is None:  # what hangs in the kernel is looked at again
+            return now + IDLE_SECONDS if self._dying else None
+        return first + IDLE_SECONDS
 
     def stop(self) -> None:
         """Let all end where nothing is half done; who asks for more is told so (Stopping)."""
@@ -398,6 +400,7 @@ class Children:
         except subprocess.TimeoutExpired:
             with self._lock:
                 self._dying.append(child.process)
+            self._wake()  # it is looked at until it has gone
             return None
 
     def _died(self, child: _Child, *, begun: bool) -> ChildDied:

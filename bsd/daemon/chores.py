@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from bsd.agents.owners import elsewhere, has_served, secure
 from bsd.care.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.daemon import directories, rare_tasks
 from bsd.daemon.child import Stopping
@@ -16,7 +17,6 @@ from bsd.daemon.children import Children
 from bsd.daemon.scan import sessions_by_stat
 from bsd.daemon.state import DaemonState
 from bsd.foundation.ages import look
-from bsd.foundation.claims import elsewhere, has_served, secure
 from bsd.foundation.errors import (
     BsdError,
     Busy,

@@ -20,6 +20,8 @@ _log = get_logger(__name__)
 # A wait is measured by a clock that may stand still during suspend, and a calendar may be put
 # forward. Nobody sleeps longer than this without looking: one wake-up a minute.
 LONGEST_SLEEP_SECONDS = 60.0
+# Who waits for others alone is woken by them, whatever clocks do; it only shows that it lives.
+_UNTIL_WOKEN_SECONDS = 600.0
 # How much later than promised is still on time: a busy machine, a slow disk.
 GRACE_SECONDS = 15.0
 # After a crash: not at once, or a lasting failure would spin.
@@ -80,8 +82,8 @@ class Beats:
 class Loop:
     """Repeats `step(now) → when to come again` (None: when woken) until `stop`.
 
-    `now` and the answer are seconds of `clock`. It never sleeps for longer than a minute, so
-    suspend and changes of the clock are noticed.
+    `now` and the answer are seconds of `clock`. Who waits for a time never sleeps for longer than a
+    minute, so suspend and changes of the clock are noticed.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class Loop:
             _log.exception("A step has failed", loop=self.name)
             return _AFTER_CRASH_SECONDS
         if again is None:
-            return LONGEST_SLEEP_SECONDS
+            return _UNTIL_WOKEN_SECONDS
         return min(max(again - self._clock(), 0.0), LONGEST_SLEEP_SECONDS)
 
     def _sleep(self, seconds: float) -> None:

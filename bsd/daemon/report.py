@@ -13,6 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from bsd import __version__
+from bsd.agents.owners import elsewhere, served_by
 from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Forecast, Shelf, forecast
 from bsd.care.retention import OverLimit, archive_forecast
@@ -28,13 +29,11 @@ from bsd.daemon.status import DaemonStatus, Health
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.work import Workers
 from bsd.foundation.ages import Ages, look
-from bsd.foundation.claims import elsewhere, served_by
 from bsd.foundation.errors import BsdError
-from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.sources import Source
-from bsd.foundation.spelling import iso_utc, lifetime_seconds
+from bsd.foundation.spelling import document, iso_utc, lifetime_seconds
 from bsd.session.commit.inflight import unreached
 from bsd.session.commit.late import list_orphans
 from bsd.store.copies import NO_COPIES, copies_use

@@ -17,13 +17,12 @@ from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.daemon.status import Events
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
-from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.settings import Settings
-from bsd.foundation.spelling import iso_utc
+from bsd.foundation.spelling import document, iso_utc
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb, state_at

@@ -16,8 +16,7 @@ from bsd.daemon.watches import Watches, open_watches
 from bsd.foundation.errors import BsdError, Conflict
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import SETTABLE, SETTINGS, UNSETTLING, PruningConfig
-from bsd.foundation.setting import OFF
+from bsd.foundation.pruning_fields import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 
 _log = get_logger("jobs")

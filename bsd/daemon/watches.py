@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from watchdog.events import (
     DirCreatedEvent,
@@ -33,7 +33,7 @@ from watchdog.events import (
 from watchdog.observers import Observer as SystemsObserver
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-if sys.platform == "linux":  # neither of them can be imported elsewhere
+if TYPE_CHECKING or sys.platform == "linux":  # elsewhere it cannot be loaded
     from watchdog.observers.inotify_c import (
         CallbackId,
         InotifyConstants,

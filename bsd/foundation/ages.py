@@ -322,7 +322,7 @@ _RENEWED_SECONDS = 3600.0
 
 
 def steady() -> float:
-    """Seconds that never jump and go on while the machine sleeps: for due times and back-off."""
+    """Seconds since the machine started, which never jump and go on while it sleeps."""
     return time.clock_gettime(_STEADY)
 
 

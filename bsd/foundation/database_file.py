@@ -17,12 +17,8 @@ from pathlib import Path
 
 # SQLite asks for as much with a byte in every 4 KB, which is not enough on disks of smaller blocks.
 _ROOM = 1 << 20
-_SUFFIXES = (
-    "",
-    "-journal",
-    "-wal",
-    "-shm",
-)  # of the file, and of those that SQLite keeps beside it
+# Of the file, and of those that SQLite keeps beside it.
+_SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 
 def make_database_file(path: Path) -> bool:

@@ -60,6 +60,22 @@ class SessionName:
         return f"{self.agent}/{self.session}"
 
 
+@lru_cache(maxsize=2048)
+def _at(root: Path, place: str) -> Path:
+    """What lies at a place in a root; a path takes longer to make than to look at."""
+    return root / place
+
+
+class _Place:
+    """What lies at one place in every root."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __get__(self, layout: Layout, _: type[Layout]) -> Path:
+        return _at(layout.root, self._place)
+
+
 @immutable
 class Layout:
     """Where things lie under one root; beside it, only sessions in sources lie elsewhere."""
@@ -67,112 +83,48 @@ class Layout:
     root: Path
     sources: tuple[Source, ...] = ()  # what is taken from them lies in the root all the same
 
-    @property
-    def agents(self) -> Path:
-        return _at(self.root, "agents")
+    agents = _Place("agents")
+    extracted = _Place("extracted")
+    archive = _Place("archive")
+    """What has left the store, and sessions that may go, compressed: a directory for each."""
+    trash = _Place("trash")
+    log_file = _Place("logs/brainsurgeon.log")
+    facts_db = _Place("memory/facts.db")
+    """What agents remember, if the settings do not say otherwise; the plugin has it there."""
 
-    @property
-    def extracted(self) -> Path:
-        return _at(self.root, "extracted")
-
-    @property
-    def archive(self) -> Path:
-        """What has left the store, and sessions that may go, compressed: a directory for each."""
-        return self.root / "archive"
-
-    @property
-    def trash(self) -> Path:
-        return _at(self.root, "trash")
-
-    @property
-    def log_file(self) -> Path:
-        return _at(self.root, "logs/brainsurgeon.log")
-
-    @property
-    def own(self) -> Path:
-        """Everything that is ours alone: settings, locks, records, audit."""
-        return _at(self.root, ".brainsurgeon")
-
-    @property
-    def config_file(self) -> Path:
-        return _at(self.root, ".brainsurgeon/config.json")
-
-    @property
-    def audit_file(self) -> Path:
-        return _at(self.root, ".brainsurgeon/audit.jsonl")
-
-    @property
-    def state_db(self) -> Path:
-        """What was settled in each session; losing it loses only speed."""
-        return _at(self.root, ".brainsurgeon/state.db")
-
-    @property
-    def search_db(self) -> Path:
-        """The text of sessions and of what was taken out of them; it can be made anew."""
-        return _at(self.root, ".brainsurgeon/search.db")
-
-    @property
-    def root_id_file(self) -> Path:
-        """By which a root is known to the sources that it serves, wherever it is moved."""
-        return _at(self.root, ".brainsurgeon/root-id")
-
-    @property
-    def clock_file(self) -> Path:
-        """What is known of this machine's clock, so that nobody destroys by a wrong one."""
-        return _at(self.root, ".brainsurgeon/clock.json")
-
-    @property
-    def forgetting(self) -> Path:
-        """What is being forgotten, so that whoever is killed meanwhile is gone on from."""
-        return _at(self.root, ".brainsurgeon/forgetting")
-
-    @property
-    def letting_go(self) -> Path:
-        """There while content is deleted whose words the search index still has."""
-        return _at(self.root, ".brainsurgeon/letting-go")
-
-    @property
-    def locks(self) -> Path:
-        return _at(self.root, ".brainsurgeon/locks")
-
-    @property
-    def instance_lock(self) -> Path:
-        """Held by the daemon of this root, of which there is one."""
-        return _at(self.root, ".brainsurgeon/bsd.lock")
-
-    @property
-    def history(self) -> Path:
-        """What undo needs, one directory for each session."""
-        return _at(self.root, ".brainsurgeon/history")
-
-    @property
-    def edits(self) -> Path:
-        """Entries that people are editing, and what they wrote that could not be applied."""
-        return _at(self.root, ".brainsurgeon/edits")
-
-    @property
-    def inflight(self) -> Path:
-        """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
-        return _at(self.root, ".brainsurgeon/inflight")
-
-    @property
-    def orphans(self) -> Path:
-        """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
-        return _at(self.root, ".brainsurgeon/orphans")
-
-    @property
-    def moving(self) -> Path:
-        """Journals of sessions on their way into the trash, out of it, or away for good."""
-        return _at(self.root, ".brainsurgeon/moving")
+    own = _Place(".brainsurgeon")
+    """Everything that is ours alone: settings, locks, records, audit."""
+    config_file = _Place(".brainsurgeon/config.json")
+    audit_file = _Place(".brainsurgeon/audit.jsonl")
+    state_db = _Place(".brainsurgeon/state.db")
+    """What was settled in each session; losing it loses only speed."""
+    search_db = _Place(".brainsurgeon/search.db")
+    """The text of sessions and of what was taken out of them; it can be made anew."""
+    root_id_file = _Place(".brainsurgeon/root-id")
+    """By which a root is known to the sources that it serves, wherever it is moved."""
+    clock_file = _Place(".brainsurgeon/clock.json")
+    """What is known of this machine's clock, so that nobody destroys by a wrong one."""
+    forgetting = _Place(".brainsurgeon/forgetting")
+    """What is being forgotten, so that whoever is killed meanwhile is gone on from."""
+    letting_go = _Place(".brainsurgeon/letting-go")
+    """There while content is deleted whose words the search index still has."""
+    locks = _Place(".brainsurgeon/locks")
+    instance_lock = _Place(".brainsurgeon/bsd.lock")
+    """Held by the daemon of this root, of which there is one."""
+    history = _Place(".brainsurgeon/history")
+    """What undo needs, one directory for each session."""
+    edits = _Place(".brainsurgeon/edits")
+    """Entries that people are editing, and what they wrote that could not be applied."""
+    inflight = _Place(".brainsurgeon/inflight")
+    """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
+    orphans = _Place(".brainsurgeon/orphans")
+    """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
+    moving = _Place(".brainsurgeon/moving")
+    """Journals of sessions on their way into the trash, out of it, or away for good."""
 
     def has_moves(self) -> bool:
         """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""
         return any(map(_holds_something, (self.moving, self.forgetting)))
-
-    @property
-    def facts_db(self) -> Path:
-        """What agents remember, if the settings do not say otherwise; the plugin has it there."""
-        return _at(self.root, "memory/facts.db")
 
     def source_of(self, agent: str) -> Source | None:
         """The source in which an agent's sessions lie; None is the root."""
@@ -329,17 +281,11 @@ class Layout:
         return inside(path, self.root, hint)
 
 
-@lru_cache(maxsize=2048)
 def _holds_something(directory: Path) -> bool:
     try:
         return next(directory.iterdir(), None) is not None
     except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-def _at(root: Path, place: str) -> Path:
-    """What lies at a place in a root; a path takes longer to make than to look at."""
-    return root / place
 
 
 def inside(path: Path, root: Path, hint: str | None = None) -> Path:

@@ -40,7 +40,8 @@ def swap_names(one: str, other: str) -> None:
 def take_lease(fd: int) -> bool:
     """Take a write lease; False if anybody else has the file open. Raises OSError if it cannot."""
     # SIGURG is ignored by default; without this the kernel would kill us with SIGIO.
-    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+    if sys.platform == "linux":
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError as error:

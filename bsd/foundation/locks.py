@@ -84,15 +84,14 @@ class OwnLock(WaitingLock, UnixFileLock):
     def __init__(
         self,
         lock_file: Path,
-        timeout: float = -1,
+        timeout: float,
         *,
-        mode: int = 0o600,
-        fallback_to_soft: bool = False,
         name: SessionName,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(lock_file, timeout, mode, fallback_to_soft=fallback_to_soft)
+        # A file system without flock must be an error: its stand-in survives a crash and blocks.
+        super().__init__(lock_file, timeout, 0o600, fallback_to_soft=False)
         self._name = name
         self._clock = clock
         self._sleep = sleep
@@ -113,13 +112,4 @@ def own_lock(
     sleep: Callable[[float], None] = time.sleep,
 ) -> OwnLock:
     """Make the lock that every bsd holds from planning to audit, so that two never meet."""
-    # A file system without flock must be an error: its stand-in survives a crash and blocks.
-    return OwnLock(
-        layout.lock_file(name),
-        timeout,
-        mode=0o600,
-        fallback_to_soft=False,
-        name=name,
-        clock=clock,
-        sleep=sleep,
-    )
+    return OwnLock(layout.lock_file(name), timeout, name=name, clock=clock, sleep=sleep)

@@ -23,9 +23,8 @@ from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from bsd.foundation.files import ends_torn, make_private_dir, open_plain, write_all
-from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout, SessionName, inside
-from bsd.foundation.spelling import iso_utc
+from bsd.foundation.spelling import document, iso_utc
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
 # The journal's priorities, as sd-daemon describes them.

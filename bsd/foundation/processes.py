@@ -1,40 +1,30 @@
-"""What the system tells about a process by its id, and takes back of ours: memory, and rights.
-
-Whose rights a call has that root makes on somebody else's root: that user's, and for good. What
-root made there its owner could use no more: the store, the trash, settings, locks. And what
-somebody else may rename and link is no place for root to write to. So root becomes the owner before
-anything is opened; only what is open already, a terminal or a pipe, goes along.
-"""
+"""What the system tells about a process by its id, and takes back of our own: memory."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
-import pwd
-import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from bsd.foundation.errors import Forbidden
-from bsd.foundation.immutable import immutable
+from bsd.foundation.ages import steady
 
 _PARENT_INDEX = 1  # field 4 of /proc/<pid>/stat, counted after the last `)`
 _STARTTIME_INDEX = 19  # field 22
 
 
 def alive(pid: int) -> bool:
-    """Whether a process with this id (> 0) exists; one that we may not signal does."""
+    """Whether a process with this id exists; one that we may not signal does."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
+        os.kill(pid, 0)  # 0 would be all of our own group
     except PermissionError:
         return True
-    return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return pid > 0
 
 
 def starttime(pid: int) -> int | None:
@@ -53,11 +43,10 @@ def parent(pid: int) -> int | None:
 def begun(starttime: int) -> float | None:
     """When a process began, in epoch seconds, by its `starttime`."""
     try:
-        ticks = os.sysconf("SC_CLK_TCK")
-        running = time.clock_gettime(time.CLOCK_BOOTTIME) - starttime / ticks
-    except (AttributeError, ValueError, OSError):  # a system without that clock
+        since_boot = starttime / os.sysconf("SC_CLK_TCK")
+    except (ValueError, OSError):  # a system that does not say how long a tick is
         return None
-    return time.time() - running
+    return time.time() - (steady() - since_boot)
 
 
 def directory(pid: int) -> str | None:
@@ -88,12 +77,6 @@ def _read_proc(pid: int, name: str) -> bytes:
         return b""
 
 
-def seconds_up() -> float | None:
-    """How long ago this machine started, sleep included; None if it does not say."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
-    return None if clock is None else time.clock_gettime(clock)
-
-
 @contextmanager
 def without_collecting() -> Iterator[None]:
     """Look for no garbage while the block runs.
@@ -117,155 +100,3 @@ def give_back_memory() -> None:
     """
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-# --- whose rights root takes ---
-
-
-_ROOT_USER = 0
-# Where programs keep what is a user's own: root's are no use to the owner.
-_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
-
-
-@immutable
-class FileOwner:
-    """A user who is not root; in containers many have neither name nor home."""
-
-    uid: int
-    gid: int
-    name: str | None
-    home: Path
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> FileOwner:
-        """Whom a file belongs to; the group is the user's own, as if they had come themselves."""
-        try:
-            known = pwd.getpwuid(found.st_uid)
-        except KeyError:
-            return cls(found.st_uid, found.st_gid, None, Path("/"))
-        return cls(known.pw_uid, known.pw_gid, known.pw_name, Path(known.pw_dir))
-
-    def __str__(self) -> str:
-        return self.name or f"user {self.uid}"
-
-    @property
-    def command(self) -> str:
-        """What to put before a command, to call it as this user."""
-        return f"sudo -u {self.name or f'#{self.uid}'}"
-
-
-def owner_for_root(root: Path) -> FileOwner | None:
-    """Whom root has to become to work on `root`, which need not be there; None: nobody.
-
-    Raises Forbidden if a link on the way to it belongs to somebody who is not its owner.
-    """
-    if os.geteuid() != _ROOT_USER:
-        return None
-    found = _nearest(root)
-    for path in (*reversed(root.parents), root):
-        if (link := _link(path)) is not None and link.st_uid not in {_ROOT_USER, found.st_uid}:
-            raise Forbidden(
-                f"{path} is a link of user {link.st_uid}, to a directory of user {found.st_uid}",
-                hint="name the directory itself with --root, as the user to whom it belongs",
-            )
-    return None if found.st_uid == _ROOT_USER else FileOwner.of(found)
-
-
-def become(owner: FileOwner, root: Path, environ: MutableMapping[str, str]) -> None:
-    """Give up root's rights for those of the owner of `root`; there is no way back.
-
-    `environ` is changed to what the owner's own would be. Raises Forbidden if that is not possible,
-    or if the owner could not read this program.
-    """
-    hint = f"`{owner.command} bsd …`; in a container: --user {owner.uid}:{owner.gid}"
-    program = _files_of_the_program()
-    try:
-        with _for_a_moment(owner):
-            unreadable = next((file for file in program if not _is_readable(file)), None)
-        if unreadable is None:
-            _take_groups(owner)
-            os.setgid(owner.gid)
-            os.setuid(owner.uid)
-    except OSError as error:
-        message = f"{root} belongs to {owner}, and root cannot become that user: {error.strerror}"
-        raise Forbidden(message, hint=hint) from error
-    if unreadable is not None:
-        raise Forbidden(
-            f"{root} belongs to {owner}, who may not read the program itself: {unreadable}",
-            hint="install bsd where every user may read it: its package, or below /opt",
-        )
-    theirs = environment_of(owner, environ)
-    environ.clear()
-    environ.update(theirs)
-
-
-def _nearest(path: Path) -> os.stat_result:
-    """The directory, or the nearest one above that is there: in that it would be made."""
-    for each in (path, *path.parents):
-        try:
-            return os.stat(each)
-        except OSError:
-            continue
-    return os.stat("/")
-
-
-def _link(path: Path) -> os.stat_result | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found if stat.S_ISLNK(found.st_mode) else None
-
-
-def _take_groups(owner: FileOwner) -> None:
-    if owner.name is None:
-        os.setgroups([owner.gid])
-    else:
-        os.initgroups(owner.name, owner.gid)
-
-
-@contextmanager
-def _for_a_moment(owner: FileOwner) -> Iterator[None]:
-    """Act as the owner, with root's rights to come back to; raises OSError."""
-    groups, group = os.getgroups(), os.getegid()
-    try:
-        _take_groups(owner)
-        os.setegid(owner.gid)
-        os.seteuid(owner.uid)
-        yield
-    finally:
-        os.seteuid(_ROOT_USER)
-        os.setegid(group)
-        os.setgroups(groups)
-
-
-def _files_of_the_program() -> list[str]:
-    """What of it is loaded: what is loaded later lies beside that."""
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return [sys.executable, *(file for file in files if file is not None and os.path.exists(file))]
-
-
-def _is_readable(file: str) -> bool:
-    return os.access(file, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def environment_of(owner: FileOwner, environ: Mapping[str, str]) -> dict[str, str]:
-    """The same for the owner: places of root's are left out, or are the owner's."""
-    theirs = dict(environ)
-    if not _is_of(environ.get("HOME", ""), owner):
-        theirs["HOME"] = str(owner.home)
-    for name in _DIRECTORIES:
-        if name in environ and not _is_of(environ[name], owner):
-            del theirs[name]
-    if "XDG_RUNTIME_DIR" not in theirs and _is_of(f"/run/user/{owner.uid}", owner):
-        theirs["XDG_RUNTIME_DIR"] = f"/run/user/{owner.uid}"
-    if owner.name is not None:
-        theirs["USER"] = theirs["LOGNAME"] = owner.name
-    return theirs
-
-
-def _is_of(path: str, owner: FileOwner) -> bool:
-    try:
-        return os.stat(path).st_uid == owner.uid
-    except OSError:
-        return False

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from annotated_types import Ge, Le, MinLen
 
 from bsd.foundation.errors import Invalid
-from bsd.foundation.setting import check_cron
+from bsd.foundation.pruning_fields import check_cron
 from bsd.foundation.spelling import (
     LANGUAGES,
     LIFETIMES,
@@ -42,42 +42,40 @@ _MOST = 1 << 50
 
 
 @dataclass(frozen=True)
-class Before:
-    """Metadata of a type: `read` is given what came, and what it returns is checked."""
+class _Read:
+    """Metadata of a type: what pydantic calls when it checks a value of it."""
 
-    read: Callable[[Any], Any]
+    read: Callable[..., Any]
+    _how: ClassVar[str]  # by which function of `core_schema`
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic asks
 
-        return core_schema.no_info_before_validator_function(self.read, handler(source))
+        return getattr(core_schema, self._how)(self._called, handler(source))
+
+    def _called(self, value: Any) -> Any:
+        return self.read(value)
 
 
-@dataclass(frozen=True)
-class After:
-    """Metadata of a type: `read` is given a value of it, and returns what it becomes."""
+class Before(_Read):
+    """`read` is given what came, and what it returns is checked."""
 
-    read: Callable[[Any], Any]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - as above
-
-        return core_schema.no_info_after_validator_function(self.read, handler(source))
+    _how = "no_info_before_validator_function"
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Metadata of a type: `read` is given a value of it, and the table's fields before it."""
+class After(_Read):
+    """`read` is given a value of the type, and returns what it becomes."""
 
-    read: Callable[[Any, Mapping[str, Any]], Any]
+    _how = "no_info_after_validator_function"
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - as above
 
-        def check(value: Any, info: core_schema.ValidationInfo) -> Any:
-            return self.read(value, info.data)
+class Beside(_Read):
+    """`read` is given a value of the type, and the table's fields before it."""
 
-        return core_schema.with_info_after_validator_function(check, handler(source))
+    _how = "with_info_after_validator_function"
+
+    def _called(self, value: Any, info: Any = None) -> Any:
+        return self.read(value, info.data)
 
 
 def _like(pattern: str) -> After:

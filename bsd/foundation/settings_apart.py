@@ -6,9 +6,11 @@ too much for one that reads them once; and another core can do it while this one
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from bsd.foundation.errors import Unavailable, os_problem
@@ -33,6 +35,7 @@ class SettingsReading:
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                process_group=0,  # a terminal's Ctrl-C is for its parent
             )
         except OSError as error:
             raise os_problem(error, "starting a process that reads the settings") from error
@@ -57,14 +60,17 @@ def answer() -> None:
     # Here alone: it is what this module keeps away from others.
     from bsd.foundation.settings_reader import load_settings  # noqa: PLC0415
 
+    asked = sys.stdin.buffer.read()
+    if not asked:  # nobody wants to know any more
+        return
     found: Settings | Exception
     try:
-        found = load_settings(*pickle.load(sys.stdin.buffer))  # noqa: S301 - of our parent
+        found = load_settings(*pickle.loads(asked))  # noqa: S301 - of our parent
     except Exception as error:  # noqa: BLE001 - whoever waits for the answer raises it
         found = error
     try:
         said = pickle.dumps(found)
     except Exception:  # noqa: BLE001 - not every library's errors can be sent
         said = pickle.dumps(RuntimeError(repr(found)))
-    sys.stdout.buffer.write(said)
-    sys.stdout.buffer.flush()
+    with suppress(BrokenPipeError):  # as above
+        os.write(sys.stdout.fileno(), said)

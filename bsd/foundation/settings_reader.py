@@ -1,7 +1,7 @@
 """Reads what is fixed at start: the environment, else `bsd.toml`, else the defaults (SPEC §4).
 
 Importing this module costs a sixth of a second and 10 MB; `bsd.foundation.locations` finds root and
-socket without it, and a daemon has a process of its own read its settings (`begin_to_read`).
+socket without it, and a daemon has a process of its own read its settings (`settings_apart`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How bsd writes moments, durations, amounts and what somebody typed, and how it reads them.
+"""How bsd writes moments, durations, amounts, JSON and what somebody typed, and how it reads them.
 
 Moments are `2026-11-21T22:16:05.123Z`, and nothing else. Durations are `30m`, `24h`, `1d12h`, `2w`
 (SPEC §4). And how long facts live, which settings and memory both know.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
+
+import orjson
 
 from bsd.foundation.errors import Invalid
 
@@ -151,6 +154,17 @@ def shown(value: object) -> str:
         return json.dumps(value)[:_SHOWN]
     except (TypeError, ValueError):
         return "that"
+
+
+def document(content: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Write JSON; lone surrogates and huge integers, which transcripts hold, included.
+
+    `default` says in JSON's words what JSON cannot say; without it that is written as `str` has it.
+    """
+    try:
+        return orjson.dumps(content, default, orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # the slower one can write what this one cannot
+        return json.dumps(content, default=default or str, skipkeys=True).encode()
 
 
 # --- what agents want remembered, by its decay class (seed 002) ---

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bsd.foundation.database_file import has_room, logs_ahead
+from bsd.foundation.database_file import being_opened, has_room, logs_ahead
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -62,24 +62,7 @@ class Database:
         if "immutable" not in mode and logs_ahead(path) and not has_room(path):
             raise no_room(path)
         with self._errors():
-            self._db = sqlite3.connect(
-                f"file:{quote(str(path))}?mode={mode}",
-                uri=True,
-                timeout=wait,
-                isolation_level=None,
-                # A connection belongs to one call, which may move from thread to thread.
-                check_same_thread=False,
-            )
-        self._db.row_factory = sqlite3.Row
-        self._db.text_factory = _text
-        self._db.create_function("bsd_normalized", 1, normalized_hash, deterministic=True)
-        try:
-            self.run("PRAGMA foreign_keys = ON")
-            self.run("PRAGMA synchronous = NORMAL")
-            self.run(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        except BsdError:  # the caller gets a connection or none
-            self.close()
-            raise
+            self._db = _connection(path, mode, wait)
 
     def close(self) -> None:
         self._db.close()
@@ -165,8 +148,23 @@ def _mode(path: Path, *, readonly: bool) -> str:
     return "ro" if Path(f"{path}-wal").exists() or not logs_ahead(path) else "ro&immutable=1"
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+def _connection(path: Path, mode: str, wait: float) -> sqlite3.Connection:
+    database = sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        timeout=wait,
+        isolation_level=None,
+        # A connection belongs to one call, which may move from thread to thread.
+        check_same_thread=False,
+    )
+    with being_opened(database):
+        database.row_factory = sqlite3.Row
+        database.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        database.create_function("bsd_normalized", 1, normalized_hash, deterministic=True)
+        database.execute("PRAGMA foreign_keys = ON")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    return database
 
 
 # --- texts of facts: as they can be stored, and what makes two of them the same ---

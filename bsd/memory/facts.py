@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bsd.foundation.ages import look, steady
 from bsd.foundation.audit import AuditLog
@@ -17,6 +17,7 @@ from bsd.foundation.errors import BsdError, Invalid, os_problem
 from bsd.foundation.files import Closing
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.settings import MemorySettings
 from bsd.foundation.spelling import LIFETIMES
 from bsd.memory import schema
 from bsd.memory.database import WAIT_SECONDS, Database
@@ -54,9 +55,6 @@ from bsd.memory.new_fact import (
     rules_for,
 )
 from bsd.memory.vectors import Vectors
-
-if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
-    from bsd.foundation.settings import MemorySettings
 
 _log = get_logger("memory")
 
@@ -382,21 +380,13 @@ def open_memory(
     Without settings it is as the seed describes it. Raises Forbidden if a link leads out of the
     root where nobody has named another place.
     """
-    audit, classes = AuditLog(layout.audit_file, clock), classes_of(settings)
+    settings = settings or MemorySettings()
+    classes = classes_of(settings)
     longest = max((life for life in classes.lifetimes.values() if life is not None), default=0)
 
     def forgets_by(changes: bool) -> float:  # noqa: FBT001 - it asks for nothing else
         return look(layout, clock, steady, keep=changes).now_for(longest)
 
-    if settings is None:
-        return Memory(
-            _facts(layout),
-            actor=actor,
-            audit=audit,
-            clock=clock,
-            forgets_by=forgets_by,
-            stopping=stopping,
-        )
     words = {
         name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
     }
@@ -406,7 +396,7 @@ def open_memory(
         classifier=Classifier(rules_for(settings.languages, words)),
         vectors=settings.vectors,
         actor=actor,
-        audit=audit,
+        audit=AuditLog(layout.audit_file, clock),
         clock=clock,
         forgets_by=forgets_by,
         stopping=stopping,
@@ -415,8 +405,7 @@ def open_memory(
 
 def classes_of(settings: MemorySettings | None) -> Classes:
     """The seed's classes, with those that the settings add or change."""
-    if settings is None:
-        return Classes()
+    settings = settings or MemorySettings()
     return Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh))
 
 

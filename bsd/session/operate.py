@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bsd.agents.dialect import Format
-from bsd.agents.owners import in_use
-from bsd.foundation.claims import secure
+from bsd.agents.owners import in_use, secure
 from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure, Unavailable
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName

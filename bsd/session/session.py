@@ -18,6 +18,7 @@ from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
@@ -101,8 +102,6 @@ class Session:
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep
     ) -> AbstractContextManager[object]:
         """bsd's own lock, held from planning to audit; entering it raises Busy after `wait` s."""
-        from bsd.foundation.locks import own_lock  # noqa: PLC0415 - who only reads, locks not
-
         return own_lock(self.layout, self.name, wait, sleep=sleep)
 
     def owners_lock(self, path: Path, wait: float) -> AbstractContextManager[object]:

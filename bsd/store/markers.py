@@ -13,10 +13,10 @@ from contextlib import suppress
 from sys import maxsize
 
 from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import Entry
-from bsd.agents.marker import (
+from bsd.agents.entry import (
     MARKER,
     RESTORED,
+    Entry,
     Marker,
     ends_in_placeholder,
     placeholder,

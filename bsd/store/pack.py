@@ -33,6 +33,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -422,7 +423,7 @@ class PackWriter:
         first, last = (round(max(0.0, moment) * 1000) for moment in (oldest, newest))
         hash_ = self._write_index(first, last)
         os.fsync(self._file)
-        if hasattr(os, "posix_fadvise"):  # what is read back shall come from the disk
+        if sys.platform == "linux":  # what is read back shall come from the disk
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         with Pack(self._path) as pack:
             if sum(1 for _ in pack) != self.lines:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.agents.dialect import Facts
-from bsd.agents.entry import Entry, Rank, Title, answer_of, better, model_of, tokens_of
-from bsd.agents.marker import Marker
+from bsd.agents.dialect import Facts, Rank, Title, better
+from bsd.agents.entry import Entry, Marker, answer_of, model_of, tokens_of
 from bsd.foundation.database_file import (
     being_opened,
     make_database_file,
@@ -195,7 +194,7 @@ class Statistics:
     last_ms: float | None = None
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # how the session is called by what stands in it
-    title_rank: int = 0  # `bsd.agents.entry.Rank`
+    title_rank: int = 0  # `bsd.agents.dialect.Rank`
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, facts: Facts | None, title: Title | None, size: int) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn, Value
-from bsd.agents.entry import Entry, mentions
-from bsd.agents.marker import EXTRACTABLE
+from bsd.agents.entry import EXTRACTABLE, Entry, mentions
 from bsd.foundation.value_path import value_at
 from bsd.surgery.locate import Located, name_of
 from bsd.surgery.plan import Meter, Rate

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from bsd.agents.dialect import Facts, Format, Value
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, Marker
+from bsd.agents.entry import MARKER, Entry, Marker
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of

@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import Entry
-from bsd.agents.marker import EXTRACTABLE, MARKER, Marker
+from bsd.agents.entry import EXTRACTABLE, MARKER, Entry, Marker
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable

@@ -10,10 +10,8 @@ from functools import lru_cache, partial
 from sys import maxsize
 
 from bsd.agents.dialect import Format, Shape, Value
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, PLACEHOLDER_START, Marker, placeholder
+from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
 from bsd.foundation.immutable import immutable
-from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
@@ -27,7 +25,7 @@ from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.rules import Chosen, Policy, Reason
 from bsd.surgery.survey import Judged, Progress, Settling, Survey
 from bsd.text.change import Edit
-from bsd.text.reader import Transcript, parse_entry
+from bsd.text.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
 from bsd.text.splice import (
     SpliceError,
     edit,

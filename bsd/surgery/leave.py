@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from bsd.agents.dialect import Format
-from bsd.agents.marker import RESTORED
+from bsd.agents.entry import RESTORED
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of

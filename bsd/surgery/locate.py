@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from sys import maxsize
 
 from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, RESTORED, Marker, placeholder
+from bsd.agents.entry import MARKER, RESTORED, Entry, Marker, placeholder
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath, is_present
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import loose_placeholders, source_paths, stored_line
-from bsd.text.reader import Line, Transcript, parse_entry, parse_kept
+from bsd.text.reader import Line, Transcript, is_too_large, parse_entry, parse_kept
 from bsd.text.splice import SpliceError, edit, find, text_size
 
 _INDEX = re.compile(r"#(\d+)")

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bsd.agents.dialect import Facts, Value
-from bsd.agents.entry import Entry, Sent, answer_of, sent_tokens
-from bsd.agents.marker import MARKER
+from bsd.agents.entry import MARKER, Entry, Sent, answer_of, sent_tokens
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_fields import PruningConfig

@@ -9,12 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from bsd.agents.dialect import Format, ToolCall
-from bsd.agents.entry import REDACTED, Entry, same_author, says_something
-from bsd.agents.marker import MARKER, Marker
+from bsd.agents.entry import MARKER, REDACTED, Entry, Marker, same_author, says_something
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath, paths_of, value_at
 from bsd.store.changed_lines import gaps_of
 from bsd.store.extracted import Missing, Stored
@@ -26,7 +24,7 @@ from bsd.surgery.locate import Located, Return, name_of, original_of
 from bsd.surgery.plan import Plan
 from bsd.surgery.rules import own_tool
 from bsd.text.change import Edit
-from bsd.text.reader import Transcript, parse_kept
+from bsd.text.reader import Transcript, is_too_large, parse_kept
 from bsd.text.splice import edit, elements, encode_string, prepend_elements, remove_elements
 
 # What a marked call still says of itself.

@@ -9,8 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, RESTORED, Marker
+from bsd.agents.entry import MARKER, RESTORED, Entry, Marker
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable

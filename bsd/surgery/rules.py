@@ -14,16 +14,18 @@ from functools import lru_cache
 from typing import Any
 
 from bsd.agents.dialect import Facts, Shape, Value
-from bsd.agents.entry import Entry, message_of, time_ms
-from bsd.agents.marker import (
+from bsd.agents.entry import (
     EXTRACTABLE,
     MARKER,
     PLACEHOLDER_END,
     RESTORED,
+    Entry,
     Marker,
     is_placeholder,
     is_safe_id,
+    message_of,
     placeholder,
+    time_ms,
 )
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern

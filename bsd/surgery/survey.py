@@ -18,10 +18,8 @@ from math import isnan, nan
 from sys import intern, maxsize
 
 from bsd.agents.dialect import Facts, Format, ToolCall
-from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, PLACEHOLDER_START, Marker, mentioned_ids
+from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
 from bsd.foundation.value_path import ValuePath, value_at
 from bsd.store.state import NO_ID, Checkpoint
@@ -39,7 +37,7 @@ from bsd.surgery.rules import (
     thinks,
 )
 from bsd.surgery.sight import LastTurn, Prefix
-from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
 
 Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value

@@ -7,8 +7,7 @@ from dataclasses import field, replace
 from typing import ClassVar, Literal, Protocol
 
 from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry
-from bsd.agents.marker import RESTORED, Marker, standing_at
+from bsd.agents.entry import RESTORED, Entry, Marker, standing_at
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable

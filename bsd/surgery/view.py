@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry
-from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
+from bsd.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName

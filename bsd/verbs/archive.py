@@ -17,7 +17,7 @@ from bsd.care.search import search_gone
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Conflict, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.setting import OFF
+from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.store.copies import CopiedTranscript, CopiesUse, SessionCopy, copies_use
 from bsd.store.extracted import SessionStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
+from bsd.agents.entry import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.layout import SessionName

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import orjson
 
-from bsd.agents.marker import Marker
+from bsd.agents.entry import Marker
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
 from bsd.foundation.files import plain_file
-from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
+from bsd.foundation.spelling import document
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Value
-from bsd.agents.entry import Entry, error_text, model_of
-from bsd.agents.marker import Marker
+from bsd.agents.entry import Entry, Marker, error_text, model_of
 from bsd.foundation.definition import INTERNAL, Answer
 from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.foundation.value_path import value_at

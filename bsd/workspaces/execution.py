@@ -170,8 +170,7 @@ class _RunState:
 
 
 def _run(space: OpenWorkspace, wish: _Wish, account: Account | None, run: _RunState) -> None:
-    """Run it to its end, and note how it ended, what held it, and what went wrong."""
-    boxed = wish.not_isolated is None
+    """Run it to its end, if it can be started at all; note what went wrong."""
     environment = {"PATH": PATH, "HOME": str(space.path), "LANG": "C.UTF-8", **wish.env}
     too_large = partial(_too_large, space, wish.limits.disk_bytes)
     problem = _unfit(wish.command, space.path, environment["PATH"]) or too_large()
@@ -182,8 +181,21 @@ def _run(space: OpenWorkspace, wish: _Wish, account: Account | None, run: _RunSt
         run.user = account.uid
         with system_errors(f"giving workspace {space.session_id} to user {account.uid}"):
             hand_over(space, account)
+    with system_errors(f"starting {wish.command[0]!r}"):
+        _run_held(space, wish, account, run, environment, too_large)
+
+
+def _run_held(
+    space: OpenWorkspace,
+    wish: _Wish,
+    account: Account | None,
+    run: _RunState,
+    environment: Mapping[str, str],
+    too_large: Callable[[], str | None],
+) -> None:
+    """Run it within its limits and, if it is isolated, its box; note how far they held."""
+    boxed = wish.not_isolated is None
     with (
-        system_errors(f"starting {wish.command[0]!r}"),
         _inherited(space, isolated=boxed) as held,
         group(wish.limits) as together,
         seccomp_filter() if boxed else nullcontext() as seccomp,

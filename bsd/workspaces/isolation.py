@@ -352,12 +352,8 @@ _X32 = 0x40000000  # a second table of x86-64, beside every number above
 
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT = (
-    0,
-    4,
-    16,
-    24,
-)  # offsets in struct seccomp_data, little-endian
+# Offsets in struct seccomp_data, little-endian.
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,13 +112,16 @@ def describe_session(
 def _size(root: Root, session_id: str) -> int | None:
     """What a workspace holds, each of its files once; None if not all of it can be seen."""
     try:
-        directory = open_directory(root, session_id)
-    except (OSError, Unusable):  # gone, replaced, or not for us
+        return measured(root, session_id).all_bytes
+    except (OSError, Obstacle, Unusable):  # gone, replaced, or not for us
         return None
+
+
+def measured(root: Root, session_id: str) -> Measure:
+    """Measure a workspace; raises Unusable, Obstacle, OSError."""
+    directory = open_directory(root, session_id)
     try:
-        return tree.measure(directory).all_bytes
-    except (OSError, Obstacle):
-        return None
+        return tree.measure(directory)
     finally:
         os.close(directory)
 

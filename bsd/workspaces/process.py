@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.settings import WorkspaceLimits
 
 _PIECE = 64 * 1024
 _LOOK_SECONDS = 0.05  # how often it is asked for its end, where that cannot be waited for
@@ -29,7 +30,7 @@ _LAST_WORDS_SECONDS = 1.0  # for output of somebody who left the process group
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(WorkspaceLimits):
     """What one run may use; 0 means no limit (of output: nothing is kept).
 
     `seconds` on the clock, `cpu_seconds` of each process, `processes` at once; the rest in bytes:
@@ -37,14 +38,6 @@ class Limits:
     groups them), `file_bytes` (of one file), `disk_bytes` (of the whole workspace),
     `output_bytes` (kept of stdout, and of stderr).
     """
-
-    seconds: float = 60.0
-    cpu_seconds: int = 60
-    memory_bytes: int = 4 << 30
-    processes: int = 512
-    file_bytes: int = 256 << 20
-    disk_bytes: int = 8 << 30
-    output_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
         wholes = [one.name for one in fields(self) if one.name != "seconds"]
@@ -111,19 +104,7 @@ def run_process(  # noqa: PLR0913 - a process has as many sides
     OSError if it cannot be started.
     """
     began = time.monotonic()
-    with tempfile.TemporaryFile() as given:
-        given.write(stdin or b"")
-        given.seek(0)
-        process = subprocess.Popen(
-            [*before, *_limited(limits), *argv],
-            stdin=given,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=dict(environment),
-            start_new_session=True,
-            pass_fds=tuple(held),
-        )
+    process = _started([*before, *_limited(limits), *argv], cwd, environment, stdin, held)
     outputs = ProcessOutput(limits.output_bytes), ProcessOutput(limits.output_bytes)
     with process:
         assert process.stdout is not None  # noqa: S101 - as asked for
@@ -143,6 +124,28 @@ def run_process(  # noqa: PLR0913 - a process has as many sides
             raise
     seconds = time.monotonic() - began
     return Ended(process.returncode, timed_out, watch.said, seconds, *outputs)
+
+
+def _started(
+    argv: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    stdin: bytes | None,
+    held: Sequence[int],
+) -> subprocess.Popen[bytes]:
+    with tempfile.TemporaryFile() as given:
+        given.write(stdin or b"")
+        given.seek(0)
+        return subprocess.Popen(
+            argv,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=tuple(held),
+        )
 
 
 def _limited(limits: Limits) -> list[str]:

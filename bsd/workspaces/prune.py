@@ -21,7 +21,7 @@ from bsd.foundation.errors import FieldError, Invalid, os_problem
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import format_size
 from bsd.workspaces import record, tree
-from bsd.workspaces.listing import mounted_in, survey
+from bsd.workspaces.listing import measured, mounted_in, survey
 from bsd.workspaces.place import (
     AWAY,
     DEFAULT_ROOT,
@@ -280,20 +280,13 @@ class _Pruning:
 
     def _total(self) -> int:
         """The bytes of all workspaces whose age is known, each file once."""
-        total, seen = 0, set()
+        total = Measure()
         for metadata in self._survey.known:
             with suppress(OSError, Obstacle, Unusable):
-                directory = open_directory(self._root, metadata.session_id)
-                try:
-                    found = tree.measure(directory)
-                finally:
-                    os.close(directory)
-                total += found.bytes
-                for inode, (_, blocks, _) in found.linked.items():
-                    if inode not in seen:
-                        seen.add(inode)
-                        total += blocks * 512
-        return total
+                found = measured(self._root, metadata.session_id)
+                total.bytes += found.bytes
+                total.linked |= found.linked
+        return total.all_bytes
 
 
 def _check(hours: object, max_count: object, max_total_bytes: object) -> None:

@@ -16,7 +16,7 @@ import secrets
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -82,14 +82,8 @@ class SessionMetadata(Answer):
 
     def as_json(self) -> dict[str, Any]:
         """The document, unknown fields last."""
-        known = {
-            "session_id": self.session_id,
-            "created_at": iso_utc(self.created_at),
-            "updated_at": iso_utc(self.updated_at),
-            "version": self.version,
-            "execution_count": self.execution_count,
-            "last_error": self.last_error,
-        }
+        known = {name: getattr(self, name) for name in _KNOWN}
+        known |= {name: iso_utc(known[name]) for name in ("created_at", "updated_at")}
         return known | {name: value for name, value in self.other.items() if name not in known}
 
     def render(self) -> bytes:
@@ -97,9 +91,7 @@ class SessionMetadata(Answer):
         return json.dumps(self.as_json(), indent=2).encode() + b"\n"
 
 
-_KNOWN = frozenset(
-    ("session_id", "created_at", "updated_at", "version", "execution_count", "last_error")
-)
+_KNOWN = tuple(one.name for one in fields(SessionMetadata) if one.name != "other")
 
 
 def parse(raw: bytes, session_id: str) -> SessionMetadata:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bsd.foundation.ages import look, steady
 from bsd.foundation.audit import AuditLog
@@ -18,6 +18,7 @@ from bsd.foundation.definition import UNSAID, Answer, Unsaid, Wing, WingVerb, ar
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.settings import Settings
 from bsd.foundation.spelling import MINUTE, lifetime_seconds
 from bsd.workspaces import SessionSandbox, create_session_sandbox, touch_session
 from bsd.workspaces.execution import ExecutionResult, execute
@@ -31,9 +32,6 @@ from bsd.workspaces.listing import (
 )
 from bsd.workspaces.prune import Progress, PruneResult, Rules, prune_sessions
 from bsd.workspaces.record import SessionMetadata
-
-if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
-    from bsd.foundation.settings import Settings
 
 _log = get_logger("workspaces")
 

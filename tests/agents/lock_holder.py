@@ -15,8 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from bsd.agents.openclaw.lock import SessionLock
-from bsd.agents.openclaw.lock_file import inspect_lock
+from bsd.agents.openclaw.lock import SessionLock, inspect_lock
 from bsd.foundation.errors import BsdError
 from tests.logs import tell_logs
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.openclaw.lock import SessionLock
-from bsd.agents.openclaw.lock_file import lock_path
+from bsd.agents.openclaw.lock import SessionLock, lock_path
 from tests.openclaw_tree import set_at_rest
 
 HALF_AN_HOUR = 30 * 60.0

@@ -10,7 +10,7 @@ import pytest
 
 from bsd.agents.codex import CODEX, KIND, CodexDay
 from bsd.agents.dialect import Format, NotOurs, Shape, Turn
-from bsd.agents.marker import is_safe_id
+from bsd.agents.entry import is_safe_id
 from bsd.foundation.sources import Source
 from bsd.foundation.value_path import format_path
 

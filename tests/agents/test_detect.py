@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from bsd.agents.dialect import NotOurs
-from bsd.agents.entry import LINES_LOOKED_AT, time_ms
-from bsd.agents.flat import FLAT
-from bsd.agents.marker import (
+from bsd.agents.entry import (
+    LINES_LOOKED_AT,
     Marker,
     is_placeholder,
     is_safe_id,
     mentioned_ids,
     placeholder,
+    time_ms,
 )
-from bsd.agents.openclaw.dialect import OPENCLAW, detect
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW, detect
 from tests.daemon.zones import zone
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bsd.agents.dialect import Shape, Turn
-from bsd.agents.flat import FLAT
+from bsd.agents.openclaw.dialect import FLAT
 from bsd.foundation.value_path import format_path
 
 LONG = "x" * 600

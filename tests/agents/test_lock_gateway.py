@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.openclaw.lock import SessionLock
-from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
+from bsd.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
 from bsd.agents.owner import HeldLock, Stale
 from bsd.command_line import HOST_TOKEN
 from bsd.foundation.errors import Busy

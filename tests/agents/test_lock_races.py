@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.openclaw import lock_file
-from bsd.agents.openclaw.lock import SessionLock
-from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
+from bsd.agents.openclaw import lock as openclaw_lock
+from bsd.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
 from bsd.agents.owner import Stale
 from bsd.foundation import processes
 from bsd.foundation.errors import Busy, Forbidden
@@ -29,8 +28,8 @@ pytestmark = pytest.mark.usefixtures("no_leftover_descriptors")
 
 
 def during(monkeypatch: pytest.MonkeyPatch, step: str, event: Callable[[], object]) -> None:
-    """Let `event` happen once, just after the first call of lock_file's `step` is done."""
-    real = getattr(lock_file, step)
+    """Let `event` happen once, just after the first call of openclaw_lock's `step` is done."""
+    real = getattr(openclaw_lock, step)
     events = [event]
 
     def interrupted(*arguments: Any, **more: Any) -> Any:
@@ -39,7 +38,7 @@ def during(monkeypatch: pytest.MonkeyPatch, step: str, event: Callable[[], objec
             events.pop()()
         return result
 
-    monkeypatch.setattr(lock_file, step, interrupted)
+    monkeypatch.setattr(openclaw_lock, step, interrupted)
 
 
 # Judging is done, burying not begun; the last look is done, the rename not.
@@ -179,7 +178,7 @@ def test_many_that_bury_and_lock_at_once_never_meet(session: Path, dead: int) ->
                 inside.remove(number)
                 rounds[number] += 1
             with suppress(FileExistsError):  # as if its holder had been killed
-                os.close(lock_file.write_exclusively(lock_path(session), stale))
+                os.close(openclaw_lock.write_exclusively(lock_path(session), stale))
 
     with capture_logs() as logs:
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -195,7 +194,7 @@ def test_many_that_bury_and_lock_at_once_never_meet(session: Path, dead: int) ->
 
 
 def test_names_that_killed_processes_left_are_swept(session: Path, dead: int) -> None:
-    leftover = session.parent / f"{lock_file.TEMPORARY_PREFIX}1-aa"
+    leftover = session.parent / f"{openclaw_lock.TEMPORARY_PREFIX}1-aa"
     leftover.write_bytes(b"")
     written(session, pid=dead)
     try_once(session)

@@ -17,8 +17,19 @@ from typing import Any
 import orjson
 import pytest
 
-from bsd.agents.dialect import TIES, Facts, Format, NotOurs, ToolCall, Turn, Value
-from bsd.agents.entry import Entry, Rank, Title, first_entries, named, text_of
+from bsd.agents.dialect import (
+    TIES,
+    Facts,
+    Format,
+    NotOurs,
+    Rank,
+    Title,
+    ToolCall,
+    Turn,
+    Value,
+    named,
+)
+from bsd.agents.entry import Entry, first_entries, text_of
 from bsd.agents.owner import ENDING, Owner, PutBack, Registered, Registry, SourceKind
 from bsd.agents.owners import KINDS
 from bsd.agents.values import leaf_values, text_value

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.openclaw.home import is_session_file, read_registry, running, sqlite_database
+from bsd.agents.openclaw.home import is_session_file, sqlite_database
+from bsd.agents.openclaw.registry import read_registry, running
 
 UUID = "0f0e0d0c-1111-2222-3333-444455556666"
 

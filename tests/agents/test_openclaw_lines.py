@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format, Shape, Turn
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.value_path import format_path
 
 LONG = "x" * 600

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.openclaw import lock_file
-from bsd.agents.openclaw.lock import SessionLock
-from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
+from bsd.agents.openclaw import lock as openclaw_lock
+from bsd.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
 from bsd.agents.owner import Free, HeldLock, Stale, Unreadable
 from bsd.foundation import processes
 from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
@@ -279,7 +278,7 @@ def test_an_unusable_lock_counts_for_thirty_minutes(
 
 
 def started(monkeypatch: pytest.MonkeyPatch, seconds_ago: float) -> None:
-    monkeypatch.setattr(lock_file, "seconds_up", lambda: seconds_ago)
+    monkeypatch.setattr(openclaw_lock, "steady", lambda: seconds_ago)
 
 
 @pytest.mark.parametrize("content", [*UNUSABLE, bytes(120)], ids=repr)
@@ -334,7 +333,7 @@ def test_where_a_lease_proves_nothing_an_unusable_lock_counts(
 ) -> None:
     path = written_raw(session, b"")
     started(monkeypatch, 10)
-    monkeypatch.setattr(lock_file, "strength", lambda _: judge_mount(0))
+    monkeypatch.setattr(openclaw_lock, "strength", lambda _: judge_mount(0))
     assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 20), Unreadable)
 
 
@@ -418,7 +417,7 @@ def test_a_forked_child_does_not_release_its_parents_lock(session: Path) -> None
         import os, sys
         from pathlib import Path
         from bsd.agents.openclaw.lock import SessionLock
-        from bsd.agents.openclaw.lock_file import lock_path
+        from bsd.agents.openclaw.lock import lock_path
         session = Path(sys.argv[1])
         lock = SessionLock(session)
         lock.acquire()
@@ -449,7 +448,7 @@ def test_a_directory_we_may_not_write_is_an_error_with_a_hint() -> None:
 
 def test_a_full_disk_leaves_nothing_behind(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = raising(OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(lock_file, "write_all", full)
+    monkeypatch.setattr(openclaw_lock, "write_all", full)
     with pytest.raises(Unavailable, match="No space left"):
         try_once(session)
     assert names(session) == {"abc.jsonl"}

@@ -8,11 +8,9 @@ import pytest
 
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.codex import CODEX
-from bsd.agents.dialect import Format
-from bsd.agents.entry import LONGEST_TITLE, Rank, Title, better, in_short
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.agents.openclaw.home import registered
+from bsd.agents.dialect import LONGEST_TITLE, Format, Rank, Title, better, in_short
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.agents.openclaw.registry import registered
 from bsd.agents.pi import PI
 from bsd.agents.values import words_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.openclaw.home import running as running_by
+from bsd.agents.openclaw.registry import running as running_by
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
 from bsd.text.change import Identity

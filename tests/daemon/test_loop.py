@@ -75,6 +75,15 @@ def test_it_comes_again_when_the_step_wants_it(loop: Loop, steps: Steps) -> None
     steps.next = None
 
 
+def test_who_waits_for_a_time_looks_once_a_minute_and_who_waits_to_be_woken_seldom(
+    loop: Loop, steps: Steps
+) -> None:
+    steps.next = steady() + 3600
+    assert loop._once() == 60
+    steps.next = None
+    assert loop._once() == 600
+
+
 def test_a_wake_during_the_step_is_not_lost(beats: Beats) -> None:
     inside, go = threading.Event(), threading.Event()
     count = 0

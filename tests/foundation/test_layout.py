@@ -268,3 +268,12 @@ def test_a_link_that_came_later_is_seen(layout: Layout, tmp_path: Path) -> None:
 def test_a_way_up_and_down_again_is_followed(layout: Layout) -> None:
     with pytest.raises(Forbidden):
         inside(layout.root / "missing/../../x", layout.root)
+
+
+def test_a_way_that_was_cut_off_is_seen_each_time(layout: Layout) -> None:
+    assert not layout.has_moves()
+    journal = make_private_dir(layout.moving) / "journal.json"
+    journal.touch()
+    assert layout.has_moves()
+    journal.unlink()
+    assert not layout.has_moves()

@@ -20,9 +20,9 @@ from bsd.foundation.pruning_fields import (
     UNSETTLING,
     PruningConfig,
     TriggerRule,
+    check_cron,
     unknown_field,
 )
-from bsd.foundation.setting import check_cron
 from bsd.foundation.spelling import DAY, HOUR, lifetime_seconds, shown
 
 

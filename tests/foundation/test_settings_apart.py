@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import ConfigError, Unavailable
-from bsd.foundation.settings_apart import SettingsReading
+from bsd.foundation.settings_apart import _PROGRAM, SettingsReading
 from bsd.foundation.settings_reader import load_settings
 
 
@@ -67,3 +68,27 @@ def test_a_daemon_does_not_keep_what_checks_them() -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_one_whose_parent_is_gone_ends_without_a_word(file: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, *sys.path],
+        check=False,
+        input=b"",
+        capture_output=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_one_whose_parent_goes_before_the_answer_ends_without_a_word(file: Path) -> None:
+    nobody, somebody = os.pipe()
+    os.close(nobody)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, *sys.path],
+        check=False,
+        input=pickle.dumps((file, None)),
+        stdout=somebody,
+        stderr=subprocess.PIPE,
+    )
+    os.close(somebody)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -14,8 +14,7 @@ from uuid import UUID, uuid5
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.codex import CODEX
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.agents.pi import PI
 from tests.agents import sources
 from tests.agents.sources.tree import LONG

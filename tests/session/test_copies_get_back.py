@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 
 from bsd.agents.dialect import Format
-from bsd.agents.marker import Marker, ends_in_placeholder, is_placeholder
+from bsd.agents.entry import Marker, ends_in_placeholder, is_placeholder
 from bsd.agents.owners import layout_of
 from bsd.care import catalog
 from bsd.care.retention import RetentionRun

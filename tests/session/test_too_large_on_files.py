@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.openclaw.home import read_registry
+from bsd.agents.openclaw.registry import read_registry
 from bsd.care.doctor import examine
 from bsd.care.verify import verify
 from bsd.daemon.state import Ledger

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bsd.agents.dialect import Format
-from bsd.agents.marker import RESTORED
+from bsd.agents.entry import RESTORED
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.contents import StoredPlace

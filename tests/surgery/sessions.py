@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from tests.sessions import HEADER
 
 _texts = st.sampled_from(

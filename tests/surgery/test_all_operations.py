@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.marker import Marker
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.entry import Marker
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.surgery.conversation import read_through
 from bsd.surgery.discard import plan_discard

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.flat import FLAT
-from bsd.agents.marker import Marker
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.entry import Marker
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.replace import plan_replace

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid, NotFound
 from bsd.foundation.value_path import format_path
 from bsd.surgery.edit import (

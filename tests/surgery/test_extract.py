@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.flat import FLAT
+from bsd.agents.openclaw.dialect import FLAT
 from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.marker import EXTRACTABLE
+from bsd.agents.entry import EXTRACTABLE
+from bsd.agents.openclaw.dialect import FLAT
 from bsd.store.entry_notes import KeptLine, Stamps, learn
 from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
 from bsd.surgery.leave import plan_leaving

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.marker import MARKER, Marker
+from bsd.agents.entry import MARKER, Marker
+from bsd.agents.openclaw.dialect import FLAT
 from bsd.surgery.extract import plan_extraction
 from bsd.text.reader import BytesTranscript, parse_entry
 from tests.surgery.in_memory import NOW, Session, config, without_restored

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.flat import FLAT
-from bsd.agents.marker import Marker
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.entry import Marker
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.errors import Conflict
 from bsd.surgery.redact import CallToRedact, Redaction, RedactionKind, plan_redact
 from tests.sessions import Talk, call, jsonl, text, thought

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.errors import Invalid
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.replace import plan_replace

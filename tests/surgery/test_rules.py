@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.marker import placeholder
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.entry import placeholder
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import format_path
 from bsd.surgery.rules import Decision, Policy, Reason, Standing, decide, subject_of

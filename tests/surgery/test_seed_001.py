@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bsd.agents.flat import FLAT
+from bsd.agents.openclaw.dialect import FLAT
 from bsd.foundation.spelling import iso_utc
 from tests.sessions import jsonl
 from tests.surgery.in_memory import NOW, Session

@@ -11,8 +11,7 @@ from bsd.agents.claude_code import CLAUDE_CODE, SUBAGENT
 from bsd.agents.codex import CODEX
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.surgery.sight import Sight
 from tests.surgery.test_prefix import entries
 from tests.surgery.test_properties import EXAMPLES

@@ -8,8 +8,7 @@ import pytest
 
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.spelling import iso_utc
 from bsd.surgery.rules import Policy
 from bsd.surgery.sight import id_hash

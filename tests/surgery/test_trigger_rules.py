@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.surgery.rules import Policy, Standing
 from tests.surgery.in_memory import config
 from tests.surgery.test_rules import LONG, at, judge, leaving, result

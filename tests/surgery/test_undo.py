@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format
-from bsd.agents.marker import Marker
+from bsd.agents.entry import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.value_path import parse_path

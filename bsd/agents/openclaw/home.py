@@ -5,7 +5,6 @@ There also lie the sessions of whoever writes the seeds' flat entries.
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import time
@@ -17,147 +16,28 @@ from typing import Any
 from urllib.parse import quote
 
 from bsd.agents.dialect import Format, NotOurs
-from bsd.agents.entry import Entry, in_short, text_of
-from bsd.agents.openclaw import registry_edit
+from bsd.agents.entry import Entry
 from bsd.agents.openclaw.dialect import detect, header_ids
-from bsd.agents.openclaw.lock_file import inspect_lock
-from bsd.agents.openclaw.registry_edit import REGISTRY_FILE
-from bsd.agents.owner import ENDING, LockState, Owner, PutBack, Registered, Registry
+from bsd.agents.openclaw.lock import SessionLock, inspect_lock
+from bsd.agents.openclaw.registry import (
+    REGISTRY_FILE,
+    OpenClawRegistry,
+    excerpt_of,
+    ids_in,
+    put_back,
+    read_registry,
+    registered,
+    running,
+    take_out,
+)
+from bsd.agents.owner import ENDING, LockState, Owner, PutBack, Registry
 from bsd.foundation.errors import BsdError
-from bsd.foundation.files import LARGEST_RECORD, UNCERTAIN_NS, plain_stream, read_plain
-from bsd.foundation.json_text import is_too_large
+from bsd.foundation.files import plain_stream
 from bsd.foundation.layout import Layout, SessionName, check_name
 
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
 _LOCK = ".lock"
-
-
-# --- what its `sessions.json` says: which conversations there are, and whose they are ---
-
-
-def ids_in(session: str) -> tuple[str, ...]:
-    """The ids that a transcript's name may hold: whole, of a topic, of a session of pi's.
-
-    As in `<id>-topic-<n>` and `<time>_<id>`.
-    """
-    return session, session.partition("-topic-")[0], session.rpartition("_")[2]
-
-
-class OpenClawRegistry(Registry):
-    """The conversations of one agent, whose transcripts lie in a directory."""
-
-    def __init__(self, sessions: Iterable[Registered], directory: Path) -> None:
-        super().__init__(sessions)
-        self._directory = directory
-
-    def find(self, session: str) -> Iterator[Registered]:
-        for name in dict.fromkeys(ids_in(session)):
-            yield from super().find(name)
-
-    def keys(self, session: str) -> list[str]:
-        return [record.key for record in self.sessions if self._is_of(record, session)]
-
-    def children(self, session: str) -> list[str]:
-        ids = {session}
-        ids |= {r.session_id for r in self.sessions if r.session_id and self._is_of(r, session)}
-        return [r.session for r in self.sessions if r.parent in ids and r.session]
-
-    def _is_of(self, record: Registered, session: str) -> bool:
-        """Whether a record is of this very transcript, not of another with the same id in it."""
-        if record.session == session:
-            return True
-        # If the record names no file, the one that is named like the id comes first.
-        identifier = record.session_id
-        if record.session_file or not identifier:
-            return False
-        if (self._directory / f"{identifier}{ENDING}").exists():
-            return False
-        if topic := re.fullmatch(re.escape(identifier) + r"-topic-(.+)", session):
-            return record.key.endswith((f":topic:{topic[1]}", f":thread:{topic[1]}"))
-        return session.rpartition("_")[2] == identifier
-
-
-# By agent: what was read, and from which state of the file. The registry of a busy gateway holds
-# thousands of conversations, and is asked for each of them.
-_registries: dict[Path, tuple[tuple[int, int, int], Registry]] = {}
-
-
-def read_registry(agent_dir: Path) -> Registry:
-    """Read an agent's `sessions.json`. No file is an empty registry, a broken one is a problem."""
-    path = agent_dir / "sessions" / REGISTRY_FILE
-    try:
-        found = path.lstat()
-        state = (found.st_ino, found.st_size, found.st_mtime_ns)
-        known = _registries.get(path)
-        if known and known[0] == state:
-            return known[1]
-        registry = _parsed(path, read_plain(path, LARGEST_RECORD))
-    except (FileNotFoundError, NotADirectoryError):
-        return Registry()
-    except OSError as error:
-        return Registry(problem=f"{path}: {error.strerror}")
-    # A file just written may change again without its time showing it.
-    if abs(time.time_ns() - found.st_mtime_ns) > UNCERTAIN_NS:
-        _registries[path] = (state, registry)
-    return registry
-
-
-def _parsed(path: Path, data: bytes) -> Registry:
-    if is_too_large(data):
-        return Registry(problem=f"{path} would take too much memory to be read")
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        return Registry(problem=f"{path} is not valid JSON")
-    if not isinstance(content, dict):
-        return Registry(problem=f"{path} is not a map of sessions")
-    return OpenClawRegistry(registered(content), path.parent)
-
-
-def registered(content: dict[str, Any]) -> Iterator[Registered]:
-    """List the conversations in a registry's content."""
-    for key, value in content.items():
-        if isinstance(value, dict):
-            file = text_of(value.get("sessionFile"))
-            yield Registered(
-                key,
-                session_id=text_of(value.get("sessionId")),
-                session_file=Path(file).name if file else None,
-                status=text_of(value.get("status")),
-                parent=text_of(value.get("parentSessionId")),
-                title=_called(value),
-            )
-
-
-def _called(record: dict[str, Any]) -> str | None:
-    """How a conversation is called by its record."""
-    origin = record.get("origin")
-    named_by = [record.get(key) for key in ("label", "displayName", "subject")]
-    named_by.append(origin.get("label") if isinstance(origin, dict) else None)
-    texts = (in_short(text) for text in named_by if isinstance(text, str))
-    return next(filter(None, texts), None)
-
-
-def running(agent_dir: Path, session: str) -> str | None:
-    """Say why a session counts as in use by its registry; None if it does not.
-
-    A registry that cannot be read counts as "in use": waiting costs some disk space, editing
-    under a run costs that run. It is usually whole again with the gateway's next write.
-    """
-    registry = read_registry(agent_dir)
-    if registry.problem:
-        return (
-            f"cannot tell whether it is running: {registry.problem};"
-            " mend that file, or move it away if this stays"
-        )
-    for record in registry.find(session):
-        if record.status == "running":
-            return f"{REGISTRY_FILE} says that {record.key} is running"
-    return None
-
-
-# --- its directories ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +62,9 @@ class RootAgent(Owner):
         return detect(first_lines)
 
     def put_aside(self, name: str) -> str | None:
-        return put_aside(name)
+        """The gateway renames those that were reset or deleted, and leaves backups."""
+        found = _PUT_ASIDE.fullmatch(name)
+        return found[1] if found and is_session_file(found[1] + ENDING) else None
 
     def ids_in(self, session: str) -> tuple[str, ...]:
         return ids_in(session)
@@ -204,8 +86,6 @@ class RootAgent(Owner):
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> AbstractContextManager[object]:
-        from bsd.agents.openclaw.lock import SessionLock  # noqa: PLC0415 - most calls only look
-
         return SessionLock(transcript, wait, name=name, sleep=sleep)
 
     def lock_state(self, transcript: Path) -> LockState:
@@ -219,7 +99,7 @@ class RootAgent(Owner):
         return read_registry(self._directory)
 
     def listed(self, session: str) -> str | None:
-        return registry_edit.excerpt_of(self._sessions, self.registry().keys(session))
+        return excerpt_of(self._sessions, self.registry().keys(session))
 
     def unlist(self, session: str, keep: Callable[[str], None], *, wait: float) -> None:
         directory = self._sessions
@@ -227,24 +107,13 @@ class RootAgent(Owner):
         def keys(content: dict[str, Any]) -> list[str]:
             return OpenClawRegistry(registered(content), directory).keys(session)
 
-        registry_edit.take_out(directory, keys, keep, wait=wait)
+        take_out(directory, keys, keep, wait=wait)
 
     def list_again(self, excerpt: str, *, wait: float) -> PutBack:
-        return registry_edit.put_back(self._sessions, excerpt, wait=wait)
+        return put_back(self._sessions, excerpt, wait=wait)
 
     def is_written_by_us(self, name: str) -> bool:
         return name == REGISTRY_FILE or name.endswith(_LOCK)
-
-
-def put_aside(name: str) -> str | None:
-    """The session whose transcript the gateway put aside as a file of this name, if it is one.
-
-    It renames those that were reset or deleted, and leaves backups.
-    """
-    if f"{ENDING}." not in name:
-        return None
-    found = _PUT_ASIDE.fullmatch(name)
-    return found[1] if found and is_session_file(found[1] + ENDING) else None
 
 
 def is_session_file(name: str) -> bool:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.agents.entry import text_of
-from bsd.agents.marker import EXTRACTABLE, standing_at
+from bsd.agents.entry import EXTRACTABLE, standing_at, text_of
 from bsd.agents.owners import owner_of
 from bsd.doors.agent.answers import error_answer, read_answer, told, told_error
 from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls

@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
-from bsd.agents.entry import Entry
-from bsd.agents.marker import is_placeholder
+from bsd.agents.entry import Entry, is_placeholder
 from bsd.command_line import split_command
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.tools import TOOLS
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.doors.tool_commands import TOOLS as COMMANDS
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import value_at
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS
-from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
 
 # Of our other names nobody else has a tool.
 _ANYBODYS = frozenset(("restore", "context"))

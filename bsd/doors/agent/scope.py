@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bsd.agents.marker import placeholder
+from bsd.agents.entry import placeholder
 from bsd.agents.owner import Process
 from bsd.agents.owners import at_work, in_use
 from bsd.care.catalog import find_session

@@ -16,7 +16,7 @@ from bsd.doors.cli.verb_words import Tell, VerbWords, print_entries, print_hits
 from bsd.doors.cli.verbs import CallHands, carry_out
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.setting import OFF
+from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.verbs.archive import (
     ARCHIVE_BRING_BACK,

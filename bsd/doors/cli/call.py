@@ -23,12 +23,12 @@ from click.shell_completion import CompletionItem
 
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note
+from bsd.doors.cli.rights import FileOwner, become, owner_for_root
 from bsd.foundation.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
 from bsd.foundation.locations import find_root, read_settings_file, settings_file
 from bsd.foundation.logs import configure_logs, get_logger
-from bsd.foundation.processes import FileOwner, become, owner_for_root
 from bsd.foundation.pruning_config import ConfigService
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what

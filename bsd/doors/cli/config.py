@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from bsd.agents.owners import elsewhere, served_by, take
 from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, offering
 from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.foundation.claims import elsewhere, served_by, take
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 

@@ -51,6 +51,10 @@ def run(call: Call, /, http: str | None) -> int:
     # While it starts they would end it, and a service manager takes that for what was wished.
     for number in (signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
+    # Nor has anything begun that Ctrl-C could break off: while classes are made, Python would turn
+    # it into an error.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Nearly all that a start makes stays; looking through it again and again costs a sixth of it.
     gc.disable()
     try:

@@ -33,9 +33,9 @@ from bsd.doors.cli.output import (
     styled,
 )
 from bsd.doors.cli.problem import Problem
+from bsd.doors.cli.rights import FileOwner, environment_of
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
-from bsd.foundation.processes import FileOwner, environment_of
 from bsd.surgery.view import EntryView
 from bsd.text.reader import parse_entry
 from bsd.verbs.list_entries import Shown, ShownEntries, ShownValue, WholeEntry

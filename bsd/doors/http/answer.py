@@ -18,8 +18,8 @@ from starlette.routing import Match
 
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, FieldError
-from bsd.foundation.json_text import document
 from bsd.foundation.logs import get_logger
+from bsd.foundation.spelling import document
 
 _log = get_logger("api")
 

@@ -18,8 +18,14 @@ from bsd.doors.http.answer import Error
 from bsd.doors.http.verb_routes import ApiRoute
 from bsd.doors.models import Document, answer_model
 from bsd.foundation.definition import Body, schema_name
-from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
-from bsd.foundation.setting import Number, SettingKind
+from bsd.foundation.pruning_fields import (
+    RULE_LIMITS,
+    SETTINGS,
+    Number,
+    PruningConfig,
+    SettingKind,
+    TriggerType,
+)
 
 _INFO = {
     "title": "bsd",

@@ -27,6 +27,7 @@ from typing import Any
 from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
 from bsd.foundation import filesystem
+from bsd.foundation.ages import steady
 from bsd.foundation.errors import Busy, NotFound
 from bsd.foundation.files import sync_dir
 from bsd.foundation.filesystem import Strength
@@ -41,7 +42,6 @@ from bsd.foundation.leases import (
     take_lease,
 )
 from bsd.foundation.locks import own_lock
-from bsd.foundation.processes import seconds_up
 from bsd.session.commit.exchange import Step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import (
@@ -278,8 +278,7 @@ class Displaced:
 
     def has_restarted(self) -> bool:
         """Tell whether the machine may have started anew since."""
-        up = seconds_up()
-        return up is None or self.record.created_ns < self.now_ns() - int(up * 1e9)
+        return self.record.created_ns < self.now_ns() - int(steady() * 1e9)
 
     # Rules (b) to (e): what others wrote into it since.
 

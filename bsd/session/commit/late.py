@@ -37,12 +37,12 @@ from bsd.foundation.files import (
     write_private,
 )
 from bsd.foundation.immutable import immutable
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.session.commit.protocol import copy_range, header_hash
 from bsd.session.commit.record import EditedSpan, Mark
 from bsd.text.change import Identity
+from bsd.text.reader import is_too_large
 
 _BLOCK = 1 << 20
 _PIECE = 4 << 10

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from bsd.agents.dialect import Format
-from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy

@@ -40,7 +40,7 @@ def settled(scene: Scene) -> set[State]:
 
 
 def restarted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(displaced_module, "seconds_up", lambda: 0.0)
+    monkeypatch.setattr(displaced_module, "steady", lambda: 0.0)
 
 
 # What came late.

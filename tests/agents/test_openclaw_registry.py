@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.agents.openclaw.lock import SessionLock
-from bsd.agents.openclaw.registry_edit import excerpt, put_back, take_out
+from bsd.agents.openclaw.registry import excerpt, put_back, take_out
 from bsd.foundation.errors import Busy, Conflict
 from bsd.text import splice
 

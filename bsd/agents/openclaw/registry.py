@@ -1,36 +1,41 @@
-"""Takes conversations out of an agent's `sessions.json` and puts them back, byte for byte.
+"""What an agent's `sessions.json` says: which conversations there are, and whose they are.
 
-The file is the gateway's. Its older versions change it under the lock `sessions.json.lock` (the
-same kind as a session's), its newer ones from a queue of their own; all of them write a new file
-and rename it. So do we: under that lock, by exchange, and what comes out must be what was read.
-What nobody can exclude is a newer gateway that had read the file before us and writes after us:
-then the conversation is listed again, with no transcript behind it.
+And taking some out and putting them back, byte for byte. The file is the gateway's. Its older
+versions change it under the lock `sessions.json.lock` (the same kind as a session's), its newer
+ones from a queue of their own; all of them write a new file and rename it. So do we: under that
+lock, by exchange, and what comes out must be what was read. What nobody can exclude is a newer
+gateway that had read the file before us and writes after us: then the conversation is listed again,
+with no transcript behind it.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-from collections.abc import Callable, Collection
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.owner import PutBack
+from bsd.agents.dialect import in_short
+from bsd.agents.entry import text_of
+from bsd.agents.openclaw.lock import SessionLock
+from bsd.agents.owner import ENDING, PutBack, Registered, Registry
 from bsd.foundation.errors import Conflict, TemporaryFailure
 from bsd.foundation.files import (
     LARGEST_RECORD,
+    UNCERTAIN_NS,
     NotPlain,
     open_plain,
     read_plain,
     sync_dir,
     write_all,
 )
-from bsd.foundation.filesystem import MetadataNotKept, keep_metadata
-from bsd.foundation.json_text import is_too_large
-from bsd.foundation.leases import swap_names
+from bsd.foundation.filesystem import MetadataNotKept, exchanges, keep_metadata
 from bsd.text import splice
 from bsd.text.change import Identity
+from bsd.text.reader import is_too_large
 from bsd.text.spans import Search, encode_key, scan
 
 REGISTRY_FILE = "sessions.json"
@@ -38,9 +43,132 @@ REGISTRY_FILE = "sessions.json"
 _NEIGHBOURS = 4
 _TRIES = 5
 _TEMPORARY = ".bsd.tmp"
-_NO_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
-Edit = Callable[[bytes], bytes]
+_Edit = Callable[[bytes], bytes]
+
+
+def ids_in(session: str) -> tuple[str, ...]:
+    """The ids that a transcript's name may hold: whole, of a topic, of a session of pi's.
+
+    As in `<id>-topic-<n>` and `<time>_<id>`.
+    """
+    return session, session.partition("-topic-")[0], session.rpartition("_")[2]
+
+
+class OpenClawRegistry(Registry):
+    """The conversations of one agent, whose transcripts lie in a directory."""
+
+    def __init__(self, sessions: Iterable[Registered], directory: Path) -> None:
+        super().__init__(sessions)
+        self._directory = directory
+
+    def find(self, session: str) -> Iterator[Registered]:
+        for name in dict.fromkeys(ids_in(session)):
+            yield from super().find(name)
+
+    def keys(self, session: str) -> list[str]:
+        return [record.key for record in self.sessions if self._is_of(record, session)]
+
+    def children(self, session: str) -> list[str]:
+        ids = {session}
+        ids |= {r.session_id for r in self.sessions if r.session_id and self._is_of(r, session)}
+        return [r.session for r in self.sessions if r.parent in ids and r.session]
+
+    def _is_of(self, record: Registered, session: str) -> bool:
+        """Whether a record is of this very transcript, not of another with the same id in it."""
+        if record.session == session:
+            return True
+        # If the record names no file, the one that is named like the id comes first.
+        identifier = record.session_id
+        if record.session_file or not identifier:
+            return False
+        if (self._directory / f"{identifier}{ENDING}").exists():
+            return False
+        if topic := re.fullmatch(re.escape(identifier) + r"-topic-(.+)", session):
+            return record.key.endswith((f":topic:{topic[1]}", f":thread:{topic[1]}"))
+        return session.rpartition("_")[2] == identifier
+
+
+# By agent: what was read, and from which state of the file. The registry of a busy gateway holds
+# thousands of conversations, and is asked for each of them.
+_registries: dict[Path, tuple[tuple[int, int, int], Registry]] = {}
+
+
+def read_registry(agent_dir: Path) -> Registry:
+    """Read an agent's `sessions.json`. No file is an empty registry, a broken one is a problem."""
+    path = agent_dir / "sessions" / REGISTRY_FILE
+    try:
+        found = path.lstat()
+        state = (found.st_ino, found.st_size, found.st_mtime_ns)
+        known = _registries.get(path)
+        if known and known[0] == state:
+            return known[1]
+        registry = _parsed(path, read_plain(path, LARGEST_RECORD))
+    except (FileNotFoundError, NotADirectoryError):
+        return Registry()
+    except OSError as error:
+        return Registry(problem=f"{path}: {error.strerror}")
+    # A file just written may change again without its time showing it.
+    if abs(time.time_ns() - found.st_mtime_ns) > UNCERTAIN_NS:
+        _registries[path] = (state, registry)
+    return registry
+
+
+def _parsed(path: Path, data: bytes) -> Registry:
+    if is_too_large(data):
+        return Registry(problem=f"{path} would take too much memory to be read")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return Registry(problem=f"{path} is not valid JSON")
+    if not isinstance(content, dict):
+        return Registry(problem=f"{path} is not a map of sessions")
+    return OpenClawRegistry(registered(content), path.parent)
+
+
+def registered(content: dict[str, Any]) -> Iterator[Registered]:
+    """List the conversations in a registry's content."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            file = text_of(value.get("sessionFile"))
+            yield Registered(
+                key,
+                session_id=text_of(value.get("sessionId")),
+                session_file=Path(file).name if file else None,
+                status=text_of(value.get("status")),
+                parent=text_of(value.get("parentSessionId")),
+                title=_called(value),
+            )
+
+
+def _called(record: dict[str, Any]) -> str | None:
+    """How a conversation is called by its record."""
+    origin = record.get("origin")
+    named_by = [record.get(key) for key in ("label", "displayName", "subject")]
+    named_by.append(origin.get("label") if isinstance(origin, dict) else None)
+    texts = (in_short(text) for text in named_by if isinstance(text, str))
+    return next(filter(None, texts), None)
+
+
+def running(agent_dir: Path, session: str) -> str | None:
+    """Say why a session counts as in use by its registry; None if it does not.
+
+    A registry that cannot be read counts as "in use": waiting costs some disk space, editing
+    under a run costs that run. It is usually whole again with the gateway's next write.
+    """
+    registry = read_registry(agent_dir)
+    if registry.problem:
+        return (
+            f"cannot tell whether it is running: {registry.problem};"
+            " mend that file, or move it away if this stays"
+        )
+    for record in registry.find(session):
+        if record.status == "running":
+            return f"{REGISTRY_FILE} says that {record.key} is running"
+    return None
+
+
+# --- taking conversations out, and putting them back, byte for byte ---
 
 
 def take_out(
@@ -57,7 +185,7 @@ def take_out(
     """
 
     def edit(raw: bytes) -> bytes:
-        keys = list(keys_of(parsed(raw)))
+        keys = list(keys_of(_content_of(raw)))
         if not keys:
             return raw
         keep(excerpt(raw, keys))
@@ -72,13 +200,13 @@ def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
     Raises as `take_out`. Without a file one is made.
     """
     original = text.encode()
-    was = parsed(original)
+    was = _content_of(original)
     wanted = [key for key, value in was.items() if value != 0]  # the others are neighbours
     done = PutBack()
 
     def edit(raw: bytes) -> bytes:
         nonlocal done
-        there = parsed(raw)
+        there = _content_of(raw)
         keys = [key for key in wanted if key not in there]
         # One that stands there as it was has been put back before, and nobody took it.
         taken = [key for key in wanted if key in there and there[key] != was[key]]
@@ -100,12 +228,12 @@ def excerpt_of(sessions: Path, keys: Collection[str]) -> str | None:
         return None
     try:
         raw = read_plain(sessions / REGISTRY_FILE, LARGEST_RECORD)
-        return excerpt(raw, [key for key in keys if key in parsed(raw)])
+        return excerpt(raw, [key for key in keys if key in _content_of(raw)])
     except (OSError, Conflict, splice.SpliceError):  # it changes all the time
         return None
 
 
-def parsed(raw: bytes) -> dict[str, Any]:
+def _content_of(raw: bytes) -> dict[str, Any]:
     """Return what a registry says; an empty file says nothing. Raises Conflict."""
     if not raw.strip():
         return {}
@@ -151,12 +279,10 @@ def excerpt(raw: bytes, keys: Collection[str]) -> str:
     return (text + tail).decode()
 
 
-def _edit(path: Path, edit: Edit, wait: float) -> None:
+def _edit(path: Path, edit: _Edit, wait: float) -> None:
     """Put an edited file in the place of one, if nobody changed it meanwhile."""
     if not os.path.lexists(path):
         return
-    from bsd.agents.openclaw.lock import SessionLock  # noqa: PLC0415 - most calls only look
-
     with SessionLock(path, wait):
         for left_behind in path.parent.glob(f"{path.name}.*{_TEMPORARY}"):
             left_behind.unlink(missing_ok=True)  # by a process that was killed: we have the lock
@@ -166,7 +292,7 @@ def _edit(path: Path, edit: Edit, wait: float) -> None:
     raise TemporaryFailure(f"{path} is being written all the time", hint="again later")
 
 
-def _edited(path: Path, edit: Edit) -> bool:
+def _edited(path: Path, edit: _Edit) -> bool:
     try:
         source = open_plain(path)
     except NotPlain as error:
@@ -210,18 +336,14 @@ def _write(source: int, temporary: Path, data: bytes) -> None:
 
 def _replace(path: Path, temporary: Path, read: Identity) -> bool:
     """Put `temporary` at `path`; False if what stood there is not what was read."""
-    try:
-        swap_names(str(temporary), str(path))
-    except OSError as error:
-        if error.errno not in _NO_EXCHANGE:
-            raise
+    if not exchanges(temporary, path):
         if not _is(path, read):
             return False
         os.rename(temporary, path)
         return True
     if _is(temporary, read):
         return True
-    swap_names(str(temporary), str(path))
+    exchanges(temporary, path)
     return False
 
 

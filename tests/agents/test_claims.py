@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from bsd.agents import owners
+from bsd.agents.owners import claims_directory, elsewhere, served_by, take
 from bsd.care.verify import verify
-from bsd.foundation import claims
-from bsd.foundation.claims import claims_directory, elsewhere, served_by, take
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
@@ -33,8 +33,8 @@ _ODD = b'{"source": 1, "dev": 1, "ino": 1, "root": "/a\\u0000", "root_id": "", "
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     """Nothing is remembered from another test."""
-    claims._looked.clear()
-    claims._told.clear()
+    owners._looked.clear()
+    owners._told.clear()
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def another(home: Home, name: str = "other") -> Layout:
 
 def forget_all_claims() -> None:
     shutil.rmtree(claims_directory())
-    claims._looked.clear()
+    owners._looked.clear()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
@@ -193,7 +193,7 @@ def test_where_nothing_can_be_noted_bsd_goes_on_and_says_so(
         assert extract(home).status is Status.UNCHANGED
     told = [line["event"] for line in lines]
     assert len([text for text in told if "cannot be noted" in text]) == 1
-    claims._looked.clear()
+    owners._looked.clear()
     # Nor does that let another root in: what stands in the transcripts tells.
     assert extract(home, another(home)).status is Status.LEFT_ALONE
 
@@ -215,15 +215,15 @@ def test_hostile_files_in_a_source_hold_nothing_up(home: Home) -> None:
 
 def test_of_two_that_begin_at_once_one_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     other = another(home)
-    found = claims._found
+    found = owners._claim_to
 
     def first(source: Any) -> Any:
-        monkeypatch.setattr(claims, "_found", found)
+        monkeypatch.setattr(owners, "_claim_to", found)
         claim = found(source)
         take(other, source)  # between the look and the claim
         return claim
 
-    monkeypatch.setattr(claims, "_found", first)
+    monkeypatch.setattr(owners, "_claim_to", first)
     assert extract(home).status is Status.LEFT_ALONE
 
 

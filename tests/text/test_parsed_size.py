@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation import json_text
-from bsd.foundation.json_text import MOST_EXTRA, is_too_large
-from bsd.text.reader import parse_entry, parse_kept
+from bsd.text import reader
+from bsd.text.reader import MOST_EXTRA, is_too_large, parse_entry, parse_kept
 
 _SIZE = 12 << 20
 
@@ -85,7 +84,7 @@ def test_ordinary_lines_are_parsed_however_long(kind: str) -> None:
 
 
 def test_short_lines_are_not_even_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_text, "_extra", None)
+    monkeypatch.setattr(reader, "_extra", None)
     assert not is_too_large(listed(b"[],")[: 1 << 20])
 
 
@@ -130,28 +129,28 @@ def marks_outside_strings(document: str) -> dict[str, int]:
 def test_what_stands_in_strings_does_not_count(value: Any) -> None:
     document = json.dumps(value)
     found = marks_outside_strings(document)
-    costs = {mark.decode(): cost for mark, cost in json_text._COSTS}
+    costs = {mark.decode(): cost for mark, cost in reader._COSTS}
     wanted = sum(costs[mark] * count for mark, count in found.items())
     for piece in (1 << 18, 7, 3):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(json_text, "_PIECE", piece)
-            patch.setattr(json_text, "_width", lambda *_, **__: 1)
-            patch.setattr(json_text, "_STRING_COST", 0)
-            assert json_text._extra(document.encode(), MOST_EXTRA) == wanted
+            patch.setattr(reader, "_PIECE", piece)
+            patch.setattr(reader, "_width", lambda *_, **__: 1)
+            patch.setattr(reader, "_STRING_COST", 0)
+            assert reader._extra(document.encode(), MOST_EXTRA) == wanted
 
 
 @given(_pieces)
 def test_any_bytes_are_gone_through(pieces: list[str]) -> None:
     raw = "".join(pieces).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_text, "_PIECE", 4)
-        assert json_text._extra(raw, MOST_EXTRA) >= 0
+        patch.setattr(reader, "_PIECE", 4)
+        assert reader._extra(raw, MOST_EXTRA) >= 0
 
 
 def test_a_string_is_as_wide_as_its_widest_character_wherever_that_stands() -> None:
     for content in ("😀" + "x" * 999, "x" * 999 + "😀", "x" * 500 + "😀" + "x" * 499):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(json_text, "_PIECE", 100)
-            patch.setattr(json_text, "_STRING_COST", 0)
-            found = json_text._extra(f'"{content}"'.encode(), MOST_EXTRA)
+            patch.setattr(reader, "_PIECE", 100)
+            patch.setattr(reader, "_STRING_COST", 0)
+            found = reader._extra(f'"{content}"'.encode(), MOST_EXTRA)
         assert 2900 < found <= 3100
