@@ -160,7 +160,7 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
         set_at_rest(path)
         return nullcontext()
 
-    monkeypatch.setattr("bsd.foundation.locks.own_lock", lock_that_another_has)
+    monkeypatch.setattr("bsd.session.session.own_lock", lock_that_another_has)
     assert daemon.extract(NAME).reasons == {"disabled": 9}
     assert path.read_bytes() == original
 

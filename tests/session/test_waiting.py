@@ -97,7 +97,7 @@ def test_the_lock_of_another_bsd_and_the_session_are_waited_for_together(
         clock.ahead += 20
         yield
 
-    monkeypatch.setattr("bsd.foundation.locks.own_lock", after_twenty_seconds)
+    monkeypatch.setattr("bsd.session.session.own_lock", after_twenty_seconds)
     surgeon = make_surgeon(layout, clock)
     assert surgeon.extract(NAME).status is Status.BUSY
     assert 9 < sum(clock.slept) <= 10
