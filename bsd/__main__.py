@@ -1,4 +1,9 @@
-"""Where `bsd` starts: the first help page costs no imports, the rest comes in when needed."""
+"""Where `bsd` starts: the first help page costs no imports, the rest comes in when needed.
+
+Here is the word by which the gateway knows us, too: one since 2026.5.18 takes away the lock of a
+living process whose argv does not look like OpenClaw's. So `bsd extract …` that will lock runs as
+`bsd --host openclaw extract …`.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +48,6 @@ def _front(argv: list[str]) -> int | None:
         if (code := quick_status(argv)) is not None:
             return code
     if takes_lock(argv):
-        from bsd.command_line import ensure_host_token
-
         ensure_host_token()
     return None
 
@@ -63,6 +66,63 @@ def _die_by(number: int) -> None:
     """End by the signal itself: only so a shell knows that its script shall end, too."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+# --- how the gateway knows us ---
+
+
+HOST_TOKEN = ("--host", "openclaw")
+_AGAIN = "BSD_HOST_TOKEN"  # the pid that has re-executed itself already
+
+
+def names_openclaw(argv: list[str] | tuple[str, ...]) -> bool:
+    """Whether the gateway takes a process with this command line for one of OpenClaw's."""
+    return any(argument == "openclaw" or argument.endswith("/openclaw") for argument in argv)
+
+
+def ensure_host_token() -> bool:
+    """Re-execute this program with `--host openclaw` unless its command line shows it already.
+
+    Call it first thing, while `sys.argv` is as it was given. The new program is the same
+    interpreter with the same options, script, arguments, environment, directory, descriptors and
+    pid. Returns whether the command line now shows the token; False means that it could not be
+    put there, and that newer gateways will not honour our lock.
+    """
+    # An exec keeps the pid; a child has another one and must not think that it has tried.
+    tried = os.environ.pop(_AGAIN, None) == str(os.getpid())
+    if names_openclaw(_command_line()):
+        return True
+    argv = _argv_with_token()
+    if tried or argv is None:
+        return False
+    os.environ[_AGAIN] = str(os.getpid())
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    try:
+        os.execv(sys.executable, argv)  # noqa: S606 that is the point
+    except OSError:  # the interpreter was replaced or removed while it ran
+        del os.environ[_AGAIN]
+        return False
+
+
+def _command_line() -> list[str]:
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            return os.fsdecode(file.read()).rstrip("\0").split("\0")
+    except OSError:  # no /proc: what the interpreter was given is the same
+        return sys.orig_argv
+
+
+def _argv_with_token() -> list[str] | None:
+    """Our command line with the token directly after the script or module."""
+    # Whatever options the interpreter took: it hands everything behind the script to sys.argv.
+    ours = sys.argv[1:]
+    start = len(sys.orig_argv) - len(ours)
+    if not sys.executable or start < 2 or sys.orig_argv[start:] != ours:
+        return None
+    # argv[0] is replaced by the full path: python finds its virtual environment through it.
+    return [sys.executable, *sys.orig_argv[1:start], *HOST_TOKEN, *ours]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Most of what a short command costs is Python's start and the loading of modules. Where a test is
 about what a command says and does, and not about how it starts, it may have it for a tenth.
 `python -m tests.forked SOCKET --host openclaw` is the server; the last two words are those by
-which a gateway knows bsd (`bsd.command_line`), so that its children need not execute themselves
+which a gateway knows bsd (`bsd.__main__`), so that its children need not execute themselves
 again.
 """
 
@@ -29,8 +29,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bsd.command_line import HOST_TOKEN
-
+# As `bsd.__main__` has it, which must not be loaded here: it is run in the children.
+HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
 _LOADED = ("agents", "care", "doors.cli", "foundation", "session", "store", "surgery", "text")
 _DEADLINE_SECONDS = 60.0

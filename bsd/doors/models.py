@@ -199,17 +199,16 @@ def field_errors(
     details: Sequence[ErrorDetails],
     fields: Mapping[str, FieldInfo],
     *,
-    skip: int = 0,
     missing: str = "is missing",
     unknown: str = "is not known here",
 ) -> tuple[FieldError, ...]:
     """One error for each bad field, in the order of the details.
 
-    `fields` are those of the model by the names users know; `skip` steps of a path lead to them.
+    `fields` are those of the model by the names users know.
     """
     found: dict[str, FieldError] = {}
     for detail in details:
-        steps = detail["loc"][skip:] or detail["loc"]
+        steps = detail["loc"]
         name = str(steps[0]) if steps else ""
         if name not in found:
             words = {"missing": missing, "extra_forbidden": unknown}.get(detail["type"])

@@ -31,13 +31,12 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
 from bsd.foundation.value_path import paths_of
+from bsd.foundation.verb_names import TOOLS
 
 _ANY = "*"
 _ABSENT = object()
-# Results of these are what an agent has just asked for.
-OWN_TOOLS = frozenset(
-    ("restore", "restore_remote", "purge_control", "search_extracted", "read_extracted")
-)
+# Results of these are what an agent has just asked for; `context` may be anybody's.
+_OWN_TOOLS = frozenset(TOOLS) - {"context"}
 # Seed 000's last resort: an entry whose time cannot be read is this old per later message.
 _SECONDS_PER_MESSAGE = 60
 
@@ -273,7 +272,7 @@ class Decision:
 def own_tool(name: str | None) -> bool:
     """Whether a tool is ours, under whatever prefix an MCP client gave it."""
     # `mcp__bsd__restore` in most of them, `bsd_restore` in some.
-    return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in OWN_TOOLS
+    return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in _OWN_TOOLS
 
 
 def subject_of(

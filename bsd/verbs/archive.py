@@ -24,8 +24,8 @@ from bsd.store.extracted import SessionStore
 from bsd.surgery.view import views
 from bsd.verbs.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_row
 from bsd.verbs.list_sessions import LONGEST_WORDS
-from bsd.verbs.search import FoundEntry, found_entries
-from bsd.verbs.verb import RootHands, Route, Verb, argument
+from bsd.verbs.search import FoundEntry, SearchWords, found_entries
+from bsd.verbs.verb import RootHands, Verb, argument, route
 
 _LAST_LINE = 10**9  # no session has more
 MOST_GONE = 1000
@@ -40,14 +40,9 @@ class ListGone:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchGone:
+class SearchGone(SearchWords):
     """Words that must all be there."""
 
-    words: str = field(
-        metadata=argument('Words, "several words", begin*', most=LONGEST_WORDS, names={"http": "q"})
-    )
-    agent: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
-    limit: int = field(default=20, metadata=argument(least=1, most=200))
     read: bool = field(
         default=False, metadata=argument("Read first what the index lacks.", people_only=True)
     )
@@ -260,12 +255,10 @@ ARCHIVE_LIST = Verb(
     arguments=ListGone,
     answer=GoneList,
     ask=_list,
-    route=Route(
-        "GET",
-        "/api/archive",
+    route=route(
+        "GET /api/archive",
         "archive",
         "Sessions that their program has deleted, and what all copies of sessions take.",
-        tag="archive",
     ),
 )
 ARCHIVE_SEARCH = Verb(
@@ -274,12 +267,10 @@ ARCHIVE_SEARCH = Verb(
     answer=FoundGone,
     ask=_search,
     reads=True,
-    route=Route(
-        "GET",
-        "/api/archive/search",
+    route=route(
+        "GET /api/archive/search",
         "archive_search",
         "Entries of sessions that are gone, as far as the index of words knows them.",
-        tag="archive",
     ),
 )
 ARCHIVE_SHOW = Verb(
@@ -288,12 +279,10 @@ ARCHIVE_SHOW = Verb(
     answer=GoneEntries,
     ask=_show,
     reads=True,
-    route=Route(
-        "GET",
-        "/api/archive/{agent}/{session}",
+    route=route(
+        "GET /api/archive/{agent}/{session}",
         "archive_show",
         "A session that is gone, and a page of its entries.",
-        tag="archive",
     ),
 )
 ARCHIVE_BRING_BACK = Verb(
@@ -302,12 +291,10 @@ ARCHIVE_BRING_BACK = Verb(
     answer=BroughtBack,
     ask=_bring_back,
     changes=True,
-    route=Route(
-        "POST",
-        "/api/archive/{agent}/{session}/bring-back",
+    route=route(
+        "POST /api/archive/{agent}/{session}/bring-back",
         "archive_bring_back",
         "Put a session that is gone where its program finds it, with all that belongs to it.",
-        tag="archive",
     ),
 )
 ARCHIVE_FORGET = Verb(
@@ -316,11 +303,9 @@ ARCHIVE_FORGET = Verb(
     answer=Forgotten,
     ask=_forget,
     changes=True,
-    route=Route(
-        "DELETE",
-        "/api/archive/{agent}/{session}",
+    route=route(
+        "DELETE /api/archive/{agent}/{session}",
         "archive_forget",
         "Delete for good all that is kept of a session, or of one of its entries.",
-        tag="archive",
     ),
 )

@@ -1,12 +1,13 @@
-"""edit: values of one entry changed as a person wants them; all other bytes stay.
+"""What people and agents change of what stands in a session; all other bytes stay.
 
-And show_editable, the entry that somebody is about to edit; get_meta and set_extractable, what is
-noted on it, by bsd and by people.
+edit: values of one entry, as a person wants them; show_editable is the entry that somebody is about
+to edit, get_meta and set_extractable what is noted on it. change_context: ranges, or the texts of
+entries that get_context lists, as an agent wants them; replace is the same as the page asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.session.session import Session
+from bsd.surgery.discard import plan_discard
 from bsd.surgery.edit import (
     EditableEntry,
     Edited,
@@ -33,9 +35,14 @@ from bsd.surgery.edit import (
 )
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means, Plan
+from bsd.surgery.replace import plan_replace
+from bsd.surgery.rules import Policy
+from bsd.surgery.targets import ACTIONS, ContextChanged, read_targets
+from bsd.surgery.targets import REPLACE as BY_RANGE
+from bsd.surgery.view import Context, context
 from bsd.text.reader import Transcript
 from bsd.verbs.restore import ENTRY
-from bsd.verbs.verb import Body, Hands, Meanwhile, Route, Verb, argument
+from bsd.verbs.verb import Body, Hands, Meanwhile, Tool, Verb, argument, route
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -60,10 +67,6 @@ class EditEntry:
     entry: str = field(metadata=ENTRY)
     wish: Wish = field(metadata=argument("From the entry as it is to the entry as it shall be."))
     seen: str | None = None
-
-
-def _plan(source: Transcript, fmt: Format, asked: EditEntry, _: Means) -> tuple[Plan, Edited]:
-    return plan_edit(source, fmt, asked.entry, asked.wish, asked.seen)
 
 
 def _read(body: bytes) -> Mapping[str, Any]:
@@ -115,14 +118,12 @@ EDIT = Verb(
     name="edit",
     arguments=EditEntry,
     answer=Edited,
-    plan=_plan,
+    plan=lambda source, fmt, asked, _: plan_edit(source, fmt, asked.entry, asked.wish, asked.seen),
     changes=True,
-    route=Route(
-        "PUT",
-        "/api/sessions/{agent}/{session}/entries/{entry}",
+    route=route(
+        "PUT …/entries/{entry}",
         "edit",
         "Change values of an entry; all other bytes stay.",
-        tag="entries",
         body=Body(_read, _SCHEMA),
     ),
 )
@@ -195,13 +196,7 @@ GET_META = Verb(
     arguments=GetMeta,
     answer=Meta,
     act=_get_meta,
-    route=Route(
-        "GET",
-        "/api/sessions/{agent}/{session}/entries/{entry}/meta",
-        "meta",
-        "What is noted on an entry.",
-        tag="entries",
-    ),
+    route=route("GET …/entries/{entry}/meta", "meta", "What is noted on an entry."),
 )
 
 
@@ -227,24 +222,16 @@ class SetExtractable:
     )
 
 
-def _plan_set_extractable(
-    source: Transcript, fmt: Format, asked: SetExtractable, _: Means
-) -> tuple[Plan, ExtractableSet]:
-    return plan_set_extractable(source, fmt, asked.entry, asked.value)
-
-
 SET_EXTRACTABLE = Verb(
     name="set_extractable",
     arguments=SetExtractable,
     answer=ExtractableSet,
-    plan=_plan_set_extractable,
+    plan=lambda source, fmt, asked, _: plan_set_extractable(source, fmt, asked.entry, asked.value),
     changes=True,
-    route=Route(
-        "PUT",
-        "/api/sessions/{agent}/{session}/entries/{entry}/meta",
+    route=route(
+        "PUT …/entries/{entry}/meta",
         "set_meta",
         "Say whether an entry may be extracted.",
-        tag="entries",
         hint="No valid fields to update. Allowed: _extractable",
     ),
     about="""
@@ -255,5 +242,174 @@ SET_EXTRACTABLE = Verb(
     examples=(
         "bsd set-extractable main/4f2a 1c556fa0 false",
         "bsd set-extractable main/4f2a 1c556fa0 20",
+    ),
+)
+
+
+# --- get_context ---
+
+
+@dataclass(frozen=True, slots=True)
+class GetContext:
+    """Nothing but the session."""
+
+
+GET_CONTEXT = Verb(
+    name="get_context",
+    arguments=GetContext,
+    answer=Context,
+    query=lambda source, fmt, _, means: context(means.name, source, fmt),
+    reads=True,
+    route=route(
+        "GET …/context",
+        "context",
+        "What an agent may know of its session: sizes, what is away, what could be.",
+    ),
+    about="""
+    Lists every entry with the six-digit hash of its content, its size, and whether it can be or
+    has been extracted.
+    """,
+    examples=(
+        "bsd context main/4f2a",
+        "bsd context main/4f2a --json | jq -r '.extracted_ids[]'",
+    ),
+)
+
+
+# --- change_context ---
+
+
+_TARGETS: dict[str, Any] = {
+    "minItems": 1,
+    "items": {
+        "anyOf": [
+            {
+                "type": "object",
+                "description": "for replace",
+                "properties": {
+                    "start": {"type": "string", "description": "Exact text that begins the piece"},
+                    "end": {"type": "string", "description": "Exact text that ends the piece"},
+                    "replacement": {"type": "string", "description": "What stands there instead"},
+                },
+                "required": ["start", "end", "replacement"],
+            },
+            {
+                "type": "array",
+                "description": "for discard [hash], for distill [hash, summary]",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": 2,
+            },
+        ]
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeContext:
+    """Seed 003's context tool."""
+
+    action: str = field(metadata=argument("What to do.", choices=ACTIONS))
+    targets: Sequence[Any] = field(
+        metadata=argument("What to do it to; all of it is done or nothing.", schema=_TARGETS)
+    )
+    include_user: bool = field(
+        default=False,
+        metadata=argument("Also look at what the user wrote, which is left alone else."),
+    )
+    dry_run: bool = field(
+        default=False, metadata=argument("Say what would change; change nothing.", query=True)
+    )
+
+    def __post_init__(self) -> None:
+        """Read the targets, in any of the seed's forms; raises Refused for what is none."""
+        object.__setattr__(self, "targets", read_targets(self.action, self.targets))
+
+
+def plan_change(
+    source: Transcript, fmt: Format, asked: ChangeContext, means: Means
+) -> tuple[Plan, ContextChanged]:
+    config = means.config()
+    plan = plan_replace if asked.action == BY_RANGE else plan_discard
+    return plan(
+        source,
+        fmt,
+        asked.targets,
+        include_user=asked.include_user,
+        protected_tools=config.protected_tools,
+        binds=Policy.of(config).binds,
+    )
+
+
+CHANGE_CONTEXT = Verb(
+    name="context",
+    arguments=ChangeContext,
+    answer=ContextChanged,
+    plan=plan_change,
+    changes=True,
+    entries=lambda answer: answer.entry_ids,
+    route=route(
+        "POST …/context",
+        "change_context",
+        "Replace ranges, discard entries or put summaries in their place; an undo takes it back."
+        "\n\nAll that is wrong is told at once, by target.",
+    ),
+    tools=(
+        Tool(
+            "context",
+            "Replace, discard or distill content",
+            "Make your context smaller where you know that you need less than is there. replace "
+            "puts `replacement` in place of everything from the text `start` to the next text "
+            "`end`, both included: literal, at least 30 characters, and exactly one match in the "
+            "session. discard [hash] empties an entry, distill [hash, summary] leaves your summary "
+            "there; get_context lists the hashes. All targets of a call are done or none, and a "
+            "person can undo it. Use it for logs, traces and listings that are dealt with, never "
+            "for what you may have to quote.",
+            destroys=True,
+        ),
+    ),
+)
+
+
+# --- replace: the same, as the page asks for it ---
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """One replacement, or several under `targets`: all of them or none."""
+
+    start: str | None = None
+    end: str | None = None
+    replacement: str | None = None
+    targets: Sequence[Any] | None = None
+    include_user: bool = field(default=False, metadata=argument("Also change what the user wrote"))
+    dry_run: bool = field(
+        default=False, metadata=argument("Say what would change; change nothing.", query=True)
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what is no target before a session is opened for it; raises Refused."""
+        self.change()
+
+    def change(self) -> ChangeContext:
+        """What this is in the terms of the context tool."""
+        one = {"start": self.start, "end": self.end, "replacement": self.replacement}
+        given = {name: value for name, value in one.items() if value is not None}
+        all_of_them = [*([given] if given else []), *(self.targets or [])]
+        return ChangeContext(BY_RANGE, all_of_them, self.include_user)
+
+
+REPLACE = Verb(
+    name="context",
+    arguments=Replace,
+    answer=ContextChanged,
+    plan=lambda source, fmt, asked, means: plan_change(source, fmt, asked.change(), means),
+    changes=True,
+    entries=lambda answer: answer.entry_ids,
+    route=route(
+        "POST …/replace",
+        "replace",
+        "Put another text in the place of what stands between two markers (seed 003).",
+        needs_body=True,
     ),
 )

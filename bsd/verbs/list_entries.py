@@ -31,7 +31,7 @@ from bsd.surgery.view import EntryView, Outline, extracted_content, outline_of, 
 from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
 from bsd.verbs.list_sessions import SessionInList, listed
 from bsd.verbs.read_extracted import held_by
-from bsd.verbs.verb import Meanwhile, Route, Server, Verb, argument, no_one_waits
+from bsd.verbs.verb import Meanwhile, Server, Verb, argument, no_one_waits, route
 
 # Of larger lines a list shows no beginning: a page of them would take its time.
 _LARGEST_PREVIEWED = 256 * 1024  # bytes
@@ -159,12 +159,8 @@ LIST_ENTRIES = Verb(
     arguments=ListEntries,
     answer=Entries,
     act=list_entries,
-    route=Route(
-        "GET",
-        "/api/sessions/{agent}/{session}/entries",
-        "entries",
-        "Entries from a line on, or the last ones before a line.",
-        tag="entries",
+    route=route(
+        "GET …/entries", "entries", "Entries from a line on, or the last ones before a line."
     ),
 )
 
@@ -215,9 +211,8 @@ SHOW_SESSION = Verb(
     arguments=ShowSession,
     answer=SessionDetail,
     act=_show,
-    route=Route(
-        "GET",
-        "/api/sessions/{agent}/{session}",
+    route=route(
+        "GET …",
         "session",
         "One session with the first page of its entries; with none it need not be read.",
     ),

@@ -24,7 +24,7 @@ from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.store.search_file import Statistics
-from bsd.verbs.verb import RootHands, Route, Server, Verb, argument
+from bsd.verbs.verb import RootHands, Server, Verb, argument, route
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"
@@ -301,9 +301,8 @@ LIST_SESSIONS = Verb(
     arguments=ListSessions,
     answer=Sessions,
     ask=_ask,
-    route=Route(
-        "GET",
-        "/api/sessions",
+    route=route(
+        "GET /api/sessions",
         "sessions",
         "Sessions, the newest first."
         "\n\nOne that changes while somebody pages comes (again) at the end: none is left out.",

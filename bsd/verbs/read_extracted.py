@@ -1,28 +1,52 @@
-"""read_extracted: the text of an entry's values, a page at a time; nothing is put back.
+"""What was taken out of an entry, without putting it back; nobody is waited for.
 
-What is away comes from the store, what is inline again from the session itself: who was given the
-first page of a text that came back meanwhile shall get the second one. Nobody is waited for.
+read_extracted: the texts, a page at a time. What is away comes from the store, what is inline again
+from the session itself: who was given the first page of a text that came back meanwhile shall get
+the second one. read_held is the same for who puts it back as well. show_extracted: the values as
+they are stored, and where; a large one is no part of the answer, whoever shows it reads it from its
+file, piece by piece.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
 
 from bsd.agents.dialect import Format
+from bsd.agents.entry import Marker
 from bsd.agents.values import Picture, picture_of
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
-from bsd.foundation.value_path import format_path, names_value, parse_path, value_at
-from bsd.store.extracted import Stored
-from bsd.surgery.locate import locate
+from bsd.foundation.files import plain_file
+from bsd.foundation.layout import SessionName
+from bsd.foundation.spelling import document
+from bsd.foundation.value_path import (
+    ValuePath,
+    format_path,
+    names_value,
+    parse_path,
+    paths_of,
+    value_at,
+)
+from bsd.session.session import Session
+from bsd.store.extracted import Missing, SessionStore, Stored
+from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Means
+from bsd.surgery.restore import UNAVAILABLE
 from bsd.surgery.view import ExtractedContent, extracted_content
+from bsd.text.change import Written
 from bsd.text.reader import Transcript
+from bsd.text.splice import Span, SpliceError, find
 from bsd.verbs.restore import ENTRY, KEYS
-from bsd.verbs.verb import Tool, Verb, argument
+from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument
 
 LONGEST_TEXT = 40_000  # characters of all texts of a page
 LARGEST_PICTURES = 5_000_000  # characters of base64, as much as providers take
@@ -205,7 +229,7 @@ def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Content]:
     return located.facts.id or f"#{located.line.index}", values
 
 
-# --- the verb ---
+# --- read_extracted ---
 
 OFFSET = argument(
     "Where a long text goes on, as `next` says.", metavar="N", least=0, most=10**12 - 1
@@ -260,7 +284,7 @@ READ_EXTRACTED = Verb(
 )
 
 
-# --- the same, for who puts it back as well ---
+# --- read_held: the same, for who puts it back as well ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,4 +308,103 @@ READ_HELD = Verb(
     arguments=ReadExtracted,
     answer=ReadHeld,
     query=_query_held,
+)
+
+
+# --- show_extracted ---
+
+
+@dataclass(frozen=True, slots=True)
+class ShowExtracted:
+    """Of one entry."""
+
+    entry: str = field(metadata=ENTRY)
+
+
+@dataclass(frozen=True, slots=True)
+class InPieces(Answer):
+    """A JSON document, with the fields of `ExtractedContent`: spans are those of a file."""
+
+    parts: tuple[bytes | Span, ...]
+    file: Path | None = None
+    state: Written | None = None  # of the file, when its hash was compared
+
+
+class _Own(NamedTuple):
+    """A stored line, and its file."""
+
+    line: bytes
+    path: Path
+    state: Written
+
+
+def _show(hands: Hands, name: SessionName, asked: ShowExtracted, _: Meanwhile) -> InPieces:
+    """The stored line is held whole, but not parsed.
+
+    Raises NotFound, Conflict if nothing of the entry is away.
+    """
+    store = SessionStore(hands.layout, name)
+    source, fmt = Session(hands.layout, name).open_to_read()
+    with source:
+        located = locate(source, fmt, asked.entry)
+        marker = Marker.of(located.entry)
+        own = _read_own(store, marker) if marker else None
+        if marker is None or own is None:
+            # Where a marker was dropped, or names what another store has, looking takes more.
+            found = extracted_content(source, fmt, located.name, store)
+            return InPieces((document(found.as_json()),))
+    return _in_pieces(located, marker, own)
+
+
+def _in_pieces(located: Located, marker: Marker, own: _Own) -> InPieces:
+    head = {
+        "entry_id": located.facts.id,
+        "index": located.line.index,
+        "ref": marker.ref,
+        "extracted_at": marker.at,
+        "size_bytes": marker.size,
+    }
+    paths = paths_of(marker.keys)
+    spans = _spans(own.line, paths.values())
+    known = {key: spans[path] for key, path in paths.items() if path in spans}
+    missing = {key: UNAVAILABLE[Missing.CORRUPT] for key in paths if key not in known}
+    parts: list[bytes | Span] = [document(head)[:-1] + b',"content":{']
+    for number, (key, span) in enumerate(known.items()):
+        parts += [b"," * bool(number) + orjson.dumps(key) + b":", span]
+    parts.append(b'},"unavailable":' + orjson.dumps(missing) + b"}")
+    return InPieces(tuple(parts), own.path, own.state)
+
+
+def _read_own(store: SessionStore, marker: Marker) -> _Own | None:
+    """The file that a marker names, if it is there and holds what it shall."""
+    try:
+        path = store.file(marker.ref)
+        file = plain_file(path)
+    except (OSError, Invalid):
+        return None
+    with file, suppress(OSError):
+        # A large one is not held in memory before it is known to be the right one.
+        if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" == marker.hash:
+            file.seek(0)
+            return _Own(file.read(), path, Written.of(os.fstat(file.fileno())))
+    return None
+
+
+def _spans(line: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
+    wanted = list(paths)
+    try:
+        return find(line, wanted)
+    except SpliceError:
+        if len(wanted) <= 1:
+            return {}
+    # One that is not there shall not hide the others.
+    return {path: span for one in wanted for path, span in _spans(line, [one]).items()}
+
+
+# Only HTTP has a route of its own for it: the document is sent in pieces.
+SHOW_EXTRACTED = Verb(
+    name="show_extracted",
+    arguments=ShowExtracted,
+    answer=InPieces,
+    act=_show,
 )

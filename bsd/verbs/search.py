@@ -15,7 +15,7 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchHit
 from bsd.verbs.list_sessions import LONGEST_WORDS, SearchState, check_agent
-from bsd.verbs.verb import Hands, Meanwhile, RootHands, Route, Server, Tool, Verb, argument
+from bsd.verbs.verb import Hands, Meanwhile, RootHands, Server, Tool, Verb, argument, route
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ SEARCH = Verb(
     arguments=SearchWords,
     answer=FoundInIndex,
     ask=_ask,
-    route=Route(
-        "GET",
-        "/api/search",
+    route=route(
+        "GET /api/search",
         "search",
         "Entries that hold all the words, the best first, extracted ones included.",
+        tag="sessions",
     ),
 )
 
@@ -248,6 +248,7 @@ SEARCH_EXTRACTED = Verb(
     arguments=SearchExtracted,
     answer=ExtractedHits,
     act=_act,
+    reads=True,
     tools=(
         Tool(
             "search_extracted",

@@ -15,7 +15,7 @@ from bsd.foundation.value_path import value_at
 from bsd.store.extracted import Stored
 from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript, parse_entry
-from bsd.verbs.verb import Route, Verb
+from bsd.verbs.verb import Verb, route
 
 # What runs by itself says one of these; nobody asked for it, and it is no part of the story.
 _HEARTBEATS = (
@@ -188,9 +188,8 @@ SUMMARY = Verb(
     arguments=Summarize,
     answer=Summary,
     query=_query,
-    route=Route(
-        "GET",
-        "/api/sessions/{agent}/{session}/summary",
+    route=route(
+        "GET …/summary",
         "summary",
         "What was asked for and done, by plain rules on the words; no model is asked.",
     ),

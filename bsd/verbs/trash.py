@@ -12,8 +12,7 @@ from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.foundation.ages import Ages, look, trust
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import SessionName
-from bsd.verbs.verb import Meanwhile, RootHands, Route, Verb, argument
+from bsd.verbs.verb import RootHands, Verb, argument, route
 
 ID = argument("What `bsd trash list` shows.", metavar="ID", positional=True)
 
@@ -78,18 +77,10 @@ class Emptied(Answer):
     failed: dict[str, str]
 
 
-def _delete(hands: RootHands, name: SessionName, asked: Delete, _: Meanwhile) -> Deleted:
-    return hands.trash(writes=True).delete(name, permanent=asked.permanent)
-
-
 def _list(hands: RootHands, _: ListTrash) -> TrashList:
     items = hands.trash(writes=False).items()
     keep = hands.config.current.trash_retention
     return TrashList(keep, tuple(items))
-
-
-def _restore(hands: RootHands, asked: RestoreFromTrash) -> Returned:
-    return hands.trash(writes=True).restore(asked.id)
 
 
 def _remove(hands: RootHands, asked: DeleteFromTrash) -> Removed:
@@ -118,13 +109,12 @@ DELETE = Verb(
     name="delete",
     arguments=Delete,
     answer=Deleted,
-    act=_delete,
+    act=lambda hands, name, asked, _: hands.trash(writes=True).delete(
+        name, permanent=asked.permanent
+    ),
     changes=True,
-    route=Route(
-        "DELETE",
-        "/api/sessions/{agent}/{session}",
-        "delete",
-        "Move a session and its children to the trash, or `permanent`ly away.",
+    route=route(
+        "DELETE …", "delete", "Move a session and its children to the trash, or `permanent`ly away."
     ),
     about="""
     With the session go what was taken out of it, its history, its entries in sessions.json, and
@@ -141,26 +131,20 @@ TRASH_LIST = Verb(
     arguments=ListTrash,
     answer=TrashList,
     ask=_list,
-    route=Route(
-        "GET",
-        "/api/trash",
-        "trash",
-        "What can be brought back, and until when; the oldest first.",
-        tag="trash",
+    route=route(
+        "GET /api/trash", "trash", "What can be brought back, and until when; the oldest first."
     ),
 )
 TRASH_RESTORE = Verb(
     name="restore_from_trash",
     arguments=RestoreFromTrash,
     answer=Returned,
-    ask=_restore,
+    ask=lambda hands, asked: hands.trash(writes=True).restore(asked.id),
     changes=True,
-    route=Route(
-        "POST",
-        "/api/trash/{id}/restore",
+    route=route(
+        "POST /api/trash/{id}/restore",
         "restore",
         "Bring a session back, with the children that went with it.",
-        tag="trash",
     ),
 )
 TRASH_DELETE = Verb(
@@ -169,13 +153,7 @@ TRASH_DELETE = Verb(
     answer=Removed,
     ask=_remove,
     changes=True,
-    route=Route(
-        "DELETE",
-        "/api/trash/{id}",
-        "remove",
-        "Delete one session in the trash for good.",
-        tag="trash",
-    ),
+    route=route("DELETE /api/trash/{id}", "remove", "Delete one session in the trash for good."),
 )
 TRASH_EMPTY = Verb(
     name="empty_trash",
@@ -183,9 +161,7 @@ TRASH_EMPTY = Verb(
     answer=Emptied,
     ask=_empty,
     changes=True,
-    route=Route(
-        "DELETE", "/api/trash", "empty", "Delete all that is in the trash for good.", tag="trash"
-    ),
+    route=route("DELETE /api/trash", "empty", "Delete all that is in the trash for good."),
 )
 
 
@@ -236,9 +212,8 @@ RETENTION = Verb(
     answer=Retention,
     ask=_clean_up,
     changes=True,
-    route=Route(
-        "POST",
-        "/api/retention/run",
+    route=route(
+        "POST /api/retention/run",
         "run_retention",
         "Archive or delete what was kept long enough, or say what would go.",
         tag="trash",

@@ -26,9 +26,9 @@ from bsd.foundation.definition import (
     arguments_of,
 )
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.verb_names import NAMES
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.text.reader import Transcript
-from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.care.trash import Trash
@@ -45,7 +45,6 @@ __all__ = [
     "Hands",
     "Meanwhile",
     "RootHands",
-    "Route",
     "Send",
     "Server",
     "Tool",
@@ -55,6 +54,7 @@ __all__ = [
     "arguments_of",
     "no_one_waits",
     "perform",
+    "route",
     "verb_named",
 ]
 
@@ -159,6 +159,17 @@ class Verb(Definition[_A, _R]):
     def action(self, arguments: _A) -> str:
         """What log, audit and history call it, done with these arguments."""
         return str(getattr(arguments, "action", self.name))
+
+
+def route(where: str, name: str, doc: str, **more: Any) -> Route:
+    """Where HTTP finds a verb of sessions: `POST …/undo`, in which … is the session's own path.
+
+    `name`, `doc`, `more`: see `Route`. Unless it is said, the tag is the first word below
+    `/api`, or `entries` for what is below those of a session.
+    """
+    method, path = where.replace("…", "/api/sessions/{agent}/{session}").split()
+    tag = "entries" if "…/entries" in where else path.split("/")[2]
+    return Route(method, path, name, doc, **{"tag": tag, **more})
 
 
 def no_one_waits(_: Answer) -> None: ...

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from bsd.__main__ import HOST_TOKEN
 from bsd.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
 from bsd.agents.owner import HeldLock, Stale
-from bsd.command_line import HOST_TOKEN
 from bsd.foundation.errors import Busy
 from tests.needs import require_linux, require_node
 

@@ -19,8 +19,7 @@ from bsd.care.search import search, search_as_it_is
 from bsd.care.shelves import archive_use
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
-from bsd.doors.http.entries import open_content
-from bsd.doors.http.verb_routes import ApiHands
+from bsd.doors.http.verb_routes import ApiHands, open_content
 from bsd.foundation.ages import Ages
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.files import read_plain

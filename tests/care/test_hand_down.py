@@ -15,8 +15,7 @@ from bsd.care import hand_down
 from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
-from bsd.doors.http.entries import open_content
-from bsd.doors.http.verb_routes import ApiHands
+from bsd.doors.http.verb_routes import ApiHands, open_content
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock

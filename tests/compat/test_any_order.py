@@ -31,7 +31,7 @@ from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.replace import texts_of
 from bsd.surgery.view import EntryView, outline_of
 from bsd.text.reader import BytesTranscript
-from bsd.verbs.history import history_of
+from bsd.verbs.restore import history_of
 from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session

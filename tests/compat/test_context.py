@@ -17,7 +17,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
-from bsd.verbs.history import history_of
+from bsd.verbs.restore import history_of
 from tests.compat.pi import assert_sendable, read
 from tests.doors.agent.conftest import LONG, Agent, Desk
 from tests.openclaw_tree import set_at_rest

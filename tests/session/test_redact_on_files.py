@@ -15,7 +15,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
-from bsd.verbs.history import history_of
+from bsd.verbs.restore import history_of
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, Talk, call, jsonl, make_surgeon, text
 from tests.surgery.soundness import faults, shown

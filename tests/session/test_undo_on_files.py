@@ -19,7 +19,7 @@ from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.surgery.result import Status
-from bsd.verbs.history import history_of
+from bsd.verbs.restore import history_of
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 from tests.verbs import performed

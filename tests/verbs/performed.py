@@ -21,12 +21,27 @@ from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
 from bsd.surgery.result import SessionResult
 from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
-from bsd.verbs.context import CHANGE_CONTEXT, GET_CONTEXT, ChangeContext, GetContext
-from bsd.verbs.edit import EDIT, SET_EXTRACTABLE, EditEntry, SetExtractable
-from bsd.verbs.extract import EXTRACT, Extract
-from bsd.verbs.history import UNDO, Undo
+from bsd.verbs.edit import (
+    CHANGE_CONTEXT,
+    EDIT,
+    GET_CONTEXT,
+    SET_EXTRACTABLE,
+    ChangeContext,
+    EditEntry,
+    GetContext,
+    SetExtractable,
+)
 from bsd.verbs.list_entries import SHOW, Show
-from bsd.verbs.restore import RESTORE, RESTORE_ALL, Restore, RestoreAll
+from bsd.verbs.restore import (
+    EXTRACT,
+    RESTORE,
+    RESTORE_ALL,
+    UNDO,
+    Extract,
+    Restore,
+    RestoreAll,
+    Undo,
+)
 from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.verb import Verb, perform
 

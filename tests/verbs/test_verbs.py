@@ -20,10 +20,9 @@ from bsd.doors.models import answer_model
 from bsd.foundation.definition import Answer, argument
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import SessionName
+from bsd.foundation.verb_names import NAMES, Name
 from bsd.verbs.edit import SHOW_EDITABLE
-from bsd.verbs.names import NAMES, Name
-from bsd.verbs.read_extracted import LONGEST_TEXT, READ_HELD, page_of
-from bsd.verbs.show_extracted import SHOW_EXTRACTED
+from bsd.verbs.read_extracted import LONGEST_TEXT, READ_HELD, SHOW_EXTRACTED, page_of
 from bsd.verbs.verb import Verb, all_verbs, perform
 
 VERBS = all_verbs()
@@ -48,7 +47,7 @@ def test_it_does_one_thing_and_can_be_reached(verb: Verb[Any, Any]) -> None:
     name = next(name for name, one in VERBS.items() if one is verb)
     by_itself = verb.route or verb.tools or NAMES[name].command
     assert by_itself or name.replace("_", "-") in COMMANDS or verb in OF_DOORS
-    assert NAMES[name].tools == bool(verb.tools)
+    assert {tool.name for tool in verb.tools} <= set(NAMES[name].tools)
     assert bool(NAMES[name].locks) == (verb.changes and NAMES[name].command is not None)
     assert NAMES[name].command in {None, *COMMANDS}, f"nothing is called {NAMES[name].after}"
 

@@ -277,7 +277,7 @@ class SessionLock(WaitingLock):
     behind, and the next to come buries it.
 
     The gateway takes away the lock of a process whose argv does not look like OpenClaw's: a
-    process that uses this class must have passed `bsd.command_line.ensure_host_token`.
+    process that uses this class must have passed `bsd.__main__.ensure_host_token`.
     """
 
     def __init__(

@@ -19,10 +19,9 @@ from typing import Any
 from bsd.agents.dialect import Format
 from bsd.agents.entry import EXTRACTABLE, standing_at, text_of
 from bsd.agents.owners import owner_of
-from bsd.doors.agent.answers import error_answer, read_answer, told, told_error
-from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls
+from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
 from bsd.doors.agent.restoring import RestoreInline, in_session
-from bsd.doors.agent.tools import TOOLS, Asked, read_call
+from bsd.doors.agent.tools import TOOLS, Asked, error_answer, read_call
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
@@ -106,6 +105,17 @@ class InBand:
         due = [call for call in due if _key(call) not in audited]
         if not due:
             return False
+        done, answers = self.by.operator.carry_out(name, self._planner(name, due, audited))
+        if done.outcome is None:
+            return False
+        for answered in answers:
+            self._tell(name, answered)
+        return True
+
+    def _planner(
+        self, name: SessionName, due: Sequence[OwnCall], audited: Collection[tuple[str, str]]
+    ) -> Callable[[TranscriptFile, Format, SessionStore], tuple[Plan, list[Answered]]]:
+        """Who plans what these calls ask for, and those that have come meanwhile."""
         names = names_of(self.layout, name)
         found = self._search(name, due, names)
 
@@ -119,12 +129,7 @@ class InBand:
             hands = _OnePlan(self.layout, Revised(source), fmt, means)
             return _Round(hands, self.config.current, found, names).answer(calls)
 
-        done, answers = self.by.operator.carry_out(name, plan)
-        if done.outcome is None:
-            return False
-        for answered in answers:
-            self._tell(name, answered)
-        return True
+        return plan
 
     def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - as hands have it
         """Whoever does what needs no session that is open."""
@@ -353,17 +358,7 @@ class _Round:
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
         """Take calls out of sight; returns how, by where they stood."""
-        wishes: dict[tuple[int, str], CallToRedact] = {}
-        for one in answers:
-            call = one.call
-            consumed = call.tool == _REMOTE and not one.failed
-            wishes[_place(call)] = CallToRedact(
-                call.name,
-                RedactionKind.CONSUMED if consumed else RedactionKind.MARKED,
-                call.call_id or None,
-                call.entry_id,
-                note=one.note,
-            )
+        wishes = {_place(one.call): _wish(one) for one in answers}
         if not wishes:
             return {}
         try:
@@ -435,6 +430,14 @@ class _Round:
                 touched=(TouchedLine(line.index, entry_id),),
             )
         )
+
+
+def _wish(answered: Answered) -> CallToRedact:
+    """How a call shall leave the agent's sight."""
+    call = answered.call
+    consumed = call.tool == _REMOTE and not answered.failed
+    how = RedactionKind.CONSUMED if consumed else RedactionKind.MARKED
+    return CallToRedact(call.name, how, call.call_id or None, call.entry_id, note=answered.note)
 
 
 class _Elsewhere(Forbidden):

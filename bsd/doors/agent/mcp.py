@@ -33,12 +33,12 @@ from bsd import __version__
 from bsd.daemon import rare_tasks
 from bsd.daemon.children import Children
 from bsd.daemon.loops import Beats, Loop
-from bsd.doors.agent.answers import error_answer
 from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import (
     TOOLS,
     AgentTool,
     carry_out,
+    error_answer,
     freely,
     in_short,
     read_arguments,
@@ -99,10 +99,6 @@ class MemoryTool:
 
     told: Tool
     verb: WingVerb[Memory, Any, Any]
-
-    @property
-    def name(self) -> str:
-        return self.told.name
 
     @cached_property
     def _parameters(self) -> type[BaseModel]:
@@ -313,10 +309,11 @@ class Toolbox:
         self, _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """Say which tools there are."""
-        classes = self._memory.classes
-        for_sessions = [self._described(tool) for tool in TOOLS.values()]
-        for_facts = [_memory_described(tool, classes) for tool in MEMORY_TOOLS.values()]
-        tools = [*for_sessions, *for_facts]
+        names_session = self._scope.session is None
+        tools = [
+            *(_session_tool(tool, takes_session=names_session) for tool in TOOLS.values()),
+            *(_memory_tool(tool, self._memory.classes) for tool in MEMORY_TOOLS.values()),
+        ]
         return types.ListToolsResult(tools=[one for one in tools if one.name in self._offered])
 
     async def call(
@@ -359,22 +356,6 @@ class Toolbox:
         with self._idle:
             return self._idle.wait_for(lambda: not self._working, _LEAVE_SECONDS)
 
-    def _described(self, tool: AgentTool) -> types.Tool:
-        return types.Tool(
-            name=tool.name,
-            title=tool.told.title,
-            description=tool.told.description,
-            input_schema=tool.schema(takes_session=self._scope.session is None),
-            output_schema=tool.output_schema(),
-            annotations=types.ToolAnnotations(
-                title=tool.told.title,
-                read_only_hint=not tool.changes,
-                destructive_hint=tool.told.destroys,
-                idempotent_hint=not tool.told.destroys,
-                open_world_hint=False,
-            ),
-        )
-
     def _answer(
         self, name: str, arguments: dict[str, Any] | None, meanwhile: Meanwhile
     ) -> types.CallToolResult:
@@ -415,18 +396,32 @@ class Toolbox:
                 self._idle.notify_all()
 
 
-def _memory_described(tool: MemoryTool, classes: tuple[str, ...]) -> types.Tool:
+def _session_tool(tool: AgentTool, *, takes_session: bool) -> types.Tool:
+    schema = tool.schema(takes_session=takes_session)
+    again = not tool.told.destroys
+    return _described(tool, schema, read_only=not tool.changes, idempotent=again)
+
+
+def _memory_tool(tool: MemoryTool, classes: tuple[str, ...]) -> types.Tool:
+    # What is only found lives on, so that nothing only reads.
+    return _described(tool, tool.schema(classes), read_only=False, idempotent=False)
+
+
+def _described(
+    tool: AgentTool | MemoryTool, schema: dict[str, Any], *, read_only: bool, idempotent: bool
+) -> types.Tool:
+    told = tool.told
     return types.Tool(
-        name=tool.name,
-        title=tool.told.title,
-        description=tool.told.description,
-        input_schema=tool.schema(classes),
+        name=told.name,
+        title=told.title,
+        description=told.description,
+        input_schema=schema,
         output_schema=tool.output_schema(),
         annotations=types.ToolAnnotations(
-            title=tool.told.title,
-            read_only_hint=False,  # also what is only found lives on
-            destructive_hint=tool.told.destroys,
-            idempotent_hint=False,
+            title=told.title,
+            read_only_hint=read_only,
+            destructive_hint=told.destroys,
+            idempotent_hint=idempotent,
             open_world_hint=False,
         ),
     )

@@ -15,12 +15,12 @@ from pydantic_core import ErrorDetails
 
 from bsd.doors.agent.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.doors.models import Expected, answer_model, arguments_model, field_errors, fields_of
-from bsd.doors.tool_commands import ACTIONS
+from bsd.doors.parameters import ACTIONS
 from bsd.foundation.definition import Answer
-from bsd.foundation.errors import Busy, FieldError, Invalid
+from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid
 from bsd.foundation.layout import SessionName
-from bsd.verbs.context import GET_CONTEXT, GetContext
-from bsd.verbs.edit import SET_EXTRACTABLE, SetExtractable
+from bsd.surgery.targets import Refused
+from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, GetContext, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.verb import (
     Hands,
@@ -309,18 +309,20 @@ TOOLS = {
 }
 
 
-def reads_much(name: str, arguments: object) -> bool:
-    """Whether a call reads a whole session, and would keep others from their answers."""
-    action = arguments.get("action") if isinstance(arguments, dict) else None
-    return name == "search_extracted" or action == GET_CONTEXT.name
-
-
 def read_call(name: str, arguments: object) -> Asked:
     """Understand a call; raises Invalid that says everything that is wrong with it."""
     tool = TOOLS.get(name)
     if tool is None:
         raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(TOOLS)}")
     return tool.read(arguments)
+
+
+def reads_much(name: str, arguments: object) -> bool:
+    """Whether a call reads a whole session, and would keep others from their answers."""
+    try:
+        return read_call(name, arguments).verb.reads
+    except Invalid:  # it is refused at once
+        return False
 
 
 def carry_out(
@@ -337,6 +339,20 @@ def carry_out(
         raise explained(busy, name, hands.layout) from None
     # Who did not say which session was meant is told.
     return answer if asked.session is not None else {"session": str(name), **answer}
+
+
+def error_answer(error: BsdError) -> dict[str, Any]:
+    """What a caller is told of an error; `busy` says that the same call may succeed later."""
+    if isinstance(error, Refused):
+        return error.as_json()
+    answer: dict[str, Any] = {"error": error.message}
+    if error.hint is not None:
+        answer["hint"] = error.hint
+    if [one.message for one in error.errors] not in ([], [error.message]):
+        answer["errors"] = [{"field": one.field, "message": one.message} for one in error.errors]
+    if isinstance(error, Busy):
+        answer["busy"] = True
+    return answer
 
 
 def in_short(context: dict[str, Any]) -> dict[str, Any]:

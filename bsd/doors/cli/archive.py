@@ -9,11 +9,11 @@ import click
 
 from bsd.care.bring_back import BroughtBack
 from bsd.care.forgetting import Forgotten
-from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import BsdCommand, Call, ask_first, group
 from bsd.doors.cli.output import counted, minute, note, one_line, print_table, say, size
 from bsd.doors.cli.verb_words import Tell, VerbWords, print_entries, print_hits
 from bsd.doors.cli.verbs import CallHands, carry_out
+from bsd.doors.parameters import parameters
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import OFF

@@ -8,22 +8,24 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from inspect import cleandoc
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.output import note
+from bsd.doors.cli.output import note, print_json
 from bsd.doors.cli.rights import FileOwner, become, owner_for_root
+from bsd.doors.parameters import NONE, Complete, Items, parameters
+from bsd.foundation.definition import Answer, WingVerb
 from bsd.foundation.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from bsd.foundation.settings_apart import SettingsReading
     from bsd.session.session import Queries
     from bsd.session.surgeon import Surgeon
+
+_H = TypeVar("_H")
+_R = TypeVar("_R", bound=Answer)
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
 _WORTH_A_WORD_SECONDS = 1.0
@@ -140,6 +145,13 @@ class Call:
         context = click.get_current_context(silent=True)
         get_logger("cli").trace(context.command_path if context else "bsd")
 
+    def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
+        """Print an answer: for programs as JSON, for people as `tell` says it."""
+        if self.json:
+            print_json(answer.as_json())
+        else:
+            tell(answer)
+
     def refuse_if_readonly(self) -> None:
         """Raise Forbidden if the settings say that nothing is to be changed."""
         if self.settings and self.settings.readonly:
@@ -217,9 +229,6 @@ def _sleep_and_say_so() -> Callable[[float], None]:
 # Whatever goes wrong, it offers nothing; only names that no shell takes for more than a name, and
 # no more than somebody could look through.
 
-Items = list["CompletionItem[str]"]
-Complete = Callable[[click.Context, click.Parameter, str], Items]
-
 SAFE = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
 MOST = 500
 
@@ -287,6 +296,42 @@ def group(name: str, more: str, *, usual: str | None = None) -> click.Group:
     text = f"{COMMANDS[name].help}\n\n{cleandoc(more)}"
     made = _Group(name, callback=act, invoke_without_command=usual is not None, help=text)
     return made
+
+
+def wing_command(
+    verb: WingVerb[_H, Any, _R],
+    name: str,
+    opening: Callable[..., AbstractContextManager[_H]],
+    tell: Callable[[_R], None],
+    *,
+    completed: Mapping[str, Complete] = NONE,
+    own: Mapping[str, click.Parameter | None] = NONE,
+    also: Sequence[click.Parameter] = (),
+    said: Callable[[dict[str, Any]], dict[str, Any]] = lambda given: given,
+    failed: Callable[[_R], bool] = lambda _: False,
+) -> click.Command:
+    """The command `name` of a verb of a wing; `tell` says to people what was answered.
+
+    `completed`, `own`: see `parameters`. `opening` gives the handle with which it is done, for a
+    call, whether it may change something, and what was given for the parameters `also`. `said`
+    makes arguments of what was given, `failed` knows whether the exit code tells of trouble.
+    """
+
+    def act(call: Call, /, **given: Any) -> int:
+        more = {str(one.name): given.pop(str(one.name)) for one in also}
+        known = {name: value for name, value in given.items() if value is not None}
+        asked = verb.arguments(**said(known))
+        with opening(call, verb.will_change(asked), **more) as handle:
+            answer = verb.act(handle, asked)
+        call.answer(answer, tell)
+        return int(failed(answer))
+
+    return BsdCommand(
+        name,
+        callback=click.pass_obj(act),
+        params=[*also, *parameters(verb.arguments, completed=completed, own=own)],
+        help=cleandoc(verb.about),
+    )
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from bsd.command_line import split_command
-from bsd.verbs.names import NAMES
+from bsd.foundation.verb_names import NAMES, split_command
 
 
 class Command:

@@ -27,14 +27,6 @@ Examples:
 """
 
 
-def _named(_call: Call, _: click.Context) -> Iterable[str]:
-    return SETTINGS
-
-
-def _settable(_call: Call, _: click.Context) -> Iterable[str]:
-    return SETTABLE
-
-
 def _present(call: Call, context: click.Context) -> Iterable[str]:
     """Of a field with few values all, of others the present one."""
     field = context.params.get("field") or ""
@@ -65,7 +57,7 @@ def show(call: Call, /) -> None:
 
 
 @config.command("get", cls=BsdCommand)
-@click.argument("field", shell_complete=offering(_named))
+@click.argument("field", shell_complete=offering(lambda _call, _: SETTINGS))
 @click.pass_obj
 def get(call: Call, /, field: str) -> None:
     """Print one field, as JSON."""
@@ -77,7 +69,7 @@ def get(call: Call, /, field: str) -> None:
 
 
 @config.command("set", cls=BsdCommand)
-@click.argument("field", shell_complete=offering(_settable))
+@click.argument("field", shell_complete=offering(lambda _call, _: SETTABLE))
 @click.argument("value", shell_complete=offering(_present))
 @click.pass_obj
 def set_(call: Call, /, field: str, value: str) -> None:
@@ -162,12 +154,11 @@ def _who(one: dict[str, str | None]) -> str:
     return one["served_by"] or "nobody yet: this root, as soon as something leaves it"
 
 
-def _source_names(call: Call, _: click.Context) -> Iterable[str]:
-    return (source.name for source in call.layout.sources)
+_names = offering(lambda call, _: (source.name for source in call.layout.sources))
 
 
 @sources.command("claim", cls=BsdCommand)
-@click.argument("name", metavar="NAME", shell_complete=offering(_source_names))
+@click.argument("name", metavar="NAME", shell_complete=_names)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def claim(call: Call, /, name: str, yes: bool) -> None:

@@ -20,7 +20,7 @@ import click
 from bsd.doors.cli import names
 from bsd.doors.cli.call import Call, command
 from bsd.doors.cli.names import SESSION, with_entry
-from bsd.doors.cli.output import counted, note, print_json, say
+from bsd.doors.cli.output import counted, note, say
 from bsd.doors.cli.verb_words import VerbWords
 from bsd.doors.cli.verbs import CallHands, carry_out
 from bsd.foundation.errors import BsdError, Invalid, NotFound, os_problem
@@ -35,8 +35,14 @@ from bsd.surgery.edit import (
     setting,
 )
 from bsd.surgery.targets import ContextChanged
-from bsd.verbs.context import CHANGE_CONTEXT, ChangeContext
-from bsd.verbs.edit import EDIT, SHOW_EDITABLE, EditEntry, ShowEditable
+from bsd.verbs.edit import (
+    CHANGE_CONTEXT,
+    EDIT,
+    SHOW_EDITABLE,
+    ChangeContext,
+    EditEntry,
+    ShowEditable,
+)
 from bsd.verbs.verb import perform
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
@@ -93,7 +99,7 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         after = file.read_bytes()
         if after == before:
             unchanged = Edited(shown.entry_id, shown.index, ())
-            print_json(unchanged.as_json()) if call.json else _tell(unchanged, session)
+            call.answer(unchanged, lambda told: _tell(told, session))
             return 0
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
 
@@ -299,15 +305,12 @@ def _change(
 ) -> int:
     """Do what the context tool is asked for, and tell of it."""
     asked = ChangeContext(action, targets, include_user, dry_run)
-    words = VerbWords(_tell_tried if dry_run else _tell_changed)
+    done = "Would change" if dry_run else "Changed"
+    words = VerbWords(lambda answer, name: _tell_changed(answer, name, done))
     return carry_out(call, CHANGE_CONTEXT, session, asked, words)
 
 
-def _tell_tried(answer: ContextChanged, session: SessionName) -> None:
-    _tell_changed(answer, session, "Would change")
-
-
-def _tell_changed(answer: ContextChanged, session: SessionName, done: str = "Changed") -> None:
+def _tell_changed(answer: ContextChanged, session: SessionName, done: str) -> None:
     for one in answer.changed:
         say(
             f"entry {one.message_id}: {one.original_length:,} → {one.new_length:,} "

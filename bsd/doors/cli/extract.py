@@ -14,12 +14,11 @@ import click
 from bsd.agents.dialect import Format
 from bsd.care import catalog
 from bsd.care.leftovers import stores_without_transcript
-from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import Call, ask_first, command, confirm
 from bsd.doors.cli.many import each_session, report
 from bsd.doors.cli.names import SESSION, all_sessions
 from bsd.doors.cli.output import counted, note, print_json, say, size
-from bsd.doors.tool_commands import KEYS
+from bsd.doors.parameters import KEYS, parameters
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all
 from bsd.foundation.layout import SessionName
@@ -27,8 +26,7 @@ from bsd.surgery.plan import Means
 from bsd.surgery.restore import restored_copy
 from bsd.surgery.result import SessionResult, Status
 from bsd.text.reader import Transcript
-from bsd.verbs.extract import EXTRACT, Extract
-from bsd.verbs.restore import RESTORE_ALL, RestoreAll
+from bsd.verbs.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 
 
 @command(

@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from bsd import __version__
-from bsd.doors.cli.arguments import all_words, wing_command
-from bsd.doors.cli.call import BsdCommand, Call, group
+from bsd.doors.cli.call import BsdCommand, Call, group, wing_command
 from bsd.doors.cli.output import note, one_line, print_json, print_table, say
-from bsd.doors.tool_commands import KEYS
+from bsd.doors.parameters import KEYS, all_words
 from bsd.foundation.errors import Invalid
 from bsd.memory import verbs
 from bsd.memory.decay import PrunedFacts
@@ -196,18 +195,17 @@ def checkpoint(call: Call, /, action: str | None, **said: Any) -> None:
 def _save(call: Call, asked: verbs.SaveCheckpoint) -> None:
     with _open(call, True) as opened:
         done = verbs.SAVE_CHECKPOINT.act(opened, asked)
-    if call.json:
-        print_json(done.as_json())
-    else:
-        say(f"Checkpoint saved: {done.fact.id}")
+    call.answer(done, lambda saved: say(f"Checkpoint saved: {saved.fact.id}"))
 
 
 def _restore(call: Call) -> None:
     with _open(call, False) as opened:
         found = verbs.RESTORE_CHECKPOINT.act(opened, verbs.NoArguments())
-    if call.json:
-        print_json(found.as_json())
-    elif found.checkpoint is None:
+    call.answer(found, _say_checkpoint)
+
+
+def _say_checkpoint(found: verbs.CheckpointAnswer) -> None:
+    if found.checkpoint is None:
         say("No active checkpoint.")
     else:
         print_json(found.checkpoint)

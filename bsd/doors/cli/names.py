@@ -17,9 +17,10 @@ from bsd.agents.owners import elsewhere
 from bsd.care import catalog
 from bsd.care.catalog import Titles
 from bsd.care.trash import Trash
-from bsd.doors.cli.call import MOST, SAFE, Call, Items, offering
+from bsd.doors.cli.call import MOST, SAFE, Call, offering
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note
+from bsd.doors.parameters import Items
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.sources import Source

@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 
-from bsd.command_line import split_command
 from bsd.doors.cli.call import Stopped
 from bsd.doors.cli.output import safe, styled
 from bsd.foundation.errors import BsdError, FieldError, Invalid, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
+from bsd.foundation.verb_names import split_command
 
 # For errors that say no more than what the system said.
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}

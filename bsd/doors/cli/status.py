@@ -16,7 +16,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bsd.command_line import split_command
 from bsd.doors.cli.commands import PIPE_CLOSED
 from bsd.doors.cli.output import counted, one_line, print_json, say, size
 from bsd.foundation.errors import BsdError, FieldError, Forbidden, Unavailable, os_problem
@@ -28,6 +27,7 @@ from bsd.foundation.locations import (
     read_settings_file,
     settings_file,
 )
+from bsd.foundation.verb_names import split_command
 
 _ANSWER_SECONDS = 10.0
 _BLOCK = 1 << 16

@@ -14,9 +14,10 @@ from bsd.doors.cli.call import LONGEST_WAIT, Call, command, stop_request
 from bsd.doors.cli.names import SESSION, session_beginning_with, sessions, with_entry
 from bsd.doors.cli.output import print_json, say
 from bsd.doors.cli.verbs import CallHands
-from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, named, parameters
+from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName, check_name
+from bsd.foundation.verb_names import TOOLS
 
 if TYPE_CHECKING:
     from bsd.doors.agent.tools import Asked
@@ -59,19 +60,18 @@ def purge_control(call: Call, /, words: tuple[str, ...], **given: Any) -> int:
 
 for _command in (restore_remote, purge_control):
     _command.params = [
-        *parameters(str(_command.name), sessions),
+        *tool_parameters(str(_command.name), sessions),
         *_command.params,
     ]
 
 
 @command(
     "mcp",
-    """
-    Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
-    read_extracted, context and search_extracted for sessions; memory_store, memory_recall,
-    memory_lookup, memory_confirm, memory_forget, memory_checkpoint and memory_prune for facts. It
-    needs no daemon, and works beside one. Without options every session can be named; where none
-    is, it is the one that the program which started the server has at work, if that can be told.
+    f"""
+    Speaks MCP on stdin and stdout, for an agent to start: {", ".join(TOOLS[:-1])} and {TOOLS[-1]}
+    for sessions; those whose names begin with memory_ for facts. It needs no daemon, and works
+    beside one. Without options every session can be named; where none is, it is the one that the
+    program which started the server has at work, if that can be told.
 
     Each tool's description takes room in the agent's context: --tools leaves out what it need not
     have.
@@ -81,7 +81,7 @@ for _command in (restore_remote, purge_control):
       bsd mcp
       bsd mcp --agent main
       bsd mcp --session main/4f2a --tools sessions
-      openclaw mcp set bsd '{"command":"bsd","args":["mcp","--agent","main"]}'
+      openclaw mcp set bsd '{{"command":"bsd","args":["mcp","--agent","main"]}}'
     """,
 )
 @click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")

@@ -13,7 +13,6 @@ from bsd.care.retention import CleanedAll, ForecastAll, Retention
 from bsd.care.trash import Trash
 from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.doors.cli import names
-from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import Call, ask_first, command, group
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.names import only_one, say_who
@@ -21,6 +20,7 @@ from bsd.doors.cli.output import counted, minute, note, print_table, say, size
 from bsd.doors.cli.status import in_flight_line
 from bsd.doors.cli.verb_words import VerbWords
 from bsd.doors.cli.verbs import CallHands, carry_out, verb_command
+from bsd.doors.parameters import parameters
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc

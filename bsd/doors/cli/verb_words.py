@@ -18,8 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from bsd.care.file_owners import give_back
-from bsd.doors.cli.arguments import all_words
-from bsd.doors.cli.call import BsdCommand, Complete
+from bsd.doors.cli.call import BsdCommand
 from bsd.doors.cli.names import say_who_serves
 from bsd.doors.cli.output import (
     counted,
@@ -34,6 +33,7 @@ from bsd.doors.cli.output import (
 )
 from bsd.doors.cli.problem import Problem
 from bsd.doors.cli.rights import FileOwner, environment_of
+from bsd.doors.parameters import Complete, all_words
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
 from bsd.surgery.view import EntryView
@@ -50,9 +50,8 @@ if TYPE_CHECKING:  # each verb loads its own
     from bsd.surgery.undo import PastOperation, Undone
     from bsd.surgery.view import Context
     from bsd.verbs.checks import Examined, Verify
-    from bsd.verbs.history import HistoryList
     from bsd.verbs.list_sessions import AllSessions, EverySession
-    from bsd.verbs.restore import Restore
+    from bsd.verbs.restore import HistoryList, Restore
     from bsd.verbs.search import FoundEntry, FoundInAll
     from bsd.verbs.summary import Summary
 
@@ -81,7 +80,7 @@ class VerbWords:
     # parameters `also`; returns the arguments.
     begin: Callable[..., Any] = _at_once
     also: Sequence[click.Parameter] = ()
-    # Arguments that are typed in a way of their own; see `arguments.parameters`.
+    # Arguments that are typed in a way of their own; see `parameters`.
     types: Mapping[str, click.ParamType[Any]] = field(default_factory=dict)
     completed: Mapping[str, Complete] = field(default_factory=dict)
     own: Mapping[str, click.Parameter | None] = field(default_factory=dict)

@@ -14,14 +14,14 @@ import click
 
 from bsd.care.trash import Trash
 from bsd.doors.cli import names
-from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
 from bsd.doors.cli.names import SESSION, say_whose, with_entry
-from bsd.doors.cli.output import note, print_json
+from bsd.doors.cli.output import note
 from bsd.doors.cli.verb_words import WORDS, VerbWords
+from bsd.doors.parameters import parameters
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.verbs.names import NAMES
+from bsd.foundation.verb_names import NAMES
 from bsd.verbs.verb import Verb, arguments_of, perform, verb_named
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
@@ -115,10 +115,7 @@ def carry_out(
             answer = _answer(hands, verb, session, words.begin(hands, session, asked, **more))
         finally:
             hands.finished()
-    if call.json:
-        print_json(answer.as_json())
-    else:
-        words.tell(answer, session)
+    call.answer(answer, lambda told: words.tell(told, session))
     return (request.exit_code if request else 0) or int(words.failed(asked, answer))
 
 

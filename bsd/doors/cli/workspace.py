@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bsd.doors.cli.arguments import wing_command
-from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, offering, stop_request
-from bsd.doors.cli.output import counted, note, print_json, print_table, safe, say, size
+from bsd.doors.cli.call import (
+    BsdCommand,
+    Call,
+    ask_first,
+    group,
+    offering,
+    stop_request,
+    wing_command,
+)
+from bsd.doors.cli.output import counted, note, print_table, safe, say, size
 from bsd.foundation.errors import ConfigError, Invalid
 from bsd.foundation.spelling import format_duration, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
@@ -195,10 +202,7 @@ def run(
         isolate=isolate,
         readable=[Path(os.path.abspath(each)) for each in readable],
     )
-    if call.json:
-        print_json(done.as_json())
-    else:
-        _show_run(done)
+    call.answer(done, _show_run)
     return 0 if done.succeeded else 1
 
 
@@ -277,10 +281,7 @@ def prune(
             progress=progress,
             stopping=lambda: request.number is not None,
         )
-    if call.json:
-        print_json(done.as_json())
-    else:
-        _show_prune(done)
+    call.answer(done, _show_prune)
     return 1 if done.errors else request.exit_code
 
 
@@ -349,10 +350,7 @@ def repair(call: Call, /, session_id: str | None, place: str | None, dry_run: bo
     """Make missing or broken metadata anew from the files' times; without an ID in all."""
     root = _root(call, place, writes=not dry_run)
     done = verbs.Repairs(dry_run, root.repair(session_id, dry_run=dry_run))
-    if call.json:
-        print_json(done.as_json())
-    else:
-        _show_repairs(done)
+    call.answer(done, _show_repairs)
     return 1 if any(one.error for one in done.workspaces) else 0
 
 

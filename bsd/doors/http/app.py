@@ -1,4 +1,4 @@
-"""The application: all routes put together, and those that are no verb's: the daemon, the page.
+"""The application: all routes put together, and those of the daemon, its events and the page.
 
 Starlette alone: FastAPI, whose models and documents verbs make needless, takes 7 MB of a daemon.
 """
@@ -23,14 +23,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bsd.care import catalog
+from bsd.care.catalog import Agents
 from bsd.care.disk_use import SavedByHour, Savings
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
-from bsd.doors.http import entries, events, server, verb_routes
-from bsd.doors.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread
+from bsd.doors.http import server, verb_routes
+from bsd.doors.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread, reading
 from bsd.doors.http.layers import ReadOnlyGuard
 from bsd.doors.http.verb_routes import WAIT_SECONDS, ApiHands, ApiRoute, actor_of, json_object
 from bsd.foundation.definition import Body
+from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from bsd.foundation.settings import Settings
@@ -42,6 +45,19 @@ from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
 if TYPE_CHECKING:
     from bsd.doors.http.metrics import MetricsPage
+
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import orjson
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from bsd.daemon.status import Event
+from bsd.doors.http.answer import STOPPING
+from bsd.foundation.errors import Unavailable
 
 
 def create_app(
@@ -60,13 +76,13 @@ def create_app(
     routes = [
         *state_routes(daemon, hands.layout.audit_file),
         *config_routes(config, config_changed),
-        *entries.routes(hands),
+        _agents_route(hands.layout),
         *verb_routes.routes(hands),
         *verb_routes.wing_routes(memory_verbs.VERBS, lambda actor: facts(actor=actor)),
         *verb_routes.wing_routes(
             workspace_verbs.VERBS, lambda actor: nullcontext(replace(spaces, actor=actor))
         ),
-        *events.routes(daemon),
+        *event_routes(daemon),
     ]
     return Starlette(
         routes=[*routes, *page_routes(), _description(routes)],
@@ -121,6 +137,28 @@ _METRICS = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
     saved = SavedByHour(audit_file)
 
+    async def health(_: Request) -> Response:
+        """Whether all is well. 503 before the start is complete and while it stops."""
+        return await in_thread(server.health, daemon)
+
+    async def status(_: Request) -> Response:
+        """Everything at a glance."""
+        return await in_thread(server.status, daemon)
+
+    async def savings(_: Request) -> Response:
+        """Bytes by which sessions became shorter, and longer again, by hour."""
+        return JsonAnswer((await in_thread(saved.savings)).as_json())
+
+    return [
+        ApiRoute.of("GET /api/health", health, "state", Health, statuses={503: "Not ready"}),
+        ApiRoute.of("GET /api/status", status, "state", DaemonStatus),
+        _metrics_route(daemon),
+        *_job_routes(daemon),
+        ApiRoute.of("GET /api/savings", savings, "state", Savings),
+    ]
+
+
+def _metrics_route(daemon: Service) -> ApiRoute:
     @cache
     def page() -> MetricsPage:
         from bsd.doors.http.metrics import MetricsPage  # noqa: PLC0415 - see there
@@ -130,18 +168,14 @@ def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
     def render() -> Response:
         return Response(page().render(), headers={"content-type": page().content_type})
 
-    async def health(_: Request) -> Response:
-        """Whether all is well. 503 before the start is complete and while it stops."""
-        return await in_thread(server.health, daemon)
-
-    async def status(_: Request) -> Response:
-        """Everything at a glance."""
-        return await in_thread(server.status, daemon)
-
     async def metrics(_: Request) -> Response:
         """The same in numbers, for Prometheus."""
         return await in_thread(render)
 
+    return ApiRoute.of("GET /api/metrics", metrics, "state", _METRICS)
+
+
+def _job_routes(daemon: Service) -> list[ApiRoute]:
     async def jobs(_: Request) -> Response:
         """All jobs, by name, with their last and next runs."""
         return JsonAnswer({"jobs": await in_thread(daemon.jobs)})
@@ -150,18 +184,19 @@ def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
         """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
         return JsonAnswer(await changing(daemon.run_job, request.path_params["name"]))
 
-    async def savings(_: Request) -> Response:
-        """Bytes by which sessions became shorter, and longer again, by hour."""
-        return JsonAnswer((await in_thread(saved.savings)).as_json())
-
     return [
-        ApiRoute.of("GET /api/health", health, "state", Health, statuses={503: "Not ready"}),
-        ApiRoute.of("GET /api/status", status, "state", DaemonStatus),
-        ApiRoute.of("GET /api/metrics", metrics, "state", _METRICS),
         ApiRoute.of("GET /api/jobs", jobs, "jobs", Jobs),
         ApiRoute.of("POST /api/jobs/{name}/run", run, "jobs", Job),
-        ApiRoute.of("GET /api/savings", savings, "state", Savings),
     ]
+
+
+def _agents_route(layout: Layout) -> ApiRoute:
+    async def agents(_: Request) -> Response:
+        """All agents, those whose sessions are left alone included."""
+        found = await reading(catalog.agents, layout)
+        return JsonAnswer(Agents(tuple(found)).as_json())
+
+    return ApiRoute.of("GET /api/agents", agents, "sessions", Agents)
 
 
 def config_routes(config: ConfigService, changed: Callable[[], None]) -> list[ApiRoute]:
@@ -186,6 +221,131 @@ def config_routes(config: ConfigService, changed: Callable[[], None]) -> list[Ap
         ApiRoute.of("GET /api/config", show, "config", "RuntimeConfig"),
         ApiRoute.of("POST /api/config", change, "config", "RuntimeConfig", body=some),
     ]
+
+
+# --- what happens, as it happens: server-sent events ---
+
+# Streamed by Starlette's own response: sse-starlette wakes the process twice a second from its
+# first listener on and replaces a method of uvicorn's.
+
+
+MOST_LISTENERS = 32
+_SIGN_OF_LIFE_SECONDS = 20.0  # proxies close what is silent for a minute
+_STREAM_EXAMPLE = 'event: session\ndata: {"type":"session","at":"2026-11-22T10:02:00.000Z"}\n\n'
+_STREAM_TYPE = "text/event-stream"
+_STREAM = {
+    "description": "Events of type session, job, config, state; `lost` says how many a slow "
+    "listener has missed",
+    "content": {_STREAM_TYPE: {"schema": {"type": "string"}, "example": _STREAM_EXAMPLE}},
+}
+_STREAM_HEADERS = {"x-accel-buffering": "no"}  # nginx would keep events back
+
+
+class Feed:
+    """All connections that listen, of one event loop; call it there."""
+
+    def __init__(self, daemon: Service) -> None:
+        self._daemon = daemon
+        self._listeners: set[Listener] = set()
+
+    def listen(self, stopping: asyncio.Event | None) -> Listener:
+        """Listen until it is closed, or the server stops; raises Unavailable if too many do."""
+        if len(self._listeners) >= MOST_LISTENERS:
+            raise Unavailable(
+                f"{MOST_LISTENERS} connections listen already", hint="close one of them"
+            )
+        listener = Listener(self._daemon, stopping, self._listeners.discard)
+        self._listeners.add(listener)
+        return listener
+
+
+class Listener:
+    """The events for one connection."""
+
+    def __init__(
+        self,
+        daemon: Service,
+        stopping: asyncio.Event | None,
+        forget: Callable[[Listener], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._forget = forget
+        self._subscription = daemon.subscribe(self._wake)
+        self._end = asyncio.ensure_future(self._end_at(stopping)) if stopping else None
+
+    async def get(self) -> Event | None:
+        """Wait for the next event; None when there will be no more."""
+        while True:
+            self._changed.clear()
+            closed = self._subscription.closed
+            if (event := self._subscription.take()) or closed:
+                return event
+            await self._changed.wait()
+
+    def take_lost(self) -> int:
+        """How many events were lost, because they were not taken, since it was last asked."""
+        return self._subscription.take_lost()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._forget(self)
+        self._subscription.close()
+        if self._end:
+            self._end.cancel()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def _end_at(self, stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        self._subscription.close()
+
+
+class EventStream(StreamingResponse):
+    """Sends events until the other side hangs up, or there will be no more."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(_events(listener), media_type=_STREAM_TYPE, headers=_STREAM_HEADERS)
+        self._listener = listener
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._listener.close()
+
+
+async def _events(listener: Listener) -> AsyncIterator[bytes]:
+    yield b": listening\n\n"
+    while True:
+        try:
+            event = await asyncio.wait_for(listener.get(), _SIGN_OF_LIFE_SECONDS)
+        except TimeoutError:
+            yield b": still here\n\n"
+            continue
+        if lost := listener.take_lost():
+            yield _event("lost", {"type": "lost", "lost": lost})
+        if event is None:
+            return
+        yield _event(event.type, event.as_json())
+
+
+def _event(type: str, data: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (type.encode(), orjson.dumps(data, default=str))
+
+
+def event_routes(daemon: Service) -> list[ApiRoute]:
+    feed = Feed(daemon)
+
+    async def events(request: Request) -> Response:
+        """What happens from now on, until the server stops."""
+        if request.method == "HEAD":  # which has no use for a body without end
+            return Response(media_type=_STREAM_TYPE, headers=_STREAM_HEADERS)
+        return EventStream(feed.listen(request.scope.get("state", {}).get(STOPPING)))
+
+    return [ApiRoute.of("GET /api/events", events, "events", _STREAM)]
 
 
 # --- the page: `/`, and what it loads from `/web/`: files as they are, and one made here ---

@@ -80,33 +80,28 @@ class _Daemon(Collector):
 
 
 def _state(status: Document, health: Document) -> Iterator[Metric]:
-    info = GaugeMetricFamily("bsd_info", "Always 1; says which bsd this is.", labels=["version"])
-    info.add_metric([str(status["version"])], 1)
-    yield info
-    yield GaugeMetricFamily(
-        "bsd_healthy", "1 if no loop is late and no problem is known.", health["status"] == "ok"
+    yield _by("version", "bsd_info", "Always 1; says which bsd this is.", {status["version"]: 1})
+    yield from _gauges(
+        (
+            "bsd_healthy",
+            "1 if no loop is late and no problem is known.",
+            health["status"] == "ok",
+        ),
+        ("bsd_uptime_seconds", "Since the start.", status["uptime_seconds"]),
+        ("bsd_extraction_enabled", "1 unless `enabled` is false.", status["enabled"]),
     )
-    yield GaugeMetricFamily("bsd_uptime_seconds", "Since the start.", status["uptime_seconds"])
-    yield GaugeMetricFamily(
-        "bsd_extraction_enabled", "1 unless `enabled` is false.", status["enabled"]
-    )
-    level = GaugeMetricFamily(
+    yield _by(
+        "root",
         "bsd_root_guarantee_strong",
         "1 if the file system lets bsd prove that nobody has a session open, 0 if it must wait.",
-        labels=["root"],
+        {root["path"]: root["level"] == "strong" for root in status["roots"]},
     )
-    for root in status["roots"]:
-        level.add_metric([_label(root["path"])], root["level"] == "strong")
-    yield level
-    served = GaugeMetricFamily(
+    yield _by(
+        "source",
         "bsd_source_served",
         "0 if sessions of the source cannot be exchanged, or another root serves it.",
-        labels=["source"],
+        {one["name"]: not one["problem"] and not one["left_alone"] for one in status["sources"]},
     )
-    for source in status["sources"]:
-        is_served = not source["problem"] and not source["left_alone"]
-        served.add_metric([_label(source["name"])], is_served)
-    yield served
     yield GaugeMetricFamily(
         "bsd_config_valid",
         "0 while config.json is broken and the last good settings hold.",
@@ -129,123 +124,126 @@ def _totals(totals: Document) -> Iterator[Metric]:
 
 
 def _queue(queue: Document, workers: list[Document], children: list[Document]) -> Iterator[Metric]:
-    sessions = GaugeMetricFamily(
+    yield _by(
+        "state",
         "bsd_queue_sessions",
         "Sessions with work: waiting for quiet, for their time, for a worker, at work, "
         "or until enough can be saved.",
-        labels=["state"],
+        {state: queue[state] for state in _QUEUE},
     )
-    for state in _QUEUE:
-        sessions.add_metric([state], queue[state])
-    yield sessions
     yield CounterMetricFamily(
         "bsd_queue_refused", "Sessions that found the queue full.", queue["refused"]
     )
     yield CounterMetricFamily("bsd_queue_retried", "Jobs that were tried again.", queue["retried"])
-    yield GaugeMetricFamily(
-        "bsd_parked_sessions",
-        "Sessions that kept failing and are left until they change.",
-        len(queue["parked"]),
-    )
-    yield GaugeMetricFamily("bsd_workers", "Workers.", len(workers))
-    yield GaugeMetricFamily("bsd_children", "Child processes.", len(children))
     busy = sum(worker["session"] is not None for worker in workers)
-    yield GaugeMetricFamily("bsd_workers_busy", "Workers with a session on the table.", busy)
+    yield from _gauges(
+        (
+            "bsd_parked_sessions",
+            "Sessions that kept failing and are left until they change.",
+            len(queue["parked"]),
+        ),
+        ("bsd_workers", "Workers.", len(workers)),
+        ("bsd_children", "Child processes.", len(children)),
+        ("bsd_workers_busy", "Workers with a session on the table.", busy),
+    )
 
 
 def _watcher(watcher: Document) -> Iterator[Metric]:
-    directories = GaugeMetricFamily(
+    unwatched = watcher["directories"] - watcher["watched"] - watcher["scan_only"]
+    known = {"watched": watcher["watched"], "scan_only": watcher["scan_only"]}
+    yield _by(
+        "state",
         "bsd_watch_directories",
         "Session directories by how changes are noticed; unwatched means: for want of watches.",
-        labels=["state"],
+        {**known, "unwatched": max(unwatched, 0)},
     )
-    unwatched = watcher["directories"] - watcher["watched"] - watcher["scan_only"]
-    directories.add_metric(["watched"], watcher["watched"])
-    directories.add_metric(["scan_only"], watcher["scan_only"])
-    directories.add_metric(["unwatched"], max(unwatched, 0))
-    yield directories
-    yield GaugeMetricFamily(
-        "bsd_watch_problems", "Problems of the watcher.", len(watcher["problems"])
-    )
+    problems = len(watcher["problems"])
+    yield GaugeMetricFamily("bsd_watch_problems", "Problems of the watcher.", problems)
 
 
 def _stock(status: Document) -> Iterator[Metric]:
-    yield GaugeMetricFamily(
-        "bsd_sessions_left_alone", "Transcripts not ours to edit.", status["left_alone"]["count"]
-    )
-    orphans = status["orphans"]
-    yield GaugeMetricFamily(
-        "bsd_orphan_files", "Late lines without a place, kept aside.", orphans["count"]
-    )
-    yield GaugeMetricFamily("bsd_orphan_bytes", "Their size.", orphans["bytes"])
-    retention = status["retention"]
-    yield GaugeMetricFamily(
-        "bsd_retention_due_files",
-        "Stored files that leave the store with the next run.",
-        retention["files"],
-    )
-    yield GaugeMetricFamily("bsd_retention_due_bytes", "Their size.", retention["bytes"])
+    orphans, retention = status["orphans"], status["retention"]
     archive = retention.get("archive", {})
-    yield GaugeMetricFamily(
-        "bsd_archive_lines", "Original lines in the archive.", archive.get("lines", 0)
-    )
-    yield GaugeMetricFamily(
-        "bsd_archive_content_bytes", "Their size as they were.", archive.get("content", 0)
-    )
-    yield GaugeMetricFamily(
-        "bsd_archive_kept_bytes", "What they take in the archive.", archive.get("kept", 0)
+    yield from _gauges(
+        ("bsd_sessions_left_alone", "Transcripts not ours to edit.", status["left_alone"]["count"]),
+        ("bsd_orphan_files", "Late lines without a place, kept aside.", orphans["count"]),
+        ("bsd_orphan_bytes", "Their size.", orphans["bytes"]),
+        (
+            "bsd_retention_due_files",
+            "Stored files that leave the store with the next run.",
+            retention["files"],
+        ),
+        ("bsd_retention_due_bytes", "Their size.", retention["bytes"]),
+        ("bsd_archive_lines", "Original lines in the archive.", archive.get("lines", 0)),
+        ("bsd_archive_content_bytes", "Their size as they were.", archive.get("content", 0)),
+        ("bsd_archive_kept_bytes", "What they take in the archive.", archive.get("kept", 0)),
     )
     if archive.get("oldest"):
         yield GaugeMetricFamily(
             "bsd_archive_oldest_timestamp_seconds",
             "When the oldest of them came into the archive.",
-            datetime.fromisoformat(archive["oldest"]).timestamp(),
+            _epoch(archive["oldest"]),
         )
     if copies := retention.get("copies"):
         yield from _copies(copies)
 
 
 def _copies(copies: Document) -> Iterator[Metric]:
-    yield GaugeMetricFamily(
-        "bsd_copied_sessions", "Sessions of which the archive has a copy.", copies["sessions"]
+    of_what = "Size of what was copied, without what was taken out of it."
+    yield from _gauges(
+        (
+            "bsd_copied_sessions",
+            "Sessions of which the archive has a copy.",
+            copies["sessions"],
+        ),
+        ("bsd_gone_sessions", "Those of them that their program has deleted.", copies["gone"]),
+        ("bsd_copied_content_bytes", of_what, copies["content"]),
+        ("bsd_copied_kept_bytes", "What the copies take.", copies["kept"]),
     )
-    yield GaugeMetricFamily(
-        "bsd_gone_sessions", "Those of them that their program has deleted.", copies["gone"]
-    )
-    yield GaugeMetricFamily(
-        "bsd_copied_content_bytes",
-        "Size of what was copied, without what was taken out of it.",
-        copies["content"],
-    )
-    yield GaugeMetricFamily("bsd_copied_kept_bytes", "What the copies take.", copies["kept"])
     if copies["oldest"]:
         yield GaugeMetricFamily(
             "bsd_copied_oldest_timestamp_seconds",
             "When the oldest copy was made.",
-            datetime.fromisoformat(copies["oldest"]).timestamp(),
+            _epoch(copies["oldest"]),
         )
 
 
 def _jobs(jobs: list[dict[str, Any]]) -> Iterator[Metric]:
-    running = GaugeMetricFamily("bsd_job_running", "1 while the job runs.", labels=["job"])
-    last = GaugeMetricFamily(
-        "bsd_job_last_run_timestamp_seconds", "When it began last.", labels=["job"]
+    begun = {job["name"]: _epoch(job["last_run"]) for job in jobs if job["last_run"] is not None}
+    ended = {job["name"]: job["last_result"] for job in jobs if job["last_result"] is not None}
+    running = {job["name"]: job["running"] for job in jobs}
+    yield _by("job", "bsd_job_running", "1 while the job runs.", running)
+    yield _by("job", "bsd_job_last_run_timestamp_seconds", "When it began last.", begun)
+    yield _by(
+        "job",
+        "bsd_job_last_success",
+        "1 if the last run succeeded.",
+        {name: result["ok"] for name, result in ended.items()},
     )
-    succeeded = GaugeMetricFamily(
-        "bsd_job_last_success", "1 if the last run succeeded.", labels=["job"]
+    yield _by(
+        "job",
+        "bsd_job_last_duration_seconds",
+        "How long the last run took.",
+        {name: result["seconds"] for name, result in ended.items()},
     )
-    took = GaugeMetricFamily(
-        "bsd_job_last_duration_seconds", "How long the last run took.", labels=["job"]
-    )
-    for job in jobs:
-        name = [_label(job["name"])]
-        running.add_metric(name, job["running"])
-        if job["last_run"] is not None:
-            last.add_metric(name, datetime.fromisoformat(job["last_run"]).timestamp())
-        if job["last_result"] is not None:
-            succeeded.add_metric(name, job["last_result"]["ok"])
-            took.add_metric(name, job["last_result"]["seconds"])
-    yield from (running, last, succeeded, took)
+
+
+def _gauges(*rows: tuple[str, str, float]) -> Iterator[Metric]:
+    """A gauge for each: name, help, value."""
+    for name, text, value in rows:
+        yield GaugeMetricFamily(name, text, value)
+
+
+def _by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
+    """One gauge with a value for each of the label's."""
+    gauge = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        gauge.add_metric([_label(key)], value)
+    return gauge
+
+
+def _epoch(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
 
 
 def _label(value: object) -> str:

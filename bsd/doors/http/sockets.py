@@ -11,7 +11,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,6 +32,7 @@ _log = get_logger("api")
 
 _BACKLOG = 64
 _PROBE_SECONDS = 1.0
+_TRIES = 50
 _TURN_SECONDS = 5.0  # how long another bsd may be busy putting its socket there
 
 _Identity = tuple[int, int]  # device, inode
@@ -156,23 +157,21 @@ def _clear_away(temporary: Path) -> None:
 
 
 @contextmanager
-def _our_turn(
-    path: Path, *, sleep: Callable[[float], None] = time.sleep, tries: int = 50
-) -> Iterator[None]:
+def _our_turn(path: Path) -> Iterator[None]:
     """Keep other bsds out while we look at the path and change it."""
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for attempt in range(tries):
+        for attempt in range(_TRIES):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if attempt + 1 == tries:
+                if attempt + 1 == _TRIES:
                     raise TemporaryFailure(
                         f"another program keeps {path.parent} locked",
                         hint="wait a moment and run it again",
                     ) from None
-                sleep(_TURN_SECONDS / tries)
+                time.sleep(_TURN_SECONDS / _TRIES)
             except OSError:  # a file system without flock: rename is atomic even so
                 break
         yield

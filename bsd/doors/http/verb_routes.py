@@ -1,35 +1,52 @@
 """Routes: what one is, and those made from verbs, whose arguments are in path, query and body.
 
-Bodies are JSON, whatever their Content-Type says (SPEC §8). Neither the models by which they and
-queries are checked nor the schemas of these are made before somebody asks.
+Of some verbs the answer is sent as it stands in session or store. Bodies are JSON, whatever their
+Content-Type says (SPEC §8). Neither the models by which they and queries are checked nor the
+schemas of these are made before somebody asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass, field, replace
 from functools import cache
 from inspect import getdoc
+from io import FileIO
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import orjson
 from starlette import routing
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from bsd.care.trash import Trash
 from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.foundation.definition import Answer, Body, Definition, Route, WingVerb, arguments_of
-from bsd.foundation.errors import BsdError, Busy, Invalid, LeftAlone, NotFound
+from bsd.foundation.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
+from bsd.foundation.files import plain_file
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult, Status
+from bsd.surgery.view import ExtractedContent
+from bsd.text.change import Written
+from bsd.text.splice import Span
+from bsd.verbs.edit import SHOW_EDITABLE, ShowEditable
 from bsd.verbs.list_entries import Outlines
 from bsd.verbs.list_sessions import SearchState
+from bsd.verbs.read_extracted import SHOW_EXTRACTED, ShowExtracted
 from bsd.verbs.verb import Meanwhile, Send, Verb, all_verbs, perform
 
 if TYPE_CHECKING:
@@ -230,7 +247,8 @@ def raise_unless_done(result: SessionResult) -> None:
 
 
 def routes(hands: ApiHands) -> Iterator[ApiRoute]:
-    """All verbs of sessions that say where HTTP finds them."""
+    """All that is about sessions: what is sent as it stands, and verbs that say where they are."""
+    yield from _raw_routes(hands)
     for verb in all_verbs().values():
         if verb.route is not None:
             yield _session_route(hands, verb, verb.route)
@@ -299,8 +317,8 @@ def _route(verb: Definition[Any, Any], route: Route, prepare: _Prepare) -> ApiRo
     in_query = [name for name, (_, said) in known.items() if said.query or route.method == "GET"]
     in_body = [name for name in known if name not in in_query]
     needs_body = route.needs_body or any(known[name][0].default is MISSING for name in in_body)
-    query = _in_query(verb, in_query) if in_query else None
-    body = _in_body(verb, in_body) if in_body and not route.body else None
+    query = _model(verb, in_query, in_body=False) if in_query else None
+    body = _model(verb, in_body, in_body=True) if in_body and not route.body else None
 
     async def endpoint(request: Request) -> Response:
         given = dict(request.path_params)
@@ -327,25 +345,127 @@ async def _read(request: Request, body: Body) -> Mapping[str, Any]:
     return body.read(await request.body())
 
 
-# The models are made when somebody asks for the first time: what they are made with takes a
-# daemon 10 MB, and most have nobody who does.
+def _model(
+    verb: Definition[Any, Any], names: Sequence[str], *, in_body: bool
+) -> Callable[[], type[Any]]:
+    """The model of these arguments, made when somebody asks for the first time.
 
+    What it is made with takes a daemon 10 MB, and most have nobody who does.
+    """
 
-def _in_query(verb: Definition[Any, Any], names: Sequence[str]) -> Callable[[], type[InQuery]]:
     @cache
-    def make() -> type[InQuery]:
+    def make() -> type[Any]:
         from bsd.doors import models  # noqa: PLC0415 - see above
 
-        return models.arguments_model(verb.arguments, models.InQuery, names=names, door="http")
+        base = models.InBody if in_body else models.InQuery
+        return models.arguments_model(verb.arguments, base, names=names, door="http")
 
     return make
 
 
-def _in_body(verb: Definition[Any, Any], names: Sequence[str]) -> Callable[[], type[InBody]]:
-    @cache
-    def make() -> type[InBody]:
-        from bsd.doors import models  # noqa: PLC0415 - see above
+# --- those that send what stands there as it is spelled: piece by piece, never parsed ---
 
-        return models.arguments_model(verb.arguments, models.InBody, names=names, door="http")
 
-    return make
+_ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"
+_PIECE = 256 * 1024  # bytes
+
+
+def _raw_routes(hands: ApiHands) -> list[ApiRoute]:
+    """Entries as they are spelled, and what was taken out of one.
+
+    `{entry}` is an id; if it is all digits and no such id exists, the index; `%23n` always is.
+    """
+
+    def named(request: Request) -> tuple[SessionName, str]:
+        agent, session, entry = (request.path_params[at] for at in ("agent", "session", "entry"))
+        return hands.named(agent, session), entry_name(entry)
+
+    def look(request: Request) -> bytes:
+        name, entry = named(request)
+        shown = perform(SHOW_EDITABLE, hands, name, ShowEditable(entry))
+        head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
+        # The entry as it is spelled: numbers keep all their digits.
+        return bytes(JsonAnswer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
+
+    async def entry(request: Request) -> Response:
+        """A whole entry as it stands, for reading and editing."""
+        return Response(await reading(look, request), media_type=JsonAnswer.media_type)
+
+    async def extracted(request: Request) -> Response:
+        """What was taken out of an entry, without putting it back."""
+        content = await reading(lambda: open_content(hands, *named(request)))
+        size = {"content-length": str(content.size)}
+        return StreamingResponse(_pieces(content), media_type=JsonAnswer.media_type, headers=size)
+
+    return [
+        ApiRoute.of(f"GET {_ENTRY}", entry, "entries", "EntryDocument"),
+        ApiRoute.of(f"GET {_ENTRY}/extracted", extracted, "entries", ExtractedContent),
+    ]
+
+
+async def _pieces(content: Content) -> AsyncIterator[bytes]:
+    try:
+        pieces = content.pieces()
+        while (piece := await reading(next, pieces, None)) is not None:
+            yield piece
+    finally:
+        content.close()
+
+
+@dataclass(slots=True)
+class Content:
+    """A JSON document whose large values are read from the store while it is sent.
+
+    Between two pieces nothing but an open file is held. Close it.
+    """
+
+    parts: Sequence[bytes | Span]
+    file: FileIO | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the document."""
+        return sum(
+            len(part) if isinstance(part, bytes) else part.end - part.start for part in self.parts
+        )
+
+    def pieces(self) -> Iterator[bytes]:
+        """The document; raises Unavailable if the file has lost what it had."""
+        for part in self.parts:
+            if isinstance(part, bytes):
+                yield part
+                continue
+            for start in range(part.start, part.end, _PIECE):
+                yield self._read(start, min(_PIECE, part.end - start))
+
+    def _read(self, start: int, length: int) -> bytes:
+        assert self.file is not None  # noqa: S101 - a span is always one of the file
+        piece = os.pread(self.file.fileno(), length, start)
+        if len(piece) != length:
+            raise Unavailable("the stored file has become shorter")
+        return piece
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+def open_content(hands: ApiHands, name: SessionName, entry: str) -> Content:
+    """What was taken out of an entry; raises as `SHOW_EXTRACTED`, Unavailable."""
+    found = perform(SHOW_EXTRACTED, hands, name, ShowExtracted(entry))
+    if found.file is None:
+        return Content(found.parts)
+    try:
+        file = plain_file(found.file)
+    except (OSError, Invalid) as error:
+        raise _moved() from error
+    content = Content(found.parts, file)
+    # It is the one whose hash was compared, or the values do not stand where they shall.
+    if found.state != Written.of(os.fstat(file.fileno())):
+        content.close()
+        raise _moved()
+    return content
+
+
+def _moved() -> Unavailable:
+    return Unavailable("the stored file has just moved or changed", hint="ask again")

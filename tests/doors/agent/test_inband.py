@@ -11,7 +11,7 @@ import pytest
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
-from bsd.verbs.history import history_of
+from bsd.verbs.restore import history_of
 from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.logs import capture_logs
 from tests.refusing import raising

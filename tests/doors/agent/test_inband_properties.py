@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.foundation.layout import Layout
-from bsd.verbs.history import history_of
+from bsd.verbs.restore import history_of
 from tests.doors.agent.conftest import LONG, NAME, Agent, Desk
 from tests.verbs import performed
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.doors.agent.mcp import INSTRUCTIONS
+from bsd.doors.agent.mcp import INSTRUCTIONS, MEMORY_TOOLS
 from bsd.doors.agent.own_calls import ran_by_shell
 from bsd.doors.agent.tools import TOOLS, read_call
 from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.tools import mcp
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.targets import Refused, Replacement
 from bsd.text.reader import BytesTranscript
@@ -53,9 +54,17 @@ def test_every_command_exists(page: Path) -> None:
             read_call(ran.tool, ran.arguments)
 
 
-def test_the_pages_name_every_tool() -> None:
-    text = (HOME / "README.md").read_text()
-    assert [name for name in TOOLS if f"`{name}`" not in text] == []
+def test_the_table_of_calls_is_of_tools_that_there_are() -> None:
+    rows = re.findall(r"^\| (.*?) \|", (HOME / "README.md").read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert len(named) >= 5
+    assert named <= set(TOOLS)
+
+
+def test_help_names_every_tool() -> None:
+    told = " ".join((mcp.help or "").split())
+    assert [name for name in TOOLS if not re.search(rf"\b{name}\b", told)] == []
+    assert all(name.startswith("memory_") for name in MEMORY_TOOLS)
 
 
 def test_the_instructions_are_those_of_the_server() -> None:

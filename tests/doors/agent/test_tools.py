@@ -8,23 +8,42 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.doors.agent.answers import _NEEDED, error_answer, is_answered, told, told_error
+from bsd.doors.agent.own_calls import _NEEDED, is_answered, told, told_error
 from bsd.doors.agent.restoring import RestoreInline
-from bsd.doors.agent.tools import TOOLS, in_short, read_call
+from bsd.doors.agent.tools import TOOLS, error_answer, in_short, read_call, reads_much
 from bsd.doors.models import answer_model
+from bsd.foundation import verb_names
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
-from bsd.surgery.rules import OWN_TOOLS
+from bsd.surgery.rules import own_tool
 from bsd.surgery.targets import Refused, read_targets
-from bsd.verbs.context import GET_CONTEXT, ChangeContext, GetContext
-from bsd.verbs.edit import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, ChangeContext, GetContext, SetExtractable
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.search import SearchExtracted
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
 
 
+def test_each_tool_is_named_with_its_verb() -> None:
+    assert tuple(TOOLS) == verb_names.TOOLS
+
+
 def test_planners_know_all_our_tools_but_the_one_that_may_be_anybodys() -> None:
-    assert set(TOOLS) - {"context"} == OWN_TOOLS, "surgery.rules.OWN_TOOLS names them"
+    assert [name for name in TOOLS if not own_tool(f"mcp__bsd__{name}")] == ["context"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "much"),
+    [
+        ("search_extracted", {"query": "refused"}, True),
+        ("purge_control", {"action": "get_context"}, True),
+        ("purge_control", {"action": "restore", "entry": "e1"}, False),
+        ("read_extracted", {"entry": "e1"}, False),
+        ("search_extracted", {}, False),  # it is refused at once
+        ("memory_recall", {"query": "refused"}, False),
+    ],
+)
+def test_what_reads_whole_sessions(name: str, arguments: dict[str, Any], much: bool) -> None:
+    assert reads_much(name, arguments) is much
 
 
 # Seed 001 §2, seed 000's tool design, seed 003's API.

@@ -17,8 +17,7 @@ from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.view import ExtractedContent
-from bsd.verbs.extract import Extract
-from bsd.verbs.restore import RESTORE_ALL
+from bsd.verbs.restore import RESTORE_ALL, Extract
 from bsd.verbs.verb import Meanwhile, RootHands, Verb, no_one_waits
 from bsd.verbs.verb import perform as real_perform
 from tests.openclaw_tree import add_session
@@ -159,7 +158,7 @@ def listening(
         monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "queries", lambda _call: surgeon)
-    monkeypatch.setattr("bsd.verbs.extract._foretell", surgeon.foretell)
+    monkeypatch.setattr("bsd.verbs.restore._foretell", surgeon.foretell)
     monkeypatch.setattr("bsd.verbs.read_extracted.extracted_content", surgeon.extracted_content)
     monkeypatch.setattr("bsd.verbs.list_entries.views", lambda *_, **_how: iter(()))
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
-from bsd.command_line import split_command
 from bsd.doors.cli.commands import COMMANDS, help_page, takes_lock
 from bsd.doors.cli.main import bsd
+from bsd.foundation.verb_names import split_command
 from tests.sessions import sample
 
 _HEAVY = {

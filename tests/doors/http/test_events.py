@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bsd.daemon.status import Events
-from bsd.doors.http.events import MOST_LISTENERS, EventStream, Feed
+from bsd.doors.http.app import MOST_LISTENERS, EventStream, Feed
 from tests.doors.http.api import over_socket, serving
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.unix import UnixConnection

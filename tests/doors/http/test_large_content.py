@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.http.entries import open_content
-from bsd.doors.http.verb_routes import ApiHands
+from bsd.doors.http.verb_routes import ApiHands, open_content
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.verbs.show_extracted import InPieces
+from bsd.verbs.read_extracted import InPieces
 from bsd.verbs.verb import perform, verb_named
 from tests.openclaw_tree import add_session
 from tests.verbs import performed
@@ -94,6 +93,6 @@ def test_a_file_that_is_another_by_then_is_not_shown(
             file.write(b" ")
         return found
 
-    monkeypatch.setattr("bsd.doors.http.entries.perform", changed)
+    monkeypatch.setattr("bsd.doors.http.verb_routes.perform", changed)
     with pytest.raises(Unavailable, match="moved or changed"):
         open_content(hands, NAME, "e1")

@@ -16,7 +16,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.verbs.history import history_of
+from bsd.verbs.restore import history_of
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit.children import Children, Order
 from tests.session.commit.committing import NAME, recover_all

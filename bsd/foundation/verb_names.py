@@ -1,6 +1,7 @@
-"""Which verbs there are, said without importing them: help and start-up stay light.
+"""Which verbs there are, and what people and agents call them, said without importing them.
 
-A new verb has its line here, and its module.
+A new verb has its line here, and its module in `bsd.verbs`. Help and start-up stay light so, and
+planners know the tools that doors make of verbs. Beside it stands how a command line is parted.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ class Name:
         help: str = "",
         locks: bool | str = False,
         module: str | None = None,
-        tools: bool = False,
+        tools: tuple[str, ...] = (),
     ) -> None:
         self.verb = verb
-        self.module = module or verb  # in this room; there the verb is the constant of its name
+        self.module = module or verb  # in `bsd.verbs`; there the verb is the constant of its name
         self.command = command  # None: not for people
         self.after = after  # the command that it follows on the help page, or the title it is below
         self.help = help
         self.locks = locks  # it takes the lock of a session; a word: with that among its arguments
-        self.tools = tools  # agents have some for it, and load it
+        self.tools = tools  # what agents call it
 
 
 NAMES = {
@@ -41,6 +42,7 @@ NAMES = {
             after="extract",
             help="Put one entry's values back, exact to the byte.",
             locks=True,
+            tools=("purge_control", "restore_remote", "restore"),
         ),
         Name(
             "set_extractable",
@@ -49,10 +51,11 @@ NAMES = {
             help="Pin an entry, or let it go early.",
             locks=True,
             module="edit",
+            tools=("purge_control",),
         ),
         Name(
             "undo",
-            module="history",
+            module="restore",
             command="undo",
             after="distill",
             help="Take back what was done to a session.",
@@ -90,13 +93,15 @@ NAMES = {
             command="history",
             after="summary",
             help="Show what was done to a session, and what is undone.",
+            module="restore",
         ),
         Name(
             "get_context",
-            module="context",
+            module="edit",
             command="context",
             after="history",
             help="Show what an agent sees of a session: entries and hashes.",
+            tools=("purge_control",),
         ),
         Name(
             "verify",
@@ -118,13 +123,13 @@ NAMES = {
         Name("list_entries"),
         Name("get_meta", module="edit"),
         Name("search"),
-        Name("extract"),
+        Name("extract", module="restore"),
         Name("restore_all", module="restore"),
         Name("edit"),
         Name("show_editable", module="edit"),
-        Name("show_extracted"),
+        Name("show_extracted", module="read_extracted"),
         Name("read_held", module="read_extracted"),
-        Name("replace", module="context"),
+        Name("replace", module="edit"),
         Name("delete", module="trash"),
         Name("trash_list", module="trash"),
         Name("trash_restore", module="trash"),
@@ -136,8 +141,26 @@ NAMES = {
         Name("archive_bring_back", module="archive"),
         Name("archive_forget", module="archive"),
         Name("retention", module="trash"),
-        Name("read_extracted", tools=True),
-        Name("change_context", module="context", tools=True),
-        Name("search_extracted", module="search", tools=True),
+        Name("read_extracted", tools=("read_extracted",)),
+        Name("change_context", module="edit", tools=("context",)),
+        Name("search_extracted", module="search", tools=("search_extracted",)),
     )
 }
+# The tools that agents have for sessions, in the order in which they are told of them.
+TOOLS = tuple(dict.fromkeys(tool for one in NAMES.values() for tool in one.tools))
+
+
+# --- how a command line is parted: for start-up, and for calls that stand in a transcript ---
+
+
+# Global options that are followed by a value.
+_VALUED = ("--root", "--config", "--host")
+
+
+def split_command(argv: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Part a command line into global options, the command's name and its own arguments."""
+    position = 0
+    while position < len(argv) and argv[position].startswith("-"):
+        position += 2 if argv[position] in _VALUED else 1
+    name = argv[position] if position < len(argv) else None
+    return argv[:position], name, argv[position + 1 :]

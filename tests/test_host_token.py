@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bsd import command_line
-from bsd.command_line import ensure_host_token, names_openclaw
+import bsd.__main__ as start
+from bsd.__main__ import ensure_host_token, names_openclaw
 from tests.needs import require_linux
 
 # A program that calls ensure_host_token first thing, as ours do, and then says what it is.
 PROBE = """
 import json, os, sys
-from bsd.command_line import ensure_host_token
+from bsd.__main__ import ensure_host_token
 before = sorted(sys.modules)
 shown = ensure_host_token()
 with open("/proc/self/cmdline") as file:
@@ -47,7 +47,7 @@ def run(*command: object, cwd: Path, **environment: str) -> Any:
     child = subprocess.Popen(
         [str(word) for word in command],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -90,7 +90,7 @@ def test_a_console_script_runs_again_in_its_environment(probe: Path) -> None:
 
 def test_the_environment_is_as_it_was(probe: Path) -> None:
     answer = run(sys.executable, probe, cwd=probe.parent, SOME="thing")
-    expected = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "SOME": "thing"}
+    expected = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "SOME": "thing"}
     expected.pop("LC_CTYPE", None)
     assert answer["environment"] == expected
 
@@ -103,7 +103,7 @@ def test_a_program_that_shows_the_token_runs_once(probe: Path) -> None:
 
 
 def test_a_token_that_cannot_be_shown_is_tried_once(probe: Path) -> None:
-    hidden = "import bsd.command_line\nbsd.command_line._command_line = lambda: []\n"
+    hidden = "import bsd.__main__\nbsd.__main__._command_line = lambda: []\n"
     probe.write_text(hidden + PROBE)
     answer = run(sys.executable, probe, cwd=probe.parent)
     assert answer["shown"] is False
@@ -111,9 +111,9 @@ def test_a_token_that_cannot_be_shown_is_tried_once(probe: Path) -> None:
 
 
 def test_the_variable_of_another_process_does_not_count_as_tried(probe: Path) -> None:
-    answer = run(sys.executable, probe, cwd=probe.parent, **{command_line._AGAIN: "1"})
+    answer = run(sys.executable, probe, cwd=probe.parent, **{start._AGAIN: "1"})
     assert answer["shown"] is True
-    assert command_line._AGAIN not in answer["environment"]
+    assert start._AGAIN not in answer["environment"]
 
 
 def test_descriptors_are_kept(tmp_path: Path, probe: Path) -> None:
@@ -125,7 +125,7 @@ def test_descriptors_are_kept(tmp_path: Path, probe: Path) -> None:
         pass_fds=[writing],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     os.close(writing)
     with open(reading, "rb") as pipe:
@@ -137,7 +137,7 @@ def test_arguments_that_were_changed_before_are_not_guessed(
 ) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "bsd", "extract"])
     monkeypatch.setattr(sys, "argv", ["bsd", "restore"])
-    monkeypatch.setattr(command_line, "_command_line", lambda: sys.orig_argv)
+    monkeypatch.setattr(start, "_command_line", lambda: sys.orig_argv)
     assert ensure_host_token() is False
 
 
@@ -145,9 +145,9 @@ def test_an_interpreter_that_is_gone_is_no_crash(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "orig_argv", ["python", "bsd", "extract"])
     monkeypatch.setattr(sys, "argv", ["bsd", "extract"])
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    monkeypatch.setattr(command_line, "_command_line", lambda: sys.orig_argv)
+    monkeypatch.setattr(start, "_command_line", lambda: sys.orig_argv)
     assert ensure_host_token() is False
-    assert command_line._AGAIN not in os.environ
+    assert start._AGAIN not in os.environ
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_it_imports_next_to_nothing() -> None:
             check=True,
             capture_output=True,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[1],
         )
         return set(answer.stdout.split())
 
-    assert modules("import bsd.command_line") - modules("import __future__, os, bsd") == {
-        "bsd.command_line"
+    assert modules("import bsd.__main__") - modules("import __future__, gc, os, signal, bsd") == {
+        "bsd.__main__"
     }

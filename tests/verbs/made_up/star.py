@@ -1,0 +1,54 @@
+"""star: an entry is marked. A verb that bsd does not have, its planner included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bsd.agents.dialect import Format
+from bsd.foundation.definition import Answer
+from bsd.store.history import TouchedLine
+from bsd.surgery.locate import locate
+from bsd.surgery.plan import Plan
+from bsd.text.change import Edit
+from bsd.text.reader import Transcript
+from bsd.text.splice import edit
+from bsd.verbs.restore import ENTRY
+from bsd.verbs.verb import Tool, Verb, route
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """One entry."""
+
+    entry: str = field(metadata=ENTRY)
+
+
+@dataclass(frozen=True, slots=True)
+class Starred(Answer):
+    """Whether it is marked that was not."""
+
+    starred: bool
+    entry_id: str | None
+
+
+def plan_star(source: Transcript, fmt: Format, entry: str) -> tuple[Plan, Starred]:
+    located = locate(source, fmt, entry)
+    raw = located.line.raw
+    new = raw if "_star" in located.entry else edit(raw, put={"_star": b"true"})
+    edits = () if new == raw else (Edit(located.line.offset, len(raw), new),)
+    touched = [TouchedLine(located.line.index, located.facts.id) for _ in edits]
+    plan = Plan.of("star", source.identity, edits, touched)
+    return plan, Starred(bool(edits), located.facts.id)
+
+
+STAR = Verb(
+    name="star",
+    arguments=Star,
+    answer=Starred,
+    plan=lambda source, fmt, asked, _: plan_star(source, fmt, asked.entry),
+    changes=True,
+    route=route("POST …/entries/{entry}/star", "star", "Mark an entry."),
+    tools=(Tool("star_entry", "Mark an entry", "Mark an entry as worth finding again."),),
+    about="Puts `_star` into it.",
+    examples=("bsd star main/4f2a 1c556fa0",),
+)
