@@ -103,11 +103,13 @@ def names(layout: Layout, agent: str | None = None) -> Iterator[SessionName]:
 
 
 def with_stats(
-    layout: Layout, agent: str | None = None
+    layout: Layout, agent: str | None = None, *, after: str | None = None
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
-    """As `names`, with what stat says of each."""
+    """As `names`, with what stat says of each; of those agents that come `after` one, if named."""
     away = layout.put_away()
     for name in [check_name(agent, "agent")] if agent else _agent_names(layout, away):
+        if after is not None and agent_order(layout, name) <= agent_order(layout, after):
+            continue
         try:
             files = _session_files(layout, name, away)
         except BsdError:
@@ -140,7 +142,10 @@ def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
 
 
 def _agent_names(layout: Layout, away: _Files) -> list[str]:
-    in_sources = sorted({agent for agent, _ in layout.session_dirs()} | away.keys())
+    in_sources = sorted(
+        {agent for agent, _ in layout.session_dirs()} | away.keys(),
+        key=lambda agent: agent_order(layout, agent),
+    )
     try:
         with os.scandir(layout.agents) as found:
             names = [item.name for item in found if is_directory(item)]
@@ -155,6 +160,11 @@ def _agent_names(layout: Layout, away: _Files) -> list[str]:
         raise os_problem(error, f"reading {layout.agents}") from error
     # A directory called like an agent of a source could not be told from that.
     return sorted(name for name in names if layout.source_of(name) is None) + in_sources
+
+
+def agent_order(layout: Layout, agent: str) -> tuple[bool, str]:
+    """By what agents are sorted: those of sources come last."""
+    return layout.source_of(agent) is not None, agent
 
 
 def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, groupby
+from typing import NamedTuple
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import entry_id
@@ -67,49 +69,72 @@ class ReadOn:
 # --- what is new ---
 
 
+class Unread(NamedTuple):
+    """What `find_due` has found."""
+
+    due: list[Due]
+    gone: list[str]  # names of sessions that are no more
+    up_to: str | None = None  # the agent that it came to; None: it looked at all
+
+
 def find_due(
     layout: Layout,
     index: SearchIndex,
     agent: str | None = None,
     *,
+    after: str | None = None,
+    most: float = float("inf"),
     going_on: Callable[[], object] = lambda: None,
-) -> tuple[list[Due], list[str]]:
-    """Which sessions are not as they were, and the names of those that are gone; by stat alone.
+) -> Unread:
+    """Which sessions are not as they were, and which are gone; by stat alone.
 
-    `going_on` is called for each agent, and may raise to end it.
+    It ends behind the agent with which there are `most` of them, and goes on `after` that agent
+    another time. `going_on` is called for each agent, and may raise to end it.
     """
+    order = partial(catalog.agent_order, layout)
     shelves = _shelves(layout)
     due: list[Due] = []
     gone: list[str] = []
+    up_to = None
     left = {agent} if agent else index.agents()
+    if after is not None:
+        left = {one for one in left if order(one) > order(after)}
+    stats = catalog.with_stats(layout, agent, after=after)
     # One agent after the other: of very many sessions only a few are in memory at once.
-    for name, found in groupby(catalog.with_stats(layout, agent), lambda one: one[0].agent):
+    for name, found in groupby(stats, lambda one: one[0].agent):
         going_on()
         left.discard(name)
         known = index.seen(name)
         due += _due_among(layout, found, known, shelves)
         gone += known
+        if len(due) >= most:
+            up_to = name
+            left = {one for one in left if order(one) < order(name)}
+            break
     gone += [name for each in left for name in index.seen(each)]
-    return _keep_copied(layout, index, agent, due, gone)
+    return _keep_copied(layout, index, agent, Unread(due, gone, up_to))
 
 
-def _keep_copied(
-    layout: Layout, index: SearchIndex, agent: str | None, due: list[Due], gone: list[str]
-) -> tuple[list[Due], list[str]]:
+def _keep_copied(layout: Layout, index: SearchIndex, agent: str | None, found: Unread) -> Unread:
     """What the archive keeps of sessions that are gone stays, or is read."""
+    due, gone, up_to = found
+    if up_to is not None and not gone:
+        return found
     there = {str(each.name) for each in due}
     try:
         copies = gone_sessions(layout, agent)
     except BsdError as problem:  # then nobody knows which are, and other sessions can be searched
         _log.warning("Sessions that are gone cannot be searched", problem=problem.message)
-        return due, []
+        return Unread(due, [], up_to)
     kept = {str(copy.name): copy for copy in reversed(copies) if is_gone(layout, copy.name)}
     known = index.known_among(kept)
     for text, copy in kept.items():
         was = known.get(text)
-        if text not in there and (was is None or _file(was) != _state(copy.transcript.was)):
+        if up_to is not None or text in there:
+            continue
+        if was is None or _file(was) != _state(copy.transcript.was):
             due.append(Due(copy.name, size=copy.transcript.was.size))
-    return due, [name for name in gone if name not in kept]
+    return Unread(due, [name for name in gone if name not in kept], up_to)
 
 
 def _due_among(

@@ -113,7 +113,7 @@ def search_gone(
 
     def work(index: SearchIndex) -> list[SearchHit]:
         if read:
-            due, _ = find_due(layout, index, agent)
+            due = find_due(layout, index, agent).due
             _read_all(layout, index, [one for one in due if one.name in gone], progress, None)
         return index.search(words, agent=agent, limit=limit, among=gone)
 
@@ -189,7 +189,7 @@ def _follow(
     progress: Progress | None,
     failed: Failed | None,
 ) -> None:
-    due, gone = find_due(layout, index, agent)
+    due, gone, _ = find_due(layout, index, agent)
     if gone:
         with index.change():
             dropped = sum(map(index.forget, gone))

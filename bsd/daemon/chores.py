@@ -66,7 +66,7 @@ class Chores:
         self._look_at_clock()
         state = self._state
         now, wall = state.clocks.steady(), state.clocks.wall()
-        for name, seen in state.scan.step():
+        for name, seen in state.scan.step(lambda seen: self._has_time(seen, wall)):
             if state.stopping.is_set():
                 return
             if seen is None:
@@ -78,6 +78,10 @@ class Chores:
         found = directories.look(state.layout)
         state.mounts.look((*found.sessions, *found.put_away_in))
         state.at_rest.flush()
+
+    def _has_time(self, seen: os.stat_result, wall: float) -> bool:
+        """Whether a session that was never looked at may be looked at later."""
+        return self._state.intake.has_time(seen, wall) and not self._state.settings.readonly
 
     def _look_at_clock(self) -> None:
         """See at once that it was put forward: what is destroyed by the clock may come later."""
@@ -273,6 +277,9 @@ class AutoCron:
         config = self._state.config.current
         if not config.enabled:
             _cron_log.debug("Nothing is extracted: `enabled` is false")
+            return
+        if self._state.scan.left:
+            _cron_log.debug("The first look at all sessions is still going on")
             return
         with self._lock:
             if self._started is not None:

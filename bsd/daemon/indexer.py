@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from bsd.care.catalog import agent_order
 from bsd.care.indexing import Due
 from bsd.daemon import rare_tasks
 from bsd.daemon.child import Stopping
@@ -28,6 +29,8 @@ _FIRST_SECONDS = 3.0
 # A step ends after so long, and whoever else wants the index or the processor has as long again.
 _STEP_SECONDS = 0.1
 _STEP_BYTES = 256 * 1024
+# Of very many sessions only some are waiting, others are found when few of these are left.
+_MOST_FOUND, _LEAST_WAITING = 2000, 500
 _AT_ONCE = 64  # sessions that a child is told of, most of which are small
 # While sessions are worked on, it waits; but not for ever.
 _COURTESY_SECONDS = 0.25
@@ -54,6 +57,7 @@ class Indexer:
         self._clock = state.clocks.steady
         self._lock = threading.Lock()
         self._all = False  # is to be looked at
+        self._up_to: str | None = None  # the agent that such a look has come to
         self._complete = False  # everything was, since the start
         # Ordered, as a dict would look at all that were taken from its front, each time.
         self._waiting: OrderedDict[SessionName, _Wanted] = OrderedDict()
@@ -67,6 +71,8 @@ class Indexer:
         """A session may not be as it was, or may be gone."""
         with self._lock:
             hurry = not self._waiting and not self._all
+            if self._all and self._is_ahead(name.agent):
+                return  # it is looked at with all others
             self._waiting[name] = _Wanted()
             if hurry:
                 self._not_before = max(self._not_before, self._clock() + _GATHER_SECONDS)
@@ -76,7 +82,7 @@ class Indexer:
     def everything(self) -> None:
         """Look at all sessions."""
         with self._lock:
-            self._all = True
+            self._all, self._up_to = True, None
         self._state.wake("indexer")
 
     def state(self) -> dict[str, Any]:
@@ -103,8 +109,9 @@ class Indexer:
             with self._lock:
                 # Somebody may have removed the index, or it was damaged and is made anew.
                 wanted = self._all or (self._complete and empty)
-            if wanted:
-                self._look_at_all()
+                few = len(self._waiting) < _LEAST_WAITING
+            if wanted and few:
+                self._look_at_more()
             self._read()
         except Stopping:
             return None
@@ -143,14 +150,26 @@ class Indexer:
             _log.warning("The search index cannot be kept", problem=problem.message)
         return self._not_before
 
-    def _look_at_all(self) -> None:
-        """Have a child find what is to be read: what it knows of all sessions goes with it."""
-        due, dropped = self._children.call(rare_tasks.find_unread, _LOCK_SECONDS, background=True)
+    def _is_ahead(self, agent: str) -> bool:
+        """Whether the look at all sessions is still to come to this agent."""
+        up_to = self._up_to
+        return up_to is None or agent_order(self._layout, agent) > agent_order(self._layout, up_to)
+
+    def _look_at_more(self) -> None:
+        """Have a child find what is to be read, some thousands at once."""
+        with self._lock:
+            self._all, after = True, self._up_to
+        due, dropped, up_to = self._children.call(
+            *(rare_tasks.find_unread, after, _MOST_FOUND, _LOCK_SECONDS), background=True
+        )
         self._dropped |= dropped
         with self._lock:
             found = OrderedDict((each.name, _Wanted(each)) for each in due)
             self._waiting = found | self._waiting
-            self._all, self._complete = False, True
+            if self._up_to != after:
+                return  # it was asked for anew meanwhile
+            self._up_to, self._all = up_to, up_to is not None
+            self._complete = not self._all
 
     def _read(self) -> None:
         """Have a child read for a moment."""

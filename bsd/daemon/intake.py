@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -123,9 +124,17 @@ class Intake:
         if not self._queue.put(name, due, work=work, backlog=backlog):
             self._scan.forget(name)  # no room: the next scan finds it again
 
+    def has_time(self, seen: os.stat_result, wall: float) -> bool:
+        """Whether nobody has used a session lately, and many others are to be looked at first."""
+        return self._is_backlog(seen.st_mtime_ns, wall) and self._queue.is_full
+
+    @staticmethod
+    def _is_backlog(mtime_ns: int, wall: float) -> bool:
+        return wall - mtime_ns / 1e9 > _LIVING_SECONDS
+
     def found(self, name: SessionName, seen: Written, now: float, wall: float) -> None:
         """Queue what the scan found, for when it will have been quiet; `wall` is epoch."""
-        backlog = wall - seen.mtime_ns / 1e9 > _LIVING_SECONDS
+        backlog = self._is_backlog(seen.mtime_ns, wall)
         self.changed(name, self._rested(seen, now, wall), seen, backlog=backlog)
 
     def insist(self, name: SessionName, seen: Written, now: float, wall: float) -> bool:

@@ -20,6 +20,9 @@ from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
 
 CAPACITY = 100_000
+# Of very many sessions that nobody has ever looked at only some are ready at once: the others wait
+# where they are found, for each that is here takes half a kilobyte.
+FULL, ROOMY = 4000, 1000
 HEAVY_SECONDS = 1.0
 PARK_AFTER = 5  # failures in a row
 TOGETHER_SECONDS = 0.05  # of work that one worker takes at once
@@ -178,6 +181,20 @@ class WorkQueue:
                     self._make_one_ready(session, job)
             self._want(session, job, due)
             return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough is to be done now: what has time shall come later."""
+        with self._changed:
+            self._make_ready(self._clock())
+            return self._ready >= FULL
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether what was to come later may come."""
+        with self._changed:
+            self._make_ready(self._clock())
+            return self._ready < ROOMY
 
     def take(self, timeout: float = LONGEST_SLEEP_SECONDS) -> SessionName | None:
         """Wait for a session to work on; None after `timeout` seconds (60 at most) or `close`.

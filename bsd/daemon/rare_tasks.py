@@ -31,18 +31,23 @@ def reindex(child: Child, name: SessionName) -> bool:
     return mend(child.layout, name, wait=0.0)
 
 
-def find_unread(child: Child, wait: float) -> tuple[list[Due], bool]:
+def find_unread(
+    child: Child, after: str | None, most: int, wait: float
+) -> tuple[list[Due], bool, str | None]:
     """Which sessions the search index lacks as they are, and whether some that are gone left it.
 
-    Another bsd may have the index for `wait` seconds; raises as `search.use`.
+    It looks at agents `after` one, until `most` are found; up to which agent, comes last (None: to
+    the end). Another bsd may have the index for `wait` seconds; raises as `search.use`.
     """
 
-    def look(index: SearchIndex) -> tuple[list[Due], bool]:
-        due, gone = find_due(child.layout, index, going_on=lambda: child.progress(0))
+    def look(index: SearchIndex) -> tuple[list[Due], bool, str | None]:
+        due, gone, up_to = find_due(
+            child.layout, index, after=after, most=most, going_on=lambda: child.progress(0)
+        )
         if not gone:
-            return due, False
+            return due, False, up_to
         with index.change():
-            return due, sum(map(index.forget, gone)) > 0
+            return due, sum(map(index.forget, gone)) > 0, up_to
 
     return use(child.layout.search_db, look, wait=wait)
 

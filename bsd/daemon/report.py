@@ -118,7 +118,7 @@ class DaemonReport:
             auto_refresh_ms=state.settings.auto_refresh_ms,
             roots=state.mounts.snapshot(),
             watcher=_watcher(self._watcher.health, state.scan.problems),
-            queue=_queue(state.queue, len(state.intake), len(state.savings)),
+            queue=_queue(state.queue, len(state.intake), len(state.savings), state.scan.left),
             workers=self._workers.snapshot(),
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
@@ -172,13 +172,16 @@ def _watcher(health: WatchHealth, scan_problems: tuple[WatchProblem, ...]) -> di
     }
 
 
-def _queue(work: WorkQueue, debouncing: int, gathering: int) -> dict[str, Any]:
-    """How much is to be done; `debouncing` wait for quiet, `gathering` for more to be saved."""
+def _queue(work: WorkQueue, debouncing: int, gathering: int, left: int) -> dict[str, Any]:
+    """How much is to be done; `debouncing` wait for quiet, `gathering` for more to be saved.
+
+    `left` are ready, but wait where the scan has found them.
+    """
     counts = work.counts()
     return {
         "debouncing": debouncing,
         "waiting": counts.waiting,
-        "ready": counts.ready,
+        "ready": counts.ready + left,
         "working": counts.working,
         "gathering": gathering,
         "refused": counts.refused,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Scan:
         self._known: dict[str, dict[str, bytes]] = {}
         self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
         self.problems: tuple[WatchProblem, ...] = ()  # of the last whole walk
+        self.left = 0  # sessions that the last one has left for another
 
     def note(self, name: SessionName, seen: Written) -> None:
         """This is how the session looks after our work: no change, and nobody need be told."""
@@ -69,10 +70,16 @@ class Scan:
         return self._layout.sessions_dir(agent)
 
     def __len__(self) -> int:
-        return sum(map(len, self._known.values()))
+        return sum(map(len, self._known.values())) + self.left
 
-    def step(self) -> Iterator[tuple[SessionName, Written | None]]:
-        """Walk over all sessions; yields those that are new, different, or gone (None)."""
+    def step(
+        self, has_time: Callable[[os.stat_result], bool] = lambda _: False
+    ) -> Iterator[tuple[SessionName, Written | None]]:
+        """Walk over all sessions; yields those that are new, different, or gone (None).
+
+        A new one that `has_time` is left for another walk.
+        """
+        left = 0
         found = directories.look(self._layout)
         problems = found.problems
         present = set(found.unreadable)
@@ -81,7 +88,7 @@ class Scan:
             place = directory or self._place(agent)
             try:
                 with found.files(agent, directory) as files:
-                    yield from self._walk(agent, place, files)
+                    left += yield from self._walk(agent, place, files, has_time)
             except FileNotFoundError:
                 present.discard(agent)
             except BsdError:  # it has just become a link
@@ -93,7 +100,7 @@ class Scan:
                 missing = self._known.keys() - present
             for agent in missing:
                 yield from self._vanish(agent, self._place(agent), set())
-        self.problems = tuple(problems)
+        self.problems, self.left = tuple(problems), left
 
     def _place(self, agent: str) -> Path:
         """Where the sessions of an agent were that is gone."""
@@ -102,11 +109,16 @@ class Scan:
         return self._layout.agents / agent / "sessions"
 
     def _walk(
-        self, agent: str, directory: Path, files: Iterable[os.DirEntry[str]]
-    ) -> Iterator[tuple[SessionName, Written | None]]:
+        self,
+        agent: str,
+        directory: Path,
+        files: Iterable[os.DirEntry[str]],
+        has_time: Callable[[os.stat_result], bool],
+    ) -> Generator[tuple[SessionName, Written | None], None, int]:
+        """Walk over an agent's; returns how many were left for another walk."""
         with self._lock:
             known = self._known.setdefault(agent, {})
-        present = set()
+        present, left = set(), 0
         owner = owner_of(self._layout, agent)
         for entry in files:
             # Most files are known, and then their name needs no second look.
@@ -120,10 +132,14 @@ class Scan:
             present.add(entry.name)
             if last == packed(now):
                 continue
+            if last is None and has_time(now):
+                left += 1
+                continue
             change = self._compare(agent, directory / entry.name)
             if change is not None:
                 yield change
         yield from self._vanish(agent, directory, present)
+        return left
 
     def _vanish(
         self, agent: str, directory: Path, present: set[str]

@@ -75,7 +75,7 @@ class Daemon:
         self._instance = SingleInstance(state.layout)
         self._notifier = Notifier()
         self._told_status = ""
-        self._looked = False
+        self._looked = self._asked_to_go_on = False
         self.children = self._make_children(in_band)
         self._watcher = self._make_watcher()
         self._indexer = Indexer(state, self.children)
@@ -362,6 +362,14 @@ class Daemon:
     def _worked(self, name: SessionName) -> None:
         self._auto_cron.worked(name)
         self._indexer.changed(name)
+        self._go_on_looking()
+
+    def _go_on_looking(self) -> None:
+        """Have those looked for that the last scan left for later, once they may come."""
+        state = self.state
+        if state.scan.left and not self._asked_to_go_on and state.queue.is_roomy:
+            self._asked_to_go_on = True
+            self._timetable.ask(SCAN)
 
     def _job_ended(self, run: Run) -> None:
         self.state.events.publish(
@@ -376,6 +384,8 @@ class Daemon:
 
     def _look_around(self) -> None:
         self._chores.look_around()
+        self._asked_to_go_on = False
+        self._go_on_looking()
         if self.state.settings.readonly:
             self._indexer.everything()
         elif self._chores.is_something_in_flight():

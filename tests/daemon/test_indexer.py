@@ -198,7 +198,7 @@ def test_a_look_at_all_sessions_ends_when_the_daemon_stops(
     child = Here(bench.layout, bench.state.config)
     monkeypatch.setattr(child, "progress", raising(Stopping()))
     with pytest.raises(Stopping):
-        rare_tasks.find_unread(child, 1.0)
+        rare_tasks.find_unread(child, None, 1000, 1.0)
 
 
 def test_a_session_that_breaks_the_reader_stops_no_other(

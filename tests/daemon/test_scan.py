@@ -201,3 +201,16 @@ def test_a_note_during_the_walk_is_respected(layout: Layout) -> None:
     scan.note(new, write(layout, new))
     assert list(walk) == []
     assert list(scan.step()) == []
+
+
+def test_who_has_time_is_left_for_another_walk_and_who_is_known_is_not(layout: Layout) -> None:
+    scan = Scan(layout)
+    assert list(scan.step(lambda _: True)) == []
+    assert (len(scan), scan.left) == (2, 2)
+    assert scan.changed(A), "who uses it is heard"
+    scan.note(A, seen(layout, A))
+    write(layout, A)
+    assert dict(scan.step(lambda _: True)) == {A: seen(layout, A)}
+    assert (len(scan), scan.left) == (2, 1)
+    assert dict(scan.step()) == {B: seen(layout, B)}
+    assert (len(scan), scan.left) == (2, 0)
