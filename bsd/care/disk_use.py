@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,59 +37,36 @@ class InFlightUse:
         return {"files": self.files, "bytes": self.bytes, "due_at": due}
 
 
-@dataclass(frozen=True, slots=True)
-class DiskUse:
-    """Bytes that the disk has given out, by what they are for."""
+def disk_use(layout: Layout, saved: SavedByHour | None = None) -> dict[str, Any]:
+    """Bytes that the disk has given out, by what they are for, and what `saved` knows of sessions.
 
-    store: int
-    archive: int
-    history: int
-    trash: int
-    in_flight: InFlightUse
-    orphans: int
-    databases: int  # the index of words, and what is known of sessions: made anew if lost
-    others: int  # settings, audit and drafts
-    log: int
-    saved: int  # by which sessions have become shorter, as the audit log tells
-
-    @property
-    def total(self) -> int:
-        parts = (
-            self.store,
-            self.archive,
-            self.history,
-            self.trash,
-            self.in_flight.bytes,
-            self.orphans,
-        )
-        return sum(parts) + self.databases + self.others + self.log
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        told = {name: getattr(self, name) for name in self.__slots__}
-        net = self.saved - self.total
-        return {**told, "in_flight": self.in_flight.as_json(), "total": self.total, "net": net}
-
-
-def disk_use(layout: Layout, saved: SavedByHour | None = None) -> DiskUse:
-    """Add it up; what cannot be looked at counts for nothing.
-
-    Whoever asks again and again gives the same `saved`, which reads only what is new.
+    What cannot be looked at counts for nothing. Whoever asks again and again gives the same
+    `saved`, which reads only what is new in the audit log.
     """
-    databases = (layout.state_db, layout.search_db)
+    in_flight = in_flight_use(layout)
+    # The index of words, and what is known of sessions: made anew if lost.
+    databases = [
+        file.with_name(file.name + ending)
+        for file in (layout.state_db, layout.search_db)
+        for ending in ("", "-wal", "-shm", "-journal")
+    ]
     beside = (layout.history, layout.inflight, layout.orphans)
-    return DiskUse(
-        store=_taken([layout.extracted]),
-        archive=_taken([layout.archive]),
-        history=_taken([layout.history]),
-        trash=_taken([layout.trash]),
-        in_flight=in_flight_use(layout),
-        orphans=_taken([layout.orphans]),
-        databases=_taken(_with_its_journals(databases)),
-        others=_taken([layout.own], but={*beside, *_with_its_journals(databases)}),
-        log=_taken([layout.log_file.parent]),
-        saved=_saved_so_far(saved or SavedByHour(layout.audit_file)),
-    )
+    taken = {
+        "store": _taken(layout.extracted),
+        "archive": _taken(layout.archive),
+        "history": _taken(layout.history),
+        "trash": _taken(layout.trash),
+        "in_flight": in_flight.bytes,
+        "orphans": _taken(layout.orphans),
+        "databases": sum(map(_taken, databases)),
+        "others": _taken(layout.own, but={*beside, *databases}),  # settings, audit and drafts
+        "log": _taken(layout.log_file.parent),
+    }
+    total, shorter = sum(taken.values()), 0
+    with suppress(BsdError):
+        shorter = (saved or SavedByHour(layout.audit_file)).total()
+    known = {"saved": shorter, "total": total, "net": shorter - total}
+    return {**taken, "in_flight": in_flight.as_json(), **known}
 
 
 def in_flight_use(layout: Layout) -> InFlightUse:
@@ -97,7 +74,7 @@ def in_flight_use(layout: Layout) -> InFlightUse:
     files = size = 0
     due_at: float | None = None
     for directory in InFlight(layout).directories():
-        for path, found in _files(directory, set()):
+        for path, found in _files(directory):
             size += found.st_blocks * _DISK_BLOCK
             files += path.suffix == ".file"
             if path.suffix == ".record":
@@ -105,29 +82,11 @@ def in_flight_use(layout: Layout) -> InFlightUse:
     return InFlightUse(files, size, due_at)
 
 
-def _saved_so_far(saved: SavedByHour) -> int:
-    with suppress(BsdError):
-        return saved.total()
-    return 0
+def _taken(place: Path, but: Collection[Path] = ()) -> int:
+    return sum(found.st_blocks * _DISK_BLOCK for _, found in _files(place, but))
 
 
-def _with_its_journals(databases: Iterable[Path]) -> list[Path]:
-    return [
-        file.with_name(file.name + ending)
-        for file in databases
-        for ending in ("", "-wal", "-shm", "-journal")
-    ]
-
-
-def _taken(places: Iterable[Path], but: set[Path] | None = None) -> int:
-    return sum(
-        found.st_blocks * _DISK_BLOCK
-        for place in places
-        for _, found in _files(place, but or set())
-    )
-
-
-def _files(place: Path, but: set[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+def _files(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
     """Every file in a directory (or the file itself), links not followed."""
     left = [place]
     while left:

@@ -13,7 +13,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -289,74 +289,70 @@ def _short(what: bytes) -> str:
     return sha256(what).hexdigest()[:16]
 
 
+@dataclass(slots=True)
 class _Copying:
     """Makes or renews the copy of one session; its own lock is held."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        one: _Candidate,
-        path: Path,
-        source: TranscriptFile,
-        now: float,
-        stopping: Callable[[], bool],
-    ) -> None:
-        self._layout = layout
-        self._one = one
-        self._path = path
-        self._source = source
-        self._now = now
-        self._stopping = stopping
-        self._owner = owner_of(layout, one.name.agent)
-        self.read = self.packed = 0
-        self._left_out: list[str] = []
+    layout: Layout
+    one: _Candidate
+    path: Path
+    source: TranscriptFile
+    now: float
+    stopping: Callable[[], bool]
+    owner: Owner = field(init=False)
+    read: int = 0
+    packed: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.owner = owner_of(self.layout, self.one.name.agent)
 
     def run(self, *, mending: bool) -> _Copying:
         """Raises Busy if the session changes meanwhile, OSError, Unavailable.
 
         `mending`: what is there of the copy is read before it is relied on.
         """
-        name = self._one.name
-        others = copies_of(self._layout, name)
-        origin = origin_of(self._source, self._owner)
-        if grown := [other for other in others if has_grown(other, self._source)]:
+        name = self.one.name
+        others = copies_of(self.layout, name)
+        origin = origin_of(self.source, self.owner)
+        if grown := [other for other in others if has_grown(other, self.source)]:
             origin = grown[0].origin
-        directory = copy_directory(self._layout, name, origin)
+        directory = copy_directory(self.layout, name, origin)
         before = _before(directory)
-        with NewParts(directory, before, self._now, mending=mending) as new:
-            files = [self._file(self._path, self._source, before, new, is_transcript=True)]
+        with NewParts(directory, before, self.now, mending=mending) as new:
+            files = [self._file(self.path, self.source, before, new, is_transcript=True)]
             files += self._belongings(before, new)
-            _refuse_changed(self._path, self._source)
+            _refuse_changed(self.path, self.source)
             new.finish()
             self.packed = new.taken
-        copy = self._described(SessionCopy(directory, name, origin, tuple(files), self._now))
+        copy = self._described(SessionCopy(directory, name, origin, tuple(files), self.now))
         write_copy(copy)
         new.drop_damaged()
-        tidy_copy(copy, self._now)
+        tidy_copy(copy, self.now)
         for other in others:
             if other.origin != origin and other.gone_at is None:
-                write_copy(replace(other, gone_at=self._now))
+                write_copy(replace(other, gone_at=self.now))
         return self
 
     def _described(self, copy: SessionCopy) -> SessionCopy:
         """With what tells people and programs of it."""
-        name, layout = self._one.name, self._layout
-        registry = self._owner.registry()
+        name, layout = self.one.name, self.layout
+        registry = self.owner.registry()
         title = registry.title(name.session)
         if title is None:
-            title = catalog.ends_in(self._source, self._owner).title
+            title = catalog.ends_in(self.source, self.owner).title
         return replace(
             copy,
             title=title,
-            parent=_parent(layout, self._owner),
-            listed=self._owner.listed(name.session),
-            put_away=self._one.aside is None and layout.put_away_as(name) is not None,
-            left_out=tuple(self._left_out),
-            gone_at=self._now if self._one.aside else None,
+            parent=_parent(layout, self.owner),
+            listed=self.owner.listed(name.session),
+            put_away=self.one.aside is None and layout.put_away_as(name) is not None,
+            left_out=tuple(self.left_out),
+            gone_at=self.now if self.one.aside else None,
         )
 
     def _belongings(self, before: SessionCopy | None, new: NewParts) -> Iterator[CopiedFile]:
-        for path in self._owner.belongings(self._one.name.session):
+        for path in self.owner.belongings(self.one.name.session):
             try:
                 with TranscriptFile(path) as source:
                     file = self._file(path, source, before, new)
@@ -369,7 +365,7 @@ class _Copying:
                 if isinstance(error, OSError) and error.errno in _FULL:
                     raise
                 _log.warning("Not copied", path=str(path), problem=problem.message)
-                self._left_out.append(problem.message)
+                self.left_out.append(problem.message)
 
     def _file(
         self,
@@ -380,8 +376,8 @@ class _Copying:
         *,
         is_transcript: bool = False,
     ) -> CopiedFile:
-        name = self._one.name
-        top = self._layout.sessions_dir(name.agent)
+        name = self.one.name
+        top = self.layout.sessions_dir(name.agent)
         # By its own name, wherever its program has put it meanwhile.
         below = f"{name.session}{ENDING}" if is_transcript else str(path.relative_to(top))
         was = next((file for file in before.files if file.path == below), None) if before else None
@@ -400,7 +396,7 @@ class _Copying:
 
     def _lines(self, source: Transcript, start: int) -> Iterator[bytes]:
         for line in source.lines(start):
-            if self._stopping():
+            if self.stopping():
                 raise Busy("bsd stops", hint="again later")
             yield line.raw
 

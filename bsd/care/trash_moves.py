@@ -266,7 +266,7 @@ class Moves:
         except Busy:
             raise
         except Conflict as problem:
-            done = PutBack(taken=tuple(item.keys))
+            done = PutBack(taken=item.keys)
             _log.warning("The owner's list was left as it is", problem=problem.message)
         self.put_back[item.id] = done
         if done.taken:

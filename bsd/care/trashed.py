@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
@@ -138,53 +138,54 @@ def _stamp(millis: int) -> str:
     return f"{moment:%Y%m%dT%H%M%S}.{millis % 1000:03}Z"
 
 
-@dataclass(frozen=True, slots=True)
-class Trashed:
-    """What is known of a deleted session. Sizes are bytes, times epoch seconds."""
+@dataclass(frozen=True, kw_only=True)
+class Trashed(Answer):
+    """A session in the trash. Sizes are bytes, times ISO 8601."""
+
+    schema_name: ClassVar[str] = "TrashItem"
 
     id: str
-    name: SessionName
-    trashed_at: float
-    expires_at: float | None  # by the setting, that of today if there is one; None is never
-    parent: str | None  # id of the session that it was deleted with, as its child
+    name: SessionName = field(metadata=INTERNAL)
+    session: str = field(init=False, metadata=contract(by=lambda one: str(one.name)))
+    original_agent: str = field(init=False, metadata=contract(by=lambda one: one.name.agent))
+    original_session_id: str = field(init=False, metadata=contract(by=lambda one: one.name.session))
     original_path: str
+    trashed_at: float = field(metadata=INTERNAL)  # epoch seconds
+    trashed: str = field(
+        init=False, metadata=contract(name="trashed_at", by=lambda one: iso_utc(one.trashed_at))
+    )
+    # Epoch seconds, by the setting, that of today if there is one; None is never.
+    expires_at: float | None = field(metadata=INTERNAL)
+    expires: str | None = field(
+        init=False,
+        metadata=contract(
+            name="expires_at",
+            by=lambda one: None if one.expires_at is None else iso_utc(one.expires_at),
+        ),
+    )
+    parent: str | None  # id of the session that it was deleted with, as its child
+    entries: int = field(default=0, metadata=contract(name="entry_count"))
     # Of the transcript: inode, size, mtime in ns, mode. None: there was none.
-    transcript: tuple[int, int, int, int] | None
-    entries: int = 0
+    transcript: tuple[int, int, int, int] | None = field(metadata=INTERNAL)
+    size: int = field(
+        init=False, metadata=contract(by=lambda one: one.transcript[1] if one.transcript else 0)
+    )
     extracted_files: int = 0
     extracted_bytes: int = 0
-    sessions_json: str | None = None  # its entries there, see `Owner.unlist`
-    problem: str | None = None  # why its meta file is of no use: the rest is told by names alone
-
-    @property
-    def size(self) -> int:
-        """Bytes of the transcript."""
-        return self.transcript[1] if self.transcript else 0
-
-    @property
-    def keys(self) -> list[str]:
-        """Its keys in its owner's list."""
-        content = json.loads(self.sessions_json) if self.sessions_json else {}
-        return [key for key, value in content.items() if value != 0]
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {
-            "id": self.id,
-            "session": str(self.name),
-            "original_agent": self.name.agent,
-            "original_session_id": self.name.session,
-            "original_path": self.original_path,
-            "trashed_at": iso_utc(self.trashed_at),
-            "expires_at": None if self.expires_at is None else iso_utc(self.expires_at),
-            "parent": self.parent,
-            "entry_count": self.entries,
-            "size": self.size,
-            "extracted_files": self.extracted_files,
-            "extracted_bytes": self.extracted_bytes,
-            "keys": self.keys,
-            "problem": self.problem,
-        }
+    # Its entries in its owner's list, see `Owner.unlist`.
+    sessions_json: str | None = field(default=None, metadata=INTERNAL)
+    keys: tuple[str, ...] = field(
+        init=False,
+        metadata=contract(
+            by=lambda one: tuple(
+                key for key, value in json.loads(one.sessions_json or "{}").items() if value != 0
+            )
+        ),
+    )
+    problem: str | None = field(
+        default=None,
+        metadata=contract("Why its meta file is of no use: it can only be deleted for good"),
+    )
 
     def document(self) -> dict[str, Any]:
         """What the meta file says: the contract's fields, and what restoring needs."""
@@ -354,7 +355,7 @@ class Deleted(Answer):
                     item.size,
                     item.extracted_files,
                     item.extracted_bytes,
-                    item.keys,
+                    list(item.keys),
                 )
                 for item in one.items
             )

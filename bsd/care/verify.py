@@ -37,7 +37,7 @@ from bsd.store.copies import damaged_copies
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
-from bsd.store.pack import LinesDamaged, Pack, PackDamaged
+from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
 from bsd.text import splice
 from bsd.text.reader import Line, TranscriptFile, is_too_large, parse_entry
 from bsd.text.spans import ValuePath, format_path, parse_path, value_at
@@ -222,7 +222,9 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
     for pack in archive.packs():
         whose = layout.session_of_store(directory.name) or directory.name
         try:
-            problem = _why_damaged(pack)
+            problem = why_damaged(pack)
+        except FileNotFoundError:
+            continue  # merged since we looked
         except OSError as error:
             yield _unreadable(pack, error, f"the archive of {whose}")
             continue
@@ -254,18 +256,6 @@ def _are_elsewhere(layout: Layout, archive: SessionArchive, pack: Path, wait: fl
     except (BsdError, OSError, PackDamaged) as error:
         _log.warning("A pack is not made anew", pack=str(pack), problem=str(error))
         return False
-
-
-def _why_damaged(pack: Path) -> PackDamaged | None:
-    """What is wrong with a pack; LinesDamaged if its index is whole. Raises OSError."""
-    try:
-        with Pack(pack) as opened:
-            opened.check()
-    except FileNotFoundError:
-        return None  # merged since we looked
-    except PackDamaged as problem:
-        return problem
-    return None
 
 
 def _mended_pack(

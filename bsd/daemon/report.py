@@ -68,7 +68,7 @@ class DaemonReport:
         self._indexer = indexer
         self._next_run = next_retention
         layout, clocks, saved = state.layout, state.clocks, SavedByHour(state.layout.audit_file)
-        self._disk_use = _Paced(lambda: disk_use(layout, saved).as_json(), clocks.wall)
+        self._disk_use = _Paced(lambda: disk_use(layout, saved), clocks.wall)
         self._next_retention = _Paced(partial(_retention, layout, clocks), clocks.wall)
 
     def health(self) -> dict[str, Any]:

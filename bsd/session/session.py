@@ -114,13 +114,13 @@ _asked_log = get_logger("surgeon")
 _Answer = TypeVar("_Answer")
 
 
-@traced(_asked_log)
 def format_of(source: Transcript, owner: Owner) -> Format | None:
     """How the lines of a session are made, as far as anybody knows; it need not be ours to edit."""
     found = owner.detect(line.raw for line in source.lines())
     return found.reads if isinstance(found, NotOurs) else found
 
 
+@traced(_asked_log)
 class Queries:
     """Answers what is asked of one session at a time; `actor` is named in the log."""
 

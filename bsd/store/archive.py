@@ -30,6 +30,7 @@ from bsd.store.pack import (
     PackSummary,
     PackWriter,
     salvaged,
+    why_damaged,
 )
 from bsd.text.reader import parse_kept
 
@@ -366,13 +367,9 @@ def may_be_double(names: Iterable[str]) -> bool:
 
 
 def _is_whole(path: Path) -> bool:
-    try:
-        with Pack(path) as pack:
-            pack.check()
-    except PackDamaged as problem:
+    if problem := why_damaged(path):
         _tell_damaged(path, problem)
-        return False
-    return True
+    return problem is None
 
 
 def is_pack(name: str) -> bool:

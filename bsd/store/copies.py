@@ -33,7 +33,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
-from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter
+from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter, why_damaged
 from bsd.text.change import Identity
 from bsd.text.reader import ChangedWhileReading, InBlocks, Transcript
 
@@ -348,7 +348,7 @@ class NewParts:
     ) -> None:
         """`mending`: packs that are there are read whole; the damaged ones do not count."""
         self._directory = directory
-        self._damaged = list(filter(_is_damaged, _packs(directory))) if mending else []
+        self._damaged = list(filter(why_damaged, _packs(directory))) if mending else []
         there = before or directory.is_dir()
         self._known = set(_held(directory, self._damaged)) if there else set()
         self._now = now
@@ -457,15 +457,6 @@ def _packs(directory: Path) -> list[Path]:
 
 def _held(directory: Path, but: Collection[Path] = ()) -> Collection[bytes]:
     return [one for path in _packs(directory) if path not in but for one in _hashes(path)]
-
-
-def _is_damaged(path: Path) -> bool:
-    try:
-        with Pack(path) as pack:
-            pack.check()
-    except PackDamaged:
-        return True
-    return False
 
 
 def _hashes(path: Path) -> dict[bytes, int]:

@@ -271,6 +271,19 @@ class Pack:
         return data
 
 
+def why_damaged(path: Path) -> PackDamaged | None:
+    """What is wrong with a pack, all of which is read; LinesDamaged if its index is whole.
+
+    Raises OSError.
+    """
+    try:
+        with Pack(path) as pack:
+            pack.check()
+    except PackDamaged as problem:
+        return problem
+    return None
+
+
 def salvaged(path: Path) -> Iterator[bytes]:
     """All lines of a pack whose index is damaged, as far as its blocks are whole, in their order.
 

@@ -111,7 +111,7 @@ def plan_restore(
     if not any(marked.away for marked in found):
         raise _nothing_away(located, found)
     wanted = _matching(found, keys) if keys else None
-    answer, change = _restore_entry(located, found, wanted, fmt, now, stored)
+    answer, change = _Returning(fmt, now, stored).entry(located, found, wanted)
     return _plan(source, [change] if change else [], [answer]), answer
 
 
@@ -128,7 +128,7 @@ def plan_restore_all(
     answers: list[Restored] = []
     new_bytes = 0
     complete = True
-    markers = Markers(source, fmt, stored)
+    markers, returning = Markers(source, fmt, stored), _Returning(fmt, now, stored)
     for located in filter(None, (_located(line, fmt) for line in source.lines())):
         if new_bytes >= budget_bytes:
             complete = False
@@ -136,7 +136,7 @@ def plan_restore_all(
         found = _marked(located, markers)
         if not found:
             continue
-        answer, change = _restore_entry(located, found, None, fmt, now, stored, among_many=True)
+        answer, change = returning.entry(located, found, among_many=True)
         answers.append(answer)
         if change:
             edits.append(change)
@@ -153,14 +153,14 @@ def restored_lines(
 
     With the answer of those from which something is away.
     """
-    markers = Markers(source, fmt, stored)
+    markers, returning = Markers(source, fmt, stored), _Returning(fmt, 0.0, stored)
     for line in source.lines():
         located = _located(line, fmt)
         found = _marked(located, markers) if located else []
         if located is None or not found:
             yield line.raw, None
             continue
-        answer, back = _bring_back(located, found, None, fmt, 0.0, stored, among_many=True)
+        answer, back = returning.line(located, found, among_many=True)
         yield back.raw, answer
 
 
@@ -232,91 +232,85 @@ def _nothing_away(located: Located, found: Sequence[_MarkedValues]) -> Conflict:
     return nothing_away(f"changed since extraction: {keys}; `bsd verify` lists such entries")
 
 
-def _restore_entry(
-    located: Located,
-    found: Sequence[_MarkedValues],
-    wanted: frozenset[str] | None,
-    fmt: Format,
-    now: float,
-    stored: Stored,
-    *,
-    among_many: bool = False,
-) -> tuple[Restored, Edit | None]:
-    """Plan the return of an entry's values, or of those `wanted`; None: all.
+@immutable
+class _Returning:
+    """Brings values back to entries; `now` is in epoch seconds."""
 
-    One that cannot come back keeps its placeholder. A line that cannot be edited stops no other
-    `among_many`.
-    """
-    answer, line = _bring_back(located, found, wanted, fmt, now, stored, among_many=among_many)
-    if not answer.keys_restored:
-        return answer, None
-    new = edit(line.raw, put={RESTORED: encode_string(iso_utc(now))})
-    return answer, Edit(located.line.offset, len(located.line.raw), new)
+    fmt: Format
+    now: float
+    stored: Stored
 
+    def entry(
+        self,
+        located: Located,
+        found: Sequence[_MarkedValues],
+        wanted: frozenset[str] | None = None,
+        *,
+        among_many: bool = False,
+    ) -> tuple[Restored, Edit | None]:
+        """Plan the return of an entry's values, or of those `wanted`; None: all.
 
-def _bring_back(
-    located: Located,
-    found: Sequence[_MarkedValues],
-    wanted: frozenset[str] | None,
-    fmt: Format,
-    now: float,
-    stored: Stored,
-    *,
-    among_many: bool,
-) -> tuple[Restored, Line]:
-    """The line with what can come back, and without a note that it did."""
-    previous = located.entry.get(RESTORED)
-    answer = Restored(
-        entry_id=located.facts.id or "",
-        index=located.line.index,
-        ref=found[0].marker.ref,
-        previous_restored_at=None if previous is None else str(previous),
-        suggestion=None if previous is None else SUGGESTION,
-    )
-    line = located.line
-    for marked in found:
-        keys = [key for key in marked.paths if wanted is None or key in wanted]
-        away = [key for key in keys if key in marked.away]
-        answer.changed += tuple(key for key in keys if key not in marked.away)
-        if not away:
-            continue
-        try:
-            line = _restore(answer, line, marked, away, fmt, now, stored)
-        except SpliceError as error:
-            if not among_many:
-                raise
-            answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(error)))
-    return answer, line
+        One that cannot come back keeps its placeholder. A line that cannot be edited stops no
+        other `among_many`.
+        """
+        answer, line = self.line(located, found, wanted, among_many=among_many)
+        if not answer.keys_restored:
+            return answer, None
+        new = edit(line.raw, put={RESTORED: encode_string(iso_utc(self.now))})
+        return answer, Edit(located.line.offset, len(located.line.raw), new)
 
+    def line(
+        self,
+        located: Located,
+        found: Sequence[_MarkedValues],
+        wanted: frozenset[str] | None = None,
+        *,
+        among_many: bool,
+    ) -> tuple[Restored, Line]:
+        """The line with what can come back, and without a note that it did."""
+        previous = located.entry.get(RESTORED)
+        answer = Restored(
+            entry_id=located.facts.id or "",
+            index=located.line.index,
+            ref=found[0].marker.ref,
+            previous_restored_at=None if previous is None else str(previous),
+            suggestion=None if previous is None else SUGGESTION,
+        )
+        line = located.line
+        for marked in found:
+            keys = [key for key in marked.paths if wanted is None or key in wanted]
+            away = [key for key in keys if key in marked.away]
+            answer.changed += tuple(key for key in keys if key not in marked.away)
+            if not away:
+                continue
+            try:
+                line = self._values(answer, line, marked, away)
+            except SpliceError as error:
+                if not among_many:
+                    raise
+                answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(error)))
+        return answer, line
 
-def _restore(
-    answer: Restored,
-    line: Line,
-    marked: _MarkedValues,
-    away: list[str],
-    fmt: Format,
-    now: float,
-    stored: Stored,
-) -> Line:
-    """Bring these keys back into the line, and say in the answer what came and what could not."""
-    entry = parse_entry(line.raw) or {}
-    original = original_of(line.raw, entry, marked.marker, fmt, stored)
-    if isinstance(original, Missing):
-        answer.unavailable.update(dict.fromkeys(away, unavailable(original, stored)))
-        answer.missing, answer.ref = original, marked.marker.ref
-        answer.extracted_at = marked.marker.at
-        return line
-    back = Return.of(entry, original, fmt, [marked.paths[key] for key in away])
-    restored = tuple(key for key in away if marked.paths[key] in back.replace)
-    answer.unavailable.update({key: _NOT_IN_FILE for key in away if key not in restored})
-    if not restored:
-        return line
-    new = _apply(back, line.raw, entry, marked, restored)
-    answer.stamp = answer.stamp or _stamp(answer, line, entry, original, now)
-    answer.restored = True
-    answer.keys_restored += restored
-    answer.sizes_bytes.update({key: back.sizes[marked.paths[key]] for key in restored})
-    return replace(line, raw=new)
+    def _values(self, answer: Restored, line: Line, marked: _MarkedValues, away: list[str]) -> Line:
+        """Bring these keys back into the line; the answer says what came and what could not."""
+        entry = parse_entry(line.raw) or {}
+        original = original_of(line.raw, entry, marked.marker, self.fmt, self.stored)
+        if isinstance(original, Missing):
+            answer.unavailable.update(dict.fromkeys(away, unavailable(original, self.stored)))
+            answer.missing, answer.ref = original, marked.marker.ref
+            answer.extracted_at = marked.marker.at
+            return line
+        back = Return.of(entry, original, self.fmt, [marked.paths[key] for key in away])
+        restored = tuple(key for key in away if marked.paths[key] in back.replace)
+        answer.unavailable.update({key: _NOT_IN_FILE for key in away if key not in restored})
+        if not restored:
+            return line
+        new = _apply(back, line.raw, entry, marked, restored)
+        answer.stamp = answer.stamp or _stamp(answer, line, entry, original, self.now)
+        answer.restored = True
+        answer.keys_restored += restored
+        answer.sizes_bytes.update({key: back.sizes[marked.paths[key]] for key in restored})
+        return replace(line, raw=new)
 
 
 def _stamp(answer: Restored, line: Line, entry: Entry, original: OriginalLine, now: float) -> Stamp:

@@ -51,41 +51,20 @@ class EmptyTrash:
     """All that is in the trash."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrashItem(Answer):
-    """A session in the trash. Sizes are bytes, times ISO 8601."""
-
-    id: str
-    session: str
-    original_agent: str
-    original_session_id: str
-    original_path: str
-    trashed_at: str
-    expires_at: str | None
-    parent: str | None
-    entry_count: int
-    size: int
-    extracted_files: int
-    extracted_bytes: int
-    keys: list[str]
-    problem: str | None = field(
-        metadata=contract("Why its meta file is of no use: it can only be deleted for good")
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class TrashList(Answer):
     """What can be brought back, and until when; the oldest first."""
 
     keep: str = field(metadata=contract("The setting trash_retention"))
-    sessions: tuple[TrashItem, ...]
+    sessions: tuple[Trashed, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Removed(TrashItem):
+@dataclass(frozen=True, slots=True)
+class Removed(Answer):
     """What was deleted for good."""
 
-    deleted: bool
+    item: Trashed = field(metadata=contract(inline=True))
+    deleted: bool = field(init=False, default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +80,13 @@ class Emptied(Answer):
 def _list(hands: RootHands, _: ListTrash) -> TrashList:
     items = hands.trash(writes=False).items()
     keep = hands.config.current.trash_retention
-    return TrashList(keep, tuple(TrashItem(**item.as_json()) for item in items))
+    return TrashList(keep, tuple(items))
 
 
 def _remove(hands: RootHands, asked: DeleteFromTrash) -> Removed:
     item = hands.trash(writes=True).remove(asked.id)
     hands.cleaned()
-    return Removed(deleted=True, **item.as_json())
+    return Removed(item)
 
 
 def _empty(hands: RootHands, _: EmptyTrash) -> Emptied:

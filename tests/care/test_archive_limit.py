@@ -22,7 +22,7 @@ from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, make_surgeon
 from tests.verbs import performed
 
-OTHER, THIRD = SessionName("main", "other"), SessionName("main", "third")
+OTHER = SessionName("main", "other")
 
 
 def packed_session(layout: Layout, clock: Clock, name: SessionName = NAME) -> Path:

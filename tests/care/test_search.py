@@ -30,24 +30,12 @@ from bsd.surgery.result import Status
 from bsd.text import reader
 from bsd.verbs.list_sessions import figures_of
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.searching import read_all
+from tests.searching import entry, read_all
 from tests.sessions import HEADER, jsonl
 from tests.verbs import performed
 
 NAME = SessionName("main", "s1")
 FILLER = "filling " * 100
-
-
-def entry(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": role, "content": [{"type": "text", "text": text}], **more}
-    if role == "toolResult":
-        message |= {"toolCallId": f"call{number}", "toolName": "read"}
-    return {
-        "type": "message",
-        "id": f"e{number}",
-        "timestamp": f"2026-02-01T00:{number % 60:02}:00Z",
-        "message": message,
-    }
 
 
 def conversation() -> bytes:

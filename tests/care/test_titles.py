@@ -20,23 +20,11 @@ from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
 from bsd.verbs.list_sessions import ListSessions, list_sessions, session_row
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.searching import read_all
+from tests.searching import entry, read_all
 from tests.sessions import HEADER, jsonl
 
 FILLER = "filling " * 100
 DAY = 86_400.0
-
-
-def entry(number: int, role: str, text: str, day: int = 1) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": role, "content": [{"type": "text", "text": text}]}
-    if role == "toolResult":
-        message |= {"toolCallId": f"call{number}", "toolName": "read"}
-    return {
-        "type": "message",
-        "id": f"e{number}",
-        "timestamp": f"2026-02-{day:02}T00:{number % 60:02}:00Z",
-        "message": message,
-    }
 
 
 def talk(prompt: str, day: int = 1, *more: dict[str, Any]) -> bytes:

@@ -62,7 +62,7 @@ def test_everything_goes_and_everything_comes_back(layout: Layout) -> None:
         2,
         200,
     )
-    assert item.keys == ["agent:main:b"]
+    assert item.keys == ("agent:main:b",)
     assert not list(layout.moving.iterdir())
 
     back = trash_of(layout).restore(item.id)

@@ -115,7 +115,7 @@ def _without_daemon(call: Call, problem: NotRunning) -> int:
     document, disk, clock = shown.as_json(), None, None
     with suppress(BsdError):  # without a root, or with broken settings, there is no more to say
         call.finish_due()
-        disk = disk_use(call.layout).as_json()
+        disk = disk_use(call.layout)
         keep = lifetime_seconds(call.pruning.current.retention)
         clock = look(call.layout, keep=False).why_held(keep)
     if call.json:

@@ -106,10 +106,10 @@ def _say_list(found: TrashList, _: object) -> None:
             item.id,
             item.session,
             size(item.size),
-            str(item.entry_count),
+            str(item.entries),
             size(item.extracted_bytes),
-            minute(item.trashed_at),
-            minute(item.expires_at),
+            minute(item.trashed),
+            minute(item.expires),
         )
         for item in found.sessions
     ]
@@ -176,7 +176,7 @@ for _verb, _called, _line, _words in (
         "delete",
         "Delete one session in the trash for good.",
         VerbWords(
-            lambda done, _: say(f"{done.id} is deleted for good"),
+            lambda done, _: say(f"{done.item.id} is deleted for good"),
             begin=_ask_to_remove,
             also=[_YES],
             completed=_ID,

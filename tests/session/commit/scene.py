@@ -25,7 +25,6 @@ from tests.waiting import DEADLINE_SECONDS, wait_for
 
 NAME = SessionName("main", "s1")
 HEADER = b'{"type":"session","version":3,"id":"s1"}\n'
-STRONG = Strength("strong", "ext2/3/4", "test")
 WEAK = Strength("weak", "overlayfs", "test")
 
 
