@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation.errors import Unavailable, os_problem
+from bsd.foundation.errors import os_problem
 from bsd.foundation.settings import Settings
 
 # No site: it finds what its parent has found, where that found it.
@@ -26,7 +26,7 @@ _PROGRAM = (
 class SettingsReading:
     """The settings are being read: begun here, ended by `settings`, once.
 
-    `config_file` is `--config`, `root` is `--root`. Raises Unavailable.
+    `config_file` is `--config`, `root` is `--root`. Raises Unavailable where no process can start.
     """
 
     def __init__(self, config_file: Path | None, root: Path | None) -> None:
@@ -42,13 +42,10 @@ class SettingsReading:
         self._asked = pickle.dumps((config_file, root))
 
     def settings(self) -> Settings:
-        """Wait for them; raises as `load_settings`, Unavailable if the process was ended."""
+        """Wait for them; raises as `load_settings`."""
         answer, _ = self._process.communicate(self._asked)
-        if self._process.returncode != 0:
-            raise Unavailable(
-                f"the process that reads the settings ended with {self._process.returncode}",
-                hint="run it again; there may have been too little memory",
-            )
+        if self._process.returncode != 0:  # somebody killed it: no reason not to start
+            answer = _answer(self._asked)
         found = pickle.loads(answer)  # noqa: S301 - of our own process
         if isinstance(found, Settings):
             return found
@@ -57,20 +54,23 @@ class SettingsReading:
 
 def answer() -> None:
     """Be that process: read what is asked for from stdin, write settings or error to stdout."""
+    asked = sys.stdin.buffer.read()
+    if asked:  # else nobody wants to know any more
+        said = _answer(asked)
+        with suppress(BrokenPipeError):
+            os.write(sys.stdout.fileno(), said)
+
+
+def _answer(asked: bytes) -> bytes:
     # Here alone: it is what this module keeps away from others.
     from bsd.foundation.settings_reader import load_settings  # noqa: PLC0415
 
-    asked = sys.stdin.buffer.read()
-    if not asked:  # nobody wants to know any more
-        return
     found: Settings | Exception
     try:
-        found = load_settings(*pickle.loads(asked))  # noqa: S301 - of our parent
+        found = load_settings(*pickle.loads(asked))  # noqa: S301 - of a process of ours
     except Exception as error:  # noqa: BLE001 - whoever waits for the answer raises it
         found = error
     try:
-        said = pickle.dumps(found)
+        return pickle.dumps(found)
     except Exception:  # noqa: BLE001 - not every library's errors can be sent
-        said = pickle.dumps(RuntimeError(repr(found)))
-    with suppress(BrokenPipeError):  # as above
-        os.write(sys.stdout.fileno(), said)
+        return pickle.dumps(RuntimeError(repr(found)))
