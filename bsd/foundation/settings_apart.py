@@ -40,11 +40,16 @@ class SettingsReading:
         except OSError as error:
             raise os_problem(error, "starting a process that reads the settings") from error
         self._asked = pickle.dumps((config_file, root))
+        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+        with suppress(BrokenPipeError), self._process.stdin as asked:  # it begins at once
+            asked.write(self._asked)
 
     def settings(self) -> Settings:
         """Wait for them; raises as `load_settings`."""
-        answer, _ = self._process.communicate(self._asked)
-        if self._process.returncode != 0:  # somebody killed it: no reason not to start
+        assert self._process.stdout is not None  # noqa: S101 - as above
+        with self._process.stdout as told:
+            answer = told.read()
+        if self._process.wait() != 0:  # somebody killed it: no reason not to start
             answer = _answer(self._asked)
         found = pickle.loads(answer)  # noqa: S301 - of our own process
         if isinstance(found, Settings):

@@ -30,7 +30,9 @@ def test_they_are_those_that_are_read_here(file: Path, tmp_path: Path) -> None:
         f'[[sources]]\nkind = "codex"\npath = "{tmp_path / "x"}"\n'
     )
     root = tmp_path / "root"
-    found = SettingsReading(file, root).settings()
+    reading = SettingsReading(file, root)
+    assert reading._process.wait(60) == 0, "it does not wait until somebody wants them"
+    found = reading.settings()
     assert found == load_settings(file, root)
     assert (found.workers, found.memory.ttl) == (3, {"brief": 3600})
 
