@@ -59,6 +59,7 @@ class Indexer:
         self._all = False  # is to be looked at
         self._up_to: str | None = None  # the agent that such a look has come to
         self._complete = False  # everything was, since the start
+        self._filled = False  # there was something in the index when it was opened last
         # Ordered, as a dict would look at all that were taken from its front, each time.
         self._waiting: OrderedDict[SessionName, _Wanted] = OrderedDict()
         self._not_before = self._clock() + _FIRST_SECONDS
@@ -108,7 +109,9 @@ class Indexer:
             empty = use(self._layout.search_db, SearchIndex.is_empty, wait=_LOCK_SECONDS)
             with self._lock:
                 # Somebody may have removed the index, or it was damaged and is made anew.
-                wanted = self._all or (self._complete and empty)
+                if empty and (self._filled or self._complete):
+                    self._all, self._up_to = True, None
+                self._filled, wanted = not empty, self._all
                 few = len(self._waiting) < _LEAST_WAITING
             if wanted and few:
                 self._look_at_more()

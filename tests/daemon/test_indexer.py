@@ -177,6 +177,53 @@ def test_a_removed_index_is_made_anew(bench: Bench) -> None:
     assert len(bench.find("aardvark")) == 5
 
 
+@pytest.fixture
+def agents(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """More agents, of each of which the search is told by itself."""
+    monkeypatch.setattr(indexer, "_MOST_FOUND", 1)
+    monkeypatch.setattr(indexer, "_LEAST_WAITING", 1)
+    names = [f"{agent}/s" for agent in ("next", "other", "zoe")]
+    for name in names:
+        add_session(bench.layout.root, name, HEADER + said(0, "aardvark"))
+    return names
+
+
+def test_very_many_are_found_in_parts(bench: Bench, agents: list[str]) -> None:
+    bench.indexer.everything()
+    for name in reversed(agents):
+        bench.indexer.changed(SessionName.parse(name))
+    assert bench.indexer.state()["waiting"] == 0, "they are looked at with all others"
+    most = 0
+    while (again := bench.indexer.step(bench.now)) is not None:
+        bench.now = max(bench.now, again)
+        most = max(most, bench.indexer.state()["waiting"])
+    assert most <= 5, "no more than one agent's"
+    assert bench.find("aardvark") == {*agents, *(f"main/s{number}" for number in range(5))}
+    assert bench.indexer.state()["complete"]
+    gone = bench.layout.session_file(SessionName.parse(agents[1]))
+    gone.unlink()
+    gone.parent.rmdir()
+    gone.parent.parent.rmdir()
+    bench.indexer.everything()
+    bench.run()
+    assert agents[1] not in bench.find("aardvark")
+
+
+def test_an_index_that_is_removed_between_two_parts_is_made_anew(
+    bench: Bench, agents: list[str]
+) -> None:
+    bench.indexer.everything()
+    while "next/s" not in bench.find("aardvark"):
+        again = bench.indexer.step(bench.now)
+        assert again is not None
+        bench.now = max(bench.now, again)
+    assert not bench.indexer.state()["complete"]
+    for path in bench.layout.own.glob("search.db*"):
+        path.unlink()
+    bench.run()
+    assert bench.find("aardvark") == {*agents, *(f"main/s{number}" for number in range(5))}
+
+
 def test_trouble_is_told_and_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(
