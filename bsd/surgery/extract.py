@@ -28,6 +28,7 @@ from bsd.text.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_e
 from bsd.text.spans import ValuePath, format_path
 from bsd.text.splice import (
     SpliceError,
+    Stood,
     edit,
     edit_and_measure,
     encode_string,
@@ -194,7 +195,7 @@ class _Extraction:
         )
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
-        sizes, savings = self._savings(outcome, raw, new, stood)
+        sizes, savings = self._savings(outcome, new, stood)
         keep = Keep(
             ref=at.ref,
             entry_id=entry_id,
@@ -212,16 +213,15 @@ class _Extraction:
     def _savings(
         self,
         outcome: Judged,
-        raw: bytes,
         new: Mapping[ValuePath, bytes],
-        stood: Mapping[ValuePath, tuple[int, int]],
+        stood: Stood,
     ) -> tuple[list[int], list[tuple[str, int, int]]]:
         """The sizes of the texts that leave, and what leaving saves."""
         sizes, savings = [], []
         rate = self._rate if outcome.sent else None
         for value in (one.value for one in outcome.decision.chosen):
             stand_in = new[value.path]
-            size, characters = _text_sizes(value, outcome, raw, stood[value.path])
+            size, characters = _text_sizes(value, outcome, stood)
             sizes.append(size)
             freed = _length(value, stood) - len(stand_in)
             tokens = rate.tokens(value, characters - text_sizes(stand_in)[1]) if rate else 0
@@ -338,23 +338,16 @@ def _stand_ins(chosen: tuple[Chosen, ...], raw: bytes, entry_id: str) -> dict[Va
     return new
 
 
-def _length(value: Value, stood: Mapping[ValuePath, tuple[int, int]]) -> int:
+def _length(value: Value, stood: Stood) -> int:
     """Bytes that a value takes in its line, with what leaves with it."""
-    start, end = stood[value.path]
-    length = end - start
-    for path in value.removes:
-        start, end = stood[path]
-        length += end - start
-    return length
+    return sum(len(stood[path]) for path in (value.path, *value.removes))
 
 
-def _text_sizes(
-    value: Value, outcome: Judged, raw: bytes, stood: tuple[int, int]
-) -> tuple[int, int]:
+def _text_sizes(value: Value, outcome: Judged, stood: Stood) -> tuple[int, int]:
     """Bytes and characters of a value: of its text, or else of its JSON."""
     if value.shape is Shape.TEXT:
         return outcome.texts[value.path]
-    return text_sizes(raw[slice(*stood)])
+    return text_sizes(bytes(stood[value.path]))
 
 
 @dataclass(slots=True)

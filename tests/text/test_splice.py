@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import orjson
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bsd.text import splice
 from bsd.text.reader import TranscriptFile, parse_entry
 from bsd.text.spans import ValuePath
 from bsd.text.splice import (
@@ -19,6 +22,7 @@ from bsd.text.splice import (
     NoSuchValue,
     SpliceError,
     edit,
+    edit_and_measure,
     encode_string,
     find,
     text_size,
@@ -223,6 +227,71 @@ def test_extraction_and_restoration_leave_only_what_was_set(
     )
     assert restored == edit(raw, put={"_n": note})
     assert edit(restored, remove=[("_n",)]) == raw
+
+
+@st.composite
+def usual_lines(draw: st.DrawFn) -> bytes:
+    """Lines as most programs write them, the ends of files of Windows and of torn ones included."""
+    entry = draw(nasty.lines().filter(lambda raw: parse_entry(raw) is not None).map(parse_entry))
+    try:
+        return orjson.dumps(entry) + draw(st.sampled_from([b"\n", b"\r\n", b""]))
+    except TypeError:  # half a character, or a number that is too large
+        assume(False)
+        raise
+
+
+@unhurried
+@given(nasty.lines() | usual_lines(), st.data(), nasty.values, nasty.strings)
+def test_a_line_of_the_usual_form_is_edited_as_any_other(
+    raw: bytes, draw: st.DataObject, value: bytes, key: bytes
+) -> None:
+    paths = some_paths(draw, raw)
+    gone = [path for path in paths if isinstance(path[-1], str) and draw.draw(st.booleans())]
+    replaced = {path: value for path in paths if path not in gone}
+    put = {str(name): b"[0]" for name in [nasty.json_text(key)] if (name,) not in paths}
+    assume(not any(path[:1] == (name,) for path in paths for name in put))
+
+    def made() -> tuple[bytes, dict[ValuePath, bytes]] | str:
+        try:
+            line, stood = edit_and_measure(raw, replace=replaced, remove=gone, put=put)
+        except SpliceError as error:
+            return repr(error)
+        return line, {path: bytes(was) for path, was in stood.items()}
+
+    with patch.object(splice, "_LONG", -1):  # so that every line is searched
+        searched = made()
+    assert made() == searched
+
+
+def test_a_line_of_the_usual_form_is_not_searched() -> None:
+    raw = '{"id":"e1","n":[1,-2,0.5,null,true],"t":"ä\\n\\u0001","s":{"x":"y"}}\n'.encode()
+    with patch.object(splice, "scan", side_effect=AssertionError("it was searched")):
+        line, stood = edit_and_measure(
+            raw, replace={("t",): b'"-"', ("n", 1): b"{}"}, remove=[("s", "x")], put={"_m": b"1"}
+        )
+    assert line == b'{"id":"e1","n":[1,{},0.5,null,true],"t":"-","s":{},"_m":1}\n'
+    assert {path: bytes(was) for path, was in stood.items()} == {
+        ("t",): '"ä\\n\\u0001"'.encode(),
+        ("n", 1): b"-2",
+        ("s", "x"): b'"y"',
+    }
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"a":1.0,"b":1e5,"c":"x"}',
+        b'{"a":1,"a":2,"c":"x"}',
+        b'{"a":"\\/","c":"x"}',
+        b'{"a":"\\u00E4","c":"x"}',
+        b'{"a":"\\ud83d","c":"x"}',
+        b'{"a":12345678901234567890123,"c":"x"}',
+        b'{"a": 1,"c":"x"}',
+        b' {"a":-0,"c":"x"}',
+    ],
+)
+def test_what_would_be_written_in_another_way_stays(raw: bytes) -> None:
+    assert edit(raw, replace={("c",): b'"y"'}) == raw.replace(b'"x"', b'"y"')
 
 
 @unhurried
