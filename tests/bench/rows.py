@@ -86,8 +86,7 @@ def first_pass(scratch: Path, _cache: Path) -> Rows:
         speeds.append(size / cost.wall / _MB)
         for how, found in limits.items():
             found.append(size / _limit(before, after, scratch / f"{how}{number}", how) / _MB)
-        # Nothing is deleted before the end: ext4 without a journal creates files many times as
-        # slowly while it remembers that others were deleted.
+        # Nothing is deleted before the end: see tests/bench/__main__.py.
     ratio, at_once = (
         statistics.median(ours / limit for ours, limit in zip(speeds, found, strict=True))
         for found in limits.values()
@@ -122,7 +121,7 @@ def beside_cozempic(scratch: Path, cache: Path) -> Rows:
     for number in range(_ROUNDS):
         root = scratch / f"root{number}"
         shutil.copytree(before, root)
-        ours.append(extract(root))  # its files stay: see first_pass
+        ours.append(extract(root))  # its files stay: see tests/bench/__main__.py
         limits.append(_limit(before, root, scratch / f"limit{number}", "at-once"))
         copy = scratch / f"{number}.jsonl"
         shutil.copyfile(transcript, copy)
