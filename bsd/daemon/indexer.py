@@ -58,6 +58,8 @@ class Indexer:
         self._lock = threading.Lock()
         self._all = False  # is to be looked at
         self._up_to: str | None = None  # the agent that such a look has come to
+        self._looking = False  # on from there, so nobody knows how far it has come by now
+        self._asked = 0  # how often that was wished
         self._complete = False  # everything was, since the start
         self._filled = False  # there was something in the index when it was opened last
         # Ordered, as a dict would look at all that were taken from its front, each time.
@@ -72,7 +74,7 @@ class Indexer:
         """A session may not be as it was, or may be gone."""
         with self._lock:
             hurry = not self._waiting and not self._all
-            if self._all and self._is_ahead(name.agent):
+            if self._all and not self._looking and self._is_ahead(name.agent):
                 return  # it is looked at with all others
             self._waiting[name] = _Wanted()
             if hurry:
@@ -84,6 +86,7 @@ class Indexer:
         """Look at all sessions."""
         with self._lock:
             self._all, self._up_to = True, None
+            self._asked += 1
         self._state.wake("indexer")
 
     def state(self) -> dict[str, Any]:
@@ -161,7 +164,7 @@ class Indexer:
     def _look_at_more(self) -> None:
         """Have a child find what is to be read, some thousands at once."""
         with self._lock:
-            self._all, after = True, self._up_to
+            self._looking, after, asked = True, self._up_to, self._asked
         due, dropped, up_to = self._children.call(
             *(rare_tasks.find_unread, after, _MOST_FOUND, _LOCK_SECONDS), background=True
         )
@@ -169,7 +172,8 @@ class Indexer:
         with self._lock:
             found = OrderedDict((each.name, _Wanted(each)) for each in due)
             self._waiting = found | self._waiting
-            if self._up_to != after:
+            self._looking = False
+            if self._asked != asked:
                 return  # it was asked for anew meanwhile
             self._up_to, self._all = up_to, up_to is not None
             self._complete = not self._all

@@ -295,6 +295,50 @@ def test_a_change_while_it_is_read_is_not_missed(
     assert bench.find("numbat") == {"main/s0"}
 
 
+@pytest.fixture
+def meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """What happens after all sessions were looked at, and before the indexer is told of that."""
+    bench.indexer.everything()
+    bench.run()
+    happens: list[Callable[[], object]] = []
+    before = indexing.find_due
+
+    def finding(*arguments: Any, **more: Any) -> Any:
+        found = before(*arguments, **more)
+        while happens:
+            happens.pop(0)()
+        return found
+
+    monkeypatch.setattr(rare_tasks, "find_due", finding)
+    return happens
+
+
+def test_a_change_while_all_are_looked_at_is_not_missed(
+    bench: Bench, meanwhile: list[Callable[[], object]]
+) -> None:
+    name = SessionName("main", "s0")
+    transcript = bench.layout.session_file(name)
+    meanwhile += [
+        lambda: transcript.write_bytes(transcript.read_bytes() + said(1, "numbat")),
+        lambda: bench.indexer.changed(name),
+    ]
+    bench.indexer.everything()
+    bench.run()
+    assert bench.find("numbat") == {"main/s0"}
+
+
+def test_a_wish_to_look_at_all_while_that_is_done_is_not_missed(
+    bench: Bench, meanwhile: list[Callable[[], object]]
+) -> None:
+    meanwhile += [
+        lambda: add_session(bench.layout.root, "main/late", HEADER + said(1, "numbat")),
+        bench.indexer.everything,
+    ]
+    bench.indexer.everything()
+    bench.run()
+    assert bench.find("numbat") == {"main/late"}
+
+
 def test_a_session_that_ends_whoever_reads_it_stops_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
