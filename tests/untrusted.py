@@ -24,8 +24,8 @@ def _by_a_link(path: Path) -> None:
 
 WAYS: dict[str, Callable[[Path], None]] = {
     "another's": _given_away,
-    "writable for a group": lambda path: path.chmod(0o660),
-    "writable for all": lambda path: path.chmod(0o606),
+    "writable for a group": lambda path: path.chmod(path.stat().st_mode | 0o060),
+    "writable for all": lambda path: path.chmod(path.stat().st_mode | 0o006),
     "link": _by_a_link,
     "of two names": lambda path: path.with_suffix(".else").hardlink_to(path),
 }

@@ -15,7 +15,7 @@ from tests.refusing import raising
 
 
 @pytest.fixture(params=[0o022, 0o777], ids=["usual umask", "umask that takes all"])
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+def umask(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)
     yield
     os.umask(before)

@@ -44,6 +44,8 @@ class Steady:
     def __call__(self, answer: Any) -> Any:
         """The same answer, such as it is in each run."""
         if isinstance(answer, dict):
+            if answer.get("action") == "workspace_run":  # by whoever runs the tests
+                answer = answer | {"user": 0}
             for key in _HASHES & set(answer):  # of lines that say when they were changed
                 digits = str(answer[key]).rpartition(":")[2]
                 self._hashes.setdefault(digits, f"<hash {len(self._hashes) + 1}>")

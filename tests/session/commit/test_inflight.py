@@ -168,8 +168,6 @@ except BsdError as error:
 
 def as_nobody(root: Path, program: str = _COMMIT) -> str:
     prefix = as_ordinary_user()
-    if not prefix:
-        pytest.skip("needs root, to be somebody else as well")
     done = subprocess.run(
         [*prefix, sys.executable, "-c", program, str(root)],
         check=True,
@@ -181,6 +179,8 @@ def as_nobody(root: Path, program: str = _COMMIT) -> str:
 
 
 def give_to_nobody(scene: Scene, *names: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be somebody else as well")
     for path in [scene.root, *scene.root.rglob("*")]:
         if path.name not in names:
             os.chown(path, 65534, 65534)
@@ -217,17 +217,13 @@ def test_a_session_that_cannot_be_written_to(readable: Scene) -> None:
 
 
 @pytest.fixture
-def readable(scene: Scene) -> Iterator[Scene]:
-    """A scene that another user may reach."""
-    changed = []
+def readable(scene: Scene) -> Scene:
+    """A scene that another user may reach, as others' may at this moment: it stays so."""
     for parent in scene.root.parents:
         mode = parent.stat().st_mode & 0o7777
         if os.geteuid() == 0 and mode & 0o005 != 0o005 and "pytest" in str(parent):
             parent.chmod(mode | 0o055)
-            changed.append((parent, mode))
-    yield scene
-    for parent, mode in changed:
-        parent.chmod(mode)
+    return scene
 
 
 def test_a_record_that_cannot_be_looked_for_is_an_error_that_says_so(scene: Scene) -> None:
