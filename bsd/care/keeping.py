@@ -80,7 +80,7 @@ class KeptNow:
     sessions: int = 0  # whose copies are new, or were renewed
     read: int = 0
     packed: int = 0  # of that, what no copy had yet
-    gone: int = 0  # sessions that were seen to be gone for the first time
+    gone: tuple[SessionName, ...] = ()  # seen to be gone for the first time
     complete: bool = True  # else there is more to do, and the next run goes on
 
 
@@ -240,7 +240,7 @@ class Keeping:
                     with suppress(BsdError, OSError), own_lock(self._layout, copy.name, 0.0):
                         write_copy(replace(copy, gone_at=self._patience.clock()))
                         _log.info(f"Session {copy.name} is gone; its copy is in the archive")
-                        self._done = replace(self._done, gone=self._done.gone + 1)
+                        self._done = replace(self._done, gone=(*self._done.gone, copy.name))
 
 
 def is_gone(layout: Layout, name: SessionName) -> bool:

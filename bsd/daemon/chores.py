@@ -230,7 +230,9 @@ class Chores:
             return 0
         if done.sessions:
             _log.info(f"archive: copied {done.sessions} sessions", bytes_packed=done.packed)
-        return done.sessions + done.gone
+        for name in done.gone:  # whoever looked before found neither session nor copy
+            self._gone(name)
+        return done.sessions + len(done.gone)
 
     def _is_there(self, name: SessionName) -> bool:
         return os.path.lexists(self._state.layout.transcript(name))

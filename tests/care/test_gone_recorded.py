@@ -72,7 +72,7 @@ def test_packs_and_copies_are_a_fifth_and_all_comes_back(
 
     for path in files:
         path.unlink()
-    assert keep(layout, clock).gone == len(files)
+    assert len(keep(layout, clock).gone) == len(files)
     for copy in gone_sessions(layout):
         assert not bring_back(layout, copy.id, clock).unavailable
     assert {path: path.read_bytes() for path in files} == files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -60,9 +61,22 @@ def chores_of(layout: Layout) -> Chores:
     return _chores(DaemonState(settings))
 
 
-def _chores(state: DaemonState) -> Chores:
+def _chores(state: DaemonState, gone: Callable[[SessionName], None] = lambda _: None) -> Chores:
     child = Here(state.layout, state.config, surgeon=make_surgeon(state.layout, Clock()))
-    return Chores(state, cast(Children, ChildrenHere(child)))
+    return Chores(state, cast(Children, ChildrenHere(child)), gone=gone)
+
+
+def test_a_session_whose_copy_stays_is_told_of_when_that_is_known(layout: Layout) -> None:
+    """Who looked for its words before found neither the session nor a copy of one that is gone."""
+    settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
+    told: list[SessionName] = []
+    chores = _chores(DaemonState(settings), told.append)
+    set_at_rest(layout.session_file(NAME), 2 * 86_400)
+    assert chores.keep_sessions() == 1
+    assert told == []
+    layout.session_file(NAME).unlink()
+    assert chores.keep_sessions() == 1
+    assert told == [NAME]
 
 
 def test_a_store_that_a_killed_command_left_gets_its_index(

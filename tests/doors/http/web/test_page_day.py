@@ -293,6 +293,7 @@ def test_a_session_goes_to_the_trash_with_its_child_and_comes_back(desk: Desk) -
         page = seen.open("s/main/tides")
         page.get_by_role("button", name="Delete…").click()
         dialog.get_by_role("button", name="Move to the trash").click()
+        expect(rows).to_have_count(4)
         page.get_by_role("link", name="Trash").click()
         page.get_by_role("button", name="Delete main/tides forever").click()
         expect(dialog).to_contain_text("Nobody can bring it back then.")
