@@ -153,7 +153,7 @@ def _written_again(
 ) -> tuple[bytes, Stood] | None:
     """The same for a line whose parsed entry, written, is the line itself; None for any other.
 
-    Most programs write like that, and it takes a third of the time of finding the values. What is
+    Most programs write like that, and it takes half the time of finding the values. What is
     not edited comes out as it stood, since how a value is written does not depend on the others.
     """
     body = raw.rstrip(b" \t\r\n")
