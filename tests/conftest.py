@@ -121,6 +121,16 @@ def openclaw_root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory in which a socket's path is short enough for the system.
+
+    That of `tmp_path` need not be: who runs the tests may have a long name, or a Mac.
+    """
+    with tempfile.TemporaryDirectory(prefix="bsd-", dir="/tmp") as path:
+        yield Path(path).resolve()
+
+
+@pytest.fixture
 def root(tmp_path: Path) -> Path:
     """An empty root, private as bsd wants it."""
     root = tmp_path / "root"

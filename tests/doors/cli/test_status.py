@@ -23,6 +23,11 @@ from tests.doors.http.fake_daemon import sample_result, sample_status
 from tests.waiting import DEADLINE_SECONDS
 
 
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    return short_path
+
+
 @pytest.mark.parametrize("line", ['root = "here"', "root = 5", 'socket = "run/bsd.sock"'])
 def test_a_path_in_the_file_that_is_no_whole_one(tmp_path: Path, line: str) -> None:
     file = tmp_path / "bsd.toml"

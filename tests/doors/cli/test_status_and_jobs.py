@@ -28,7 +28,9 @@ pytestmark = pytest.mark.daemon
 
 
 @pytest.fixture
-def root(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = short_path / "root"
+    root.mkdir(mode=0o700)
     monkeypatch.setenv("OPENCLAW_ROOT", str(root))
     return root
 
@@ -194,16 +196,16 @@ def test_a_plain_question_is_answered_quickly(
 # --- which daemon -----------------------------------------------------------------------------
 
 
-def test_the_socket_is_where_the_settings_say(root: Path, tmp_path: Path) -> None:
-    file = tmp_path / "bsd.toml"
+def test_the_socket_is_where_the_settings_say(short_path: Path) -> None:
+    file = short_path / "bsd.toml"
     file.write_text('root = "/in-file"\n')
-    home = {"HOME": str(tmp_path)}
+    home = {"HOME": str(short_path)}
     assert find_client("/a", None, home).path == socket_of(Path("/a"))
     assert find_client(None, str(file), home).path == socket_of(Path("/in-file"))
     environ = {**home, "BRAINSURGEON_SOCKET": "/run/x/bsd.sock"}
     assert find_client(None, str(file), environ).path == Path("/run/x/bsd.sock")
     file.write_text('socket = "~/run/b.sock"\n')
-    assert find_client(None, str(file), home).path == tmp_path / "run" / "b.sock"
+    assert find_client(None, str(file), home).path == short_path / "run" / "b.sock"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,11 @@ from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    return short_path
+
+
+@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "own" / "bsd.sock"
 

@@ -31,6 +31,13 @@ from tests.waiting import DEADLINE_SECONDS, wait_for
 pytestmark = pytest.mark.daemon
 
 
+@pytest.fixture
+def root(short_path: Path) -> Path:
+    root = short_path / "root"
+    root.mkdir(mode=0o700)
+    return root
+
+
 def api_threads() -> list[str]:
     names = [thread.name for thread in threading.enumerate()]
     return [name for name in names if name == "bsd-api" or "AnyIO" in name]
