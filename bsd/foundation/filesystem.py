@@ -20,8 +20,10 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Literal, Self
 
 from bsd.foundation.immutable import immutable
@@ -295,6 +297,7 @@ def _check_metadata(source: int, target: int) -> None:
 _SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x01021994}  # ext2/3/4, xfs, btrfs, tmpfs
 _REPORTS_SINCE = (5, 8)  # Linux; before, errors of writing back went unnoticed
 _MANY = 64  # files
+_PORTION = 32 << 20  # bytes; writing them back takes longer than to start a thread for it
 _THREADS = 8  # fsync waits for the disk, not for the CPU
 _SHARE = 32  # files that a thread takes at once
 
@@ -302,7 +305,8 @@ _SHARE = 32  # files that a thread takes at once
 class Syncing:
     """The files that are created in a directory while this is open, to be made durable together.
 
-    Raises OSError.
+    Raises OSError. With many bytes the disk is given work early: it writes the first files back
+    while the next are made, so that little is left to wait for.
     """
 
     def __init__(self, directory: Path, expected: int) -> None:
@@ -311,20 +315,49 @@ class Syncing:
         # Opened before the first file is: errors are told of from then on.
         as_a_whole = expected >= _MANY and _can_sync_as_a_whole(directory)
         self._descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC) if as_a_whole else -1
+        self._paths: list[str] = []
+        self._waiting = 0  # bytes written since the disk was last told to begin
+        self._early: Thread | None = None
+        self._problem: OSError | None = None  # an error is told once: of who syncs early, too
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._early:
+            self._early.join()
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
-    def sync(self, paths: Iterable[str]) -> None:
-        """Make the content of these files durable; their names need a sync of the directory."""
-        if self._descriptor >= 0:
+    def add(self, path: str, size: int) -> None:
+        """Tell of a file that is written and closed; `size` in bytes."""
+        if self._descriptor < 0:
+            self._paths.append(path)
+            return
+        self._waiting += size
+        if self._waiting >= _PORTION and not (self._early and self._early.is_alive()):
+            self._waiting = 0
+            thread = Thread(target=self._sync_early, name="bsd-sync")
+            with suppress(RuntimeError):  # no room for a thread: all is synced in the end
+                thread.start()
+                self._early = thread
+
+    def _sync_early(self) -> None:
+        try:
             _sync_file_system(self._descriptor)
-        else:
-            _sync_files(list(paths))
+        except OSError as error:
+            self._problem = self._problem or error
+
+    def sync(self) -> None:
+        """Make the content of the files durable; their names need a sync of the directory."""
+        if self._descriptor < 0:
+            _sync_files(self._paths)
+            return
+        if self._early:
+            self._early.join()
+        _sync_file_system(self._descriptor)
+        if self._problem:
+            raise self._problem
 
 
 def _sync_file_system(descriptor: int) -> None:

@@ -356,8 +356,10 @@ class SessionStore:
         apart = self._make_apart()
         with Syncing(self._apart, len(keeps)) as syncing:
             for keep in keeps:
-                self._write(keep, f"{apart}/{keep.ref}{_FINISHED}", source)
-            syncing.sync(f"{apart}/{keep.ref}{_FINISHED}" for keep in keeps)
+                path = f"{apart}/{keep.ref}{_FINISHED}"
+                self._write(keep, path, source)
+                syncing.add(path, keep.size)
+            syncing.sync()
         sync_dir(self._apart)
         try:
             os.rename(apart, self.directory)
@@ -389,7 +391,8 @@ class SessionStore:
                     raise TemporaryFailure(text)
                 self._unfinished.append(keep.ref)
                 self._write(keep, stem + _UNFINISHED, source)
-            syncing.sync(self._stem(ref) + _UNFINISHED for ref in self._unfinished)
+                syncing.add(stem + _UNFINISHED, keep.size)
+            syncing.sync()
         for stem in map(self._stem, self._unfinished):
             os.rename(stem + _UNFINISHED, stem + _FINISHED)
         sync_dir(self.directory)

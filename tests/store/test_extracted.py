@@ -7,6 +7,8 @@ import errno
 import os
 import platform
 import stat
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from bsd.store import extracted
 from bsd.store.extracted import APART, FileSpan, Keep, Missing, SessionStore, digest
 from bsd.text.reader import BytesTranscript
 from tests.refusing import raising
+from tests.waiting import DEADLINE_SECONDS
 
 LINES = [b'{"id":"a","output":"one"}\n', b'{"id":"b","output":"' + b"x" * 3_000_000 + b'"}\n']
 SOURCE = BytesTranscript(b"".join(LINES))
@@ -295,6 +298,72 @@ def test_an_error_of_syncing_at_once_leaves_nothing_behind(
     monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EIO)
     with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
         store.keep([keep(0), keep(1)], SOURCE)
+    assert not store.directory.exists()
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2, 3])
+def test_the_disk_begins_early_and_each_of_its_errors_is_told(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    calls: list[str] = []
+
+    def syncfs(descriptor: int) -> None:
+        os.fstat(descriptor)  # it is open still
+        calls.append(threading.current_thread().name)
+        if len(calls) == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    class AtOnce(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            self.join()
+
+    monkeypatch.setattr(filesystem, "_MANY", 1)
+    monkeypatch.setattr(filesystem, "_PORTION", 2 * len(LINES[0]))
+    monkeypatch.setattr(filesystem, "_can_sync_as_a_whole", lambda _: True)
+    monkeypatch.setattr(filesystem, "_sync_file_system", syncfs)
+    monkeypatch.setattr(filesystem, "Thread", AtOnce)
+    keeps = [keep(0, ref=f"{n:04d}_user") for n in range(5)]
+    if failing:
+        with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
+            store.keep(keeps, SOURCE)
+        assert not store.directory.exists()
+    else:
+        store.keep(keeps, SOURCE)
+    assert calls == ["bsd-sync", "bsd-sync", "MainThread"]
+
+
+def test_ctrl_c_waits_for_what_the_disk_has_begun(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_still: list[bool] = []
+
+    def syncfs(descriptor: int) -> None:
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+        interrupted.wait(DEADLINE_SECONDS)
+        time.sleep(0.1)  # a moment for who would not wait
+        open_still.append(Path(f"/proc/self/fd/{descriptor}").is_symlink())
+        assert os.readlink(f"/proc/self/fd/{descriptor}") == place
+
+    def write_all(descriptor: int, data: bytes) -> None:
+        if Early in map(type, threading.enumerate()):
+            interrupted.set()
+            raise KeyboardInterrupt
+        os.write(descriptor, data)
+
+    class Early(threading.Thread):
+        pass
+
+    interrupted = threading.Event()
+    monkeypatch.setattr(filesystem, "_MANY", 1)
+    monkeypatch.setattr(filesystem, "_PORTION", 1)
+    monkeypatch.setattr(filesystem, "Thread", Early)
+    monkeypatch.setattr(filesystem, "_can_sync_as_a_whole", lambda _: True)
+    monkeypatch.setattr(filesystem, "_sync_file_system", syncfs)
+    monkeypatch.setattr(extracted, "write_all", write_all)
+    with pytest.raises(KeyboardInterrupt):
+        store.keep([keep(0, ref=f"{n:04d}_user") for n in range(5)], SOURCE)
+    assert open_still == [True]
     assert not store.directory.exists()
 
 
