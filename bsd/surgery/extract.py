@@ -190,8 +190,10 @@ class _Extraction:
                 raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
             keys = (*at.away, *keys)
         marker = Marker(at.ref, at.hash, at.size, keys, self._at)
+        texts = outcome.texts.items()
+        seen = {path: (text.start, text.size) for path, text in texts if text.start}
         line, stood = edit_and_measure(
-            raw, replace=new, remove=removes, put={MARKER: marker.to_json()}
+            raw, replace=new, remove=removes, put={MARKER: marker.to_json()}, seen=seen
         )
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
@@ -346,7 +348,7 @@ def _length(value: Value, stood: Stood) -> int:
 def _text_sizes(value: Value, outcome: Judged, stood: Stood) -> tuple[int, int]:
     """Bytes and characters of a value: of its text, or else of its JSON."""
     if value.shape is Shape.TEXT:
-        return outcome.texts[value.path]
+        return outcome.texts[value.path][:2]
     return text_sizes(bytes(stood[value.path]))
 
 

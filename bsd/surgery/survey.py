@@ -16,6 +16,9 @@ from dataclasses import field, replace
 from itertools import pairwise
 from math import isnan, nan
 from sys import intern, maxsize
+from typing import NamedTuple
+
+import orjson
 
 from bsd.agents.dialect import Facts, Format, ToolCall
 from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
@@ -43,6 +46,7 @@ Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value
 _PLACEHOLDER_START = PLACEHOLDER_START.encode()
 _PROGRESS_STEP = 1 << 20  # bytes
+_BEGINNING = 24  # characters of a text
 _MOST_WARNINGS = 100
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
@@ -76,6 +80,14 @@ _WHEN_OLD = frozenset(
 _RULES = 2
 
 
+class Text(NamedTuple):
+    """The size of a text that could leave, and where in its line it stands."""
+
+    size: int  # bytes in UTF-8
+    characters: int
+    start: int  # where its JSON begins, most likely; 0 if nobody knows
+
+
 @immutable
 class Judged:
     """One entry, judged."""
@@ -93,8 +105,7 @@ class Judged:
     bound: bool = False  # what the model sees of it stays, since a later signature covers it
     held: bool = False  # something of it stays as long as it is of the last turn
     sent: bool = True  # it is in sight: sent if the session goes on as it is now
-    # Of each text that could leave, by its path: bytes in UTF-8, and characters.
-    texts: Mapping[ValuePath, tuple[int, int]] = field(default_factory=dict)
+    texts: Mapping[ValuePath, Text] = field(default_factory=dict)  # that could leave
 
 
 class Survey:
@@ -135,6 +146,7 @@ class Survey:
         # Of the texts of those that could lose values, one after the other: to measure them here,
         # where they are at hand, takes less than to parse them again.
         self._text_bytes, self._characters = array("I"), array("I")
+        self._text_start = array("I")
         self._texts_from = array("I")  # where those of an entry begin
         self._subjects: list[Subject] = []
         self._outlines: dict[Hashable, tuple[int, bool]] = {}
@@ -209,7 +221,7 @@ class Survey:
         number, candidate = self._hold(subject)
         self._texts_from.append(len(self._text_bytes))
         if candidate:
-            self._measure(subject)
+            self._measure(subject, line.raw)
         self._offset.append(line.offset)
         self._length.append(len(line.raw))
         self._time.append(nan if facts.time_ms is None else facts.time_ms)
@@ -270,20 +282,23 @@ class Survey:
             number = self._candidates[known[0], where] = self._keep(subject, where)
         return number, True
 
-    def _measure(self, subject: Subject) -> None:
+    def _measure(self, subject: Subject, raw: bytes) -> None:
         """Note how large the values of a subject are; one that is no text counts as nothing."""
         for option in subject.options:
             text = option.value.text or ""
             utf8 = text if text.isascii() else text.encode("utf-8", "surrogatepass")
             self._text_bytes.append(len(utf8))
             self._characters.append(len(text))
+            self._text_start.append(_start(text, raw))
 
-    def _texts(self, row: int) -> dict[ValuePath, tuple[int, int]]:
+    def _texts(self, row: int) -> dict[ValuePath, Text]:
         """The same of an entry that could lose values."""
         options = self._subjects[self._subject[row]].options
         numbers = range(self._texts_from[row], self._texts_from[row] + len(options))
         return {
-            option.value.path: (self._text_bytes[at], self._characters[at])
+            option.value.path: Text(
+                self._text_bytes[at], self._characters[at], self._text_start[at]
+            )
             for option, at in zip(options, numbers, strict=True)
         }
 
@@ -427,6 +442,16 @@ class Survey:
     def turn_open(self, index: int) -> bool:
         """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
         return self._last_turn.holds(index)
+
+
+def _start(text: str, raw: bytes) -> int:
+    """Where in its line a text begins, most likely; 0 if it does not look so."""
+    if not text:
+        return 0
+    try:  # to look for all of a long one would take as much time as to parse the line again
+        return max(0, raw.find(orjson.dumps(text[:_BEGINNING])[:-1]))
+    except TypeError:  # half a pair of surrogates
+        return 0
 
 
 def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterator[Leaked]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import orjson
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bsd.text import splice
 from bsd.text.reader import TranscriptFile, parse_entry
-from bsd.text.spans import ValuePath
+from bsd.text.spans import ValuePath, value_at
 from bsd.text.splice import (
     DuplicateKey,
     NoSuchValue,
@@ -251,9 +251,20 @@ def test_a_line_of_the_usual_form_is_edited_as_any_other(
     put = {str(name): b"[0]" for name in [nasty.json_text(key)] if (name,) not in paths}
     assume(not any(path[:1] == (name,) for path in paths for name in put))
 
-    def made() -> tuple[bytes, dict[ValuePath, bytes]] | str:
+    entry = parse_entry(raw) or {}
+    texts = {path: value_at(entry, path) for path in paths}
+    starts = st.integers(1, len(raw)) | st.sampled_from(quotes(raw))
+    seen = {
+        path: (draw.draw(starts), len(text.encode("utf-8", "surrogatepass")))
+        for path, text in texts.items()
+        if isinstance(text, str)
+    }
+
+    def made(
+        seen: dict[ValuePath, tuple[int, int]] | None = None,
+    ) -> tuple[bytes, dict[ValuePath, bytes]] | str:
         try:
-            line, stood = edit_and_measure(raw, replace=replaced, remove=gone, put=put)
+            line, stood = edit_and_measure(raw, replace=replaced, remove=gone, put=put, seen=seen)
         except SpliceError as error:
             return repr(error)
         return line, {path: bytes(was) for path, was in stood.items()}
@@ -261,6 +272,27 @@ def test_a_line_of_the_usual_form_is_edited_as_any_other(
     with patch.object(splice, "_LONG", -1):  # so that every line is searched
         searched = made()
     assert made() == searched
+    assert made(seen) == searched
+
+
+def quotes(raw: bytes) -> list[int]:
+    """Where strings, or what looks like them, begin and end."""
+    return [at for at, byte in enumerate(raw) if byte == ord('"')] or [0]
+
+
+def test_what_was_seen_is_not_parsed() -> None:
+    text = 'a "quoted" ä, and more'
+    raw = orjson.dumps({"id": "e1", "t": [text, "short", text]}) + b"\n"
+    seen: dict[ValuePath, tuple[int, int]] = {
+        ("t", number): (at, len(text.encode()))
+        for number, at in ((0, raw.index(b'"a ')), (2, raw.rindex(b'"a ')))
+    }
+    replaced: dict[ValuePath, bytes] = {("t", 0): b'"-"', ("t", 1): b"1", ("t", 2): b'"+"'}
+    with patch.object(orjson, "loads", Mock(side_effect=orjson.loads)) as loads:
+        line, stood = edit_and_measure(raw, replace=replaced, seen=seen)
+    assert line == b'{"id":"e1","t":["-",1,"+"]}\n'
+    assert bytes(stood["t", 0]) == bytes(stood["t", 2]) == orjson.dumps(text)
+    assert [b"quoted" in call.args[0] for call in loads.mock_calls] == [False]
 
 
 def test_a_line_of_the_usual_form_is_not_searched() -> None:
