@@ -80,7 +80,7 @@ _WHEN_OLD = frozenset(
 _RULES = 2
 
 
-class Text(NamedTuple):
+class LeavingText(NamedTuple):
     """The size of a text that could leave, and where in its line it stands."""
 
     size: int  # bytes in UTF-8
@@ -105,7 +105,7 @@ class Judged:
     bound: bool = False  # what the model sees of it stays, since a later signature covers it
     held: bool = False  # something of it stays as long as it is of the last turn
     sent: bool = True  # it is in sight: sent if the session goes on as it is now
-    texts: Mapping[ValuePath, Text] = field(default_factory=dict)  # that could leave
+    texts: Mapping[ValuePath, LeavingText] = field(default_factory=dict)  # that could leave
 
 
 class Survey:
@@ -291,12 +291,12 @@ class Survey:
             self._characters.append(len(text))
             self._text_start.append(_start(text, raw))
 
-    def _texts(self, row: int) -> dict[ValuePath, Text]:
+    def _texts(self, row: int) -> dict[ValuePath, LeavingText]:
         """The same of an entry that could lose values."""
         options = self._subjects[self._subject[row]].options
         numbers = range(self._texts_from[row], self._texts_from[row] + len(options))
         return {
-            option.value.path: Text(
+            option.value.path: LeavingText(
                 self._text_bytes[at], self._characters[at], self._text_start[at]
             )
             for option, at in zip(options, numbers, strict=True)
