@@ -101,7 +101,8 @@ def payload_of(entry: Entry) -> Entry:
 
 def entry_id(entry: Entry) -> str | None:
     """Return the name of an entry: `__id`, else `id`."""
-    return text_of(entry.get("__id")) or text_of(entry.get("id"))
+    own = text_of(entry["__id"]) if "__id" in entry else None  # the seeds' entries alone have it
+    return own or text_of(entry.get("id"))
 
 
 def entry_type(entry: Entry) -> str | None:

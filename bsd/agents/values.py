@@ -143,20 +143,19 @@ def block_values(
     for index, block in enumerate(blocks):
         if not isinstance(block, dict):
             continue
-        here = (*path, index)
         kind = block.get("type")
         if kind == "text":
             if text := text_of(block.get("text")):
-                values.append(text_value((*here, "text"), text, entry_type))
+                values.append(text_value((*path, index, "text"), text, entry_type))
         elif kind == "thinking":
-            values.extend(_thinking(block, here, api))
+            values += _thinking(block, (*path, index), api)
         elif kind == "image":
-            values.extend(_image(block, here, entry_type))
+            values += _image(block, (*path, index), entry_type)
         elif isinstance(kind, str) and kind in calls:
             name = calls[kind]
             # Arguments stay an object whatever happens; only strings inside it may leave.
             if isinstance(block.get(name), dict):
-                values.extend(leaf_values(block[name], (*here, name), "tool_call", at_least))
+                values += leaf_values(block[name], (*path, index, name), "tool_call", at_least)
     return values
 
 

@@ -28,6 +28,7 @@ class Notes:
     def __init__(self, layout: Layout, actor: str, clock: Callable[[], float]) -> None:
         self._layout = layout
         self._actor = actor
+        self._clock = clock
         self._audit = AuditLog(layout.audit_file, clock)
 
     def teller(self, name: SessionName) -> Callable[[Judged], None] | None:
@@ -38,7 +39,8 @@ class Notes:
         def tell(judged: Judged) -> None:
             reason = judged.decision.reason
             verdict = "EXTRACT" if reason == "extract" else f"keep ({reason})"
-            age = "of unknown age" if judged.age_s is None else f"{judged.age_s / 3600:.0f}h old"
+            age_s = judged.age_s(self._clock())
+            age = "of unknown age" if age_s is None else f"{age_s / 3600:.0f}h old"
             _log.debug(f"Entry {judged.index}: {judged.kind}, {age} → {verdict}", session=str(name))
 
         return tell

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
@@ -21,7 +21,7 @@ from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
 from bsd.surgery.locate import OriginalLine, Return, original_of, same_values
 from bsd.surgery.plan import Plan, Report, Saving
-from bsd.surgery.rules import Chosen, Policy, Reason
+from bsd.surgery.rules import Decision, Policy, Reason
 from bsd.surgery.survey import Judged, Progress, Settling, Survey
 from bsd.text.change import Edit
 from bsd.text.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
@@ -46,6 +46,7 @@ STORED_MISSING = "stored_missing"  # values are away whose file is gone or damag
 _PROGRESS_ENTRIES = 64
 _PLACEHOLDER = PLACEHOLDER_START.encode()
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
+_MOST_ALIKE = 256
 _LONGEST_TYPE = 40  # characters of a file name
 
 
@@ -96,7 +97,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
             progress(source.identity.size)  # all is read, but not all is done
         _treat(outcome, extraction, tally, settling)
     if survey.too_large:
-        tally.reasons[str(Reason.TOO_LARGE_IN_MEMORY)] += survey.too_large
+        tally.reasons[Reason.TOO_LARGE_IN_MEMORY] += survey.too_large
     checkpoint = None if dry_run else settling.checkpoint()
     return tally.plan(source, survey, checkpoint)
 
@@ -152,6 +153,46 @@ class _NewLine:
         return len(self.edit.new) - self.edit.length
 
 
+@immutable
+class _Leaving:
+    """What leaves an entry: the same for all about which the same was decided."""
+
+    decision: Decision
+    values: Sequence[Value]
+    removes: Sequence[ValuePath]
+    keys: tuple[str, ...]
+    heads: Mapping[ValuePath, int]  # of the texts of which so many characters stay
+
+    @classmethod
+    def of(cls, decision: Decision) -> _Leaving:
+        """Read a decision by which something leaves."""
+        values = [one.value for one in decision.chosen]
+        return cls(
+            decision,
+            values,
+            [path for value in values for path in value.removes],
+            tuple(format_path(value.path) for value in values),
+            {one.value.path: one.keep_chars for one in decision.chosen if one.keep_chars},
+        )
+
+    @property
+    def type(self) -> str | None:
+        """The type of what leaves first."""
+        return self.values[0].type
+
+    def stand_ins(self, raw: bytes, entry_id: str) -> dict[ValuePath, bytes]:
+        """The JSON that takes each value's place."""
+        text = placeholder(entry_id)
+        string = encode_string(text)
+        new = {value.path: value.shape.holding(string) for value in self.values}
+        for path, (start, end) in find(raw, self.heads).items() if self.heads else ():
+            wrapped = parse_entry(b'{"text":%b}' % raw[start:end])
+            whole = wrapped["text"] if wrapped else ""
+            # A pair of surrogate escapes is one character by now, so no pair is ever cut.
+            new[path] = encode_string(whole[: self.heads[path]] + text)
+        return new
+
+
 class _Extraction:
     """Makes the new line of one entry after the other."""
 
@@ -165,6 +206,7 @@ class _Extraction:
         self._refs = survey.refs
         self._rate = survey.rate
         self._at = at
+        self._leaving: dict[int, _Leaving] = {}  # by the number of the decision
 
     def new_line(self, outcome: Judged) -> _NewLine | str:
         """Return an entry's new line, or why its line is left alone."""
@@ -179,75 +221,89 @@ class _Extraction:
             return NOT_EDITABLE
 
     def _new_line(self, outcome: Judged, raw: bytes) -> _NewLine:
-        entry_id = outcome.entry_id or ""
-        chosen = outcome.decision.chosen
-        removes = [path for one in chosen for path in one.value.removes]
-        new = _stand_ins(chosen, raw, entry_id)
-        at = self._kept_at(outcome, raw)
-        keys = _keys(tuple(new))
+        leaving, entry_id = self._leaving_by(outcome.decision), outcome.entry_id or ""
+        type_ = _as_name(leaving.type or outcome.kind)
+        new = leaving.stand_ins(raw, entry_id)
+        at = self._kept_at(outcome, raw, leaving, f"{outcome.index:04d}_{type_}")
+        keys = leaving.keys
         if at.away:
             if not at.away.keys().isdisjoint(keys):
                 raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
             keys = (*at.away, *keys)
-        marker = Marker(at.ref, at.hash, at.size, keys, self._at)
-        texts = outcome.texts.items()
-        seen = {path: (text.start, text.size) for path, text in texts if text.start}
+        put = {MARKER: Marker(at.ref, at.hash, at.size, keys, self._at).to_json()}
         line, stood = edit_and_measure(
-            raw, replace=new, remove=removes, put={MARKER: marker.to_json()}, seen=seen
+            raw, replace=new, remove=leaving.removes, put=put, seen=outcome.texts
         )
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
-        sizes, savings = self._savings(outcome, new, stood)
+        sizes, savings = self._savings(outcome, leaving, new, stood)
         keep = Keep(
-            ref=at.ref,
-            entry_id=entry_id,
-            index=outcome.index,
-            type=_type_of(outcome),
-            hash=at.hash,
-            size=at.size,
-            keys=keys,
-            sizes=(*at.away.values(), *sizes),
-            line=at.line,
+            at.ref,
+            entry_id,
+            outcome.index,
+            type_,
+            at.hash,
+            at.size,
+            keys,
+            (*at.away.values(), *sizes),
+            at.line,
         )
         was = at.hash if isinstance(at.line, FileSpan) else None
         return _NewLine(Edit(outcome.offset, outcome.length, line, was), keep, savings)
 
+    def _leaving_by(self, decision: Decision) -> _Leaving:
+        found = self._leaving.get(id(decision))  # each is held, so that its number stays its own
+        if found is None:
+            if len(self._leaving) >= _MOST_ALIKE:
+                self._leaving.clear()
+            found = self._leaving[id(decision)] = _Leaving.of(decision)
+        return found
+
     def _savings(
         self,
         outcome: Judged,
+        leaving: _Leaving,
         new: Mapping[ValuePath, bytes],
         stood: Stood,
     ) -> tuple[list[int], list[tuple[str, int, int]]]:
         """The sizes of the texts that leave, and what leaving saves."""
         sizes, savings = [], []
         rate = self._rate if outcome.sent else None
-        for value in (one.value for one in outcome.decision.chosen):
-            stand_in = new[value.path]
-            size, characters = _text_sizes(value, outcome, stood)
+        for value in leaving.values:
+            stand_in, was = new[value.path], stood[value.path]
+            if value.shape is Shape.TEXT:
+                size, characters, _ = outcome.texts[value.path]
+            else:
+                size, characters = text_sizes(bytes(was))
             sizes.append(size)
-            freed = _length(value, stood) - len(stand_in)
+            freed = len(was) - len(stand_in)
+            for path in value.removes:
+                freed += len(stood[path])
             tokens = rate.tokens(value, characters - text_sizes(stand_in)[1]) if rate else 0
             savings.append((value.type or "other", freed, tokens))
         return sizes, savings
 
-    def _kept_at(self, outcome: Judged, raw: bytes) -> _KeptAt:
-        """Find the stored file that holds the entry's values already, or name a new one."""
-        values = [one.value for one in outcome.decision.chosen]
+    def _kept_at(self, outcome: Judged, raw: bytes, leaving: _Leaving, first: str) -> _KeptAt:
+        """Find the stored file that holds the entry's values already, or name a new one.
+
+        `first` is the name that it gets if nothing is called so.
+        """
         # `in` would take the bytes for a number first, and make an exception of that.
-        some_away = outcome.marked or raw.find(_PLACEHOLDER) >= 0
+        some_away = outcome.subject.marked or raw.find(_PLACEHOLDER) >= 0
         if some_away and (entry := parse_entry(raw)) is not None:
             markers = self._markers.of(entry, self._fmt.facts(entry))
             if len(markers) == 1:
-                return self._kept_of_marked(outcome, raw, entry, markers[0], values)
-            if markers or outcome.marked:  # several have no place, or the member is another's
+                return self._kept_of_marked(outcome, raw, entry, markers[0], leaving, first)
+            # Several have no place, or the member is another's.
+            if markers or outcome.subject.marked:
                 raise _LeaveAlone(NOT_EDITABLE)
         # Only what was in the store before can be there still, and looking has its price.
-        first, hash_ = _first_ref(outcome), digest(raw)
+        hash_ = digest(raw)
         taken = self._stored.taken(first)
-        if taken or outcome.restored:
+        if taken or outcome.subject.restored_ms is not None:
             # The second is what a crash left between keeping this line and committing.
             for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
-                if found and (at := self._again(*found, raw, values)):
+                if found and (at := self._again(*found, raw, leaving)):
                     return at
         span = FileSpan(outcome.offset, outcome.length)
         free = not taken and first not in self._refs
@@ -255,32 +311,38 @@ class _Extraction:
         return _KeptAt(ref, hash_, outcome.length, span)
 
     def _kept_of_marked(
-        self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, values: list[Value]
+        self,
+        outcome: Judged,
+        raw: bytes,
+        entry: Entry,
+        marker: Marker,
+        leaving: _Leaving,
+        first: str,
     ) -> _KeptAt:
         """Find one file for what is away and what leaves now: a marker names only one."""
         paths = away_paths(entry, marker)
-        unmarked = [(MARKER,)] if outcome.marked else []
+        unmarked = [(MARKER,)] if outcome.subject.marked else []
         original = original_of(raw, entry, marker, self._fmt, self._stored)
         if not paths or original is Missing.FOREIGN:  # what is there now is somebody's text
             whole = edit(raw, remove=unmarked)
-            return self._in_new_file(outcome, whole)
+            return self._in_new_file(first, whole)
         if isinstance(original, Missing):
             raise _LeaveAlone(STORED_MISSING)
         back = Return.of(entry, original, self._fmt, list(paths.values()))
         if len(back.replace) < len(paths):
             raise _LeaveAlone(STORED_MISSING)
         away = {key: back.sizes[path] for key, path in paths.items()}
-        if at := self._again(marker.ref, marker.hash, raw, values, away):
+        if at := self._again(marker.ref, marker.hash, raw, leaving, away):
             return at
         whole = back.apply(raw, remove=unmarked)
-        return self._in_new_file(outcome, whole, away)
+        return self._in_new_file(first, whole, away)
 
     def _again(
         self,
         ref: str,
         hash_: str,
         raw: bytes,
-        values: list[Value],
+        leaving: _Leaving,
         away: Mapping[str, int] | None = None,
     ) -> _KeptAt | None:
         """Use a stored file again if it holds the very bytes that would leave now."""
@@ -290,8 +352,7 @@ class _Extraction:
         original = OriginalLine.of(stored_line)
         if original is None:
             return None
-        paths = [value.path for value in values]
-        removes = [path for value in values for path in value.removes]
+        paths, removes = [value.path for value in leaving.values], leaving.removes
         # A companion that is kept there and not here would come back where none was.
         if set(original.companions(self._fmt, paths)) != set(removes):
             return None
@@ -300,56 +361,17 @@ class _Extraction:
         return _KeptAt(ref, hash_, len(stored_line), None, away or {})
 
     def _in_new_file(
-        self, outcome: Judged, whole: bytes, away: Mapping[str, int] | None = None
+        self, first: str, whole: bytes, away: Mapping[str, int] | None = None
     ) -> _KeptAt:
         """Keep a line that stands nowhere, as it would be with everything inline."""
-        ref = self._stored.free_ref(_first_ref(outcome), self._refs)
+        ref = self._stored.free_ref(first, self._refs)
         return _KeptAt(ref, digest(whole), len(whole), whole, away or {})
-
-
-def _first_ref(outcome: Judged) -> str:
-    return f"{outcome.index:04d}_{_type_of(outcome)}"
-
-
-def _type_of(outcome: Judged) -> str:
-    """Return the word for an entry in its file's name: the type of what leaves it first."""
-    return _as_name(outcome.decision.chosen[0].value.type or outcome.kind)
 
 
 @lru_cache(maxsize=64)
 def _as_name(word: str) -> str:
+    """A word for an entry in its file's name."""
     return _NOT_IN_A_NAME.sub("_", word.lower())[:_LONGEST_TYPE] or "value"
-
-
-@lru_cache(maxsize=128)  # also so that thousands of entries share one tuple of the same names
-def _keys(paths: tuple[ValuePath, ...]) -> tuple[str, ...]:
-    return tuple(format_path(path) for path in paths)
-
-
-def _stand_ins(chosen: tuple[Chosen, ...], raw: bytes, entry_id: str) -> dict[ValuePath, bytes]:
-    """Return the JSON that takes each value's place."""
-    text = placeholder(entry_id)
-    string = encode_string(text)
-    new = {one.value.path: one.value.shape.holding(string) for one in chosen}
-    heads = {one.value.path: one.keep_chars for one in chosen if one.keep_chars}
-    for path, (start, end) in find(raw, heads).items() if heads else ():
-        wrapped = parse_entry(b'{"text":%b}' % raw[start:end])
-        whole = wrapped["text"] if wrapped else ""
-        # A pair of surrogate escapes is one character by now, so no pair is ever cut.
-        new[path] = encode_string(whole[: heads[path]] + text)
-    return new
-
-
-def _length(value: Value, stood: Stood) -> int:
-    """Bytes that a value takes in its line, with what leaves with it."""
-    return sum(len(stood[path]) for path in (value.path, *value.removes))
-
-
-def _text_sizes(value: Value, outcome: Judged, stood: Stood) -> tuple[int, int]:
-    """Bytes and characters of a value: of its text, or else of its JSON."""
-    if value.shape is Shape.TEXT:
-        return outcome.texts[value.path][:2]
-    return text_sizes(bytes(stood[value.path]))
 
 
 @dataclass(slots=True)
@@ -363,7 +385,8 @@ class _Tally:
     edits: list[Edit] = field(default_factory=list)
     keeps: list[Keep] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
-    savings: dict[str, list[int]] = field(default_factory=dict)  # by type: values, bytes, tokens
+    # By type: values, bytes, tokens.
+    savings: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
     freed: list[str] = field(default_factory=list)  # of the undone ones, those that leave
     memory: int = 0  # bytes
     saved: int = 0
@@ -373,7 +396,7 @@ class _Tally:
 
     def leave(self, reason: str, due_at: float | None = None) -> None:
         """Count an entry that stays as it is."""
-        self.reasons[str(reason)] += 1
+        self.reasons[reason] += 1
         if due_at is not None and (self.due_at is None or due_at < self.due_at):
             self.due_at = due_at
 
@@ -382,13 +405,12 @@ class _Tally:
         if isinstance(new, str):
             self.leave(new)
             return
-        self.reasons[str(Reason.EXTRACT)] += 1
         self.entries += 1
         if new.keep.entry_id in self.undone:
             self.freed.append(new.keep.entry_id)
         self.saved += new.edit.length - len(new.edit.new)
         for type_, size, tokens in new.savings:
-            sums = self.savings.setdefault(type_, [0, 0, 0])
+            sums = self.savings[type_]
             sums[0] += 1
             sums[1] += size
             sums[2] += tokens
@@ -396,19 +418,21 @@ class _Tally:
             self.edits.append(new.edit)
             self.keeps.append(new.keep)
             kept = new.keep.line
-            self.memory += _COST + len(new.edit.new)
-            self.memory += len(kept) if type(kept) is bytes else 0
+            self.memory += _COST + len(new.edit.new) + (len(kept) if type(kept) is bytes else 0)
 
     def plan(self, source: Transcript, survey: Survey, checkpoint: Checkpoint | None) -> Plan:
         """Return the plan."""
         size = source.identity.size
+        reasons = Counter({str(reason): count for reason, count in self.reasons.items()})
+        if self.entries:
+            reasons[str(Reason.EXTRACT)] = self.entries
         report = Report(
             "extract",
             entries=self.entries,
             values=sum(values for values, _, _ in self.savings.values()),
             bytes_before=size,
             bytes_after=size - self.saved,
-            reasons=self.reasons,
+            reasons=reasons,
             savings={type_: Saving(*sums) for type_, sums in self.savings.items()},
             leaked=tuple(survey.leaked),
             unreadable=survey.unreadable,

@@ -303,7 +303,7 @@ def subject_of(
         options=tuple(options),
         some_away=some_away,
         marked=MARKER in entry,
-        extractable=_extractable(entry),
+        extractable=_extractable(entry[EXTRACTABLE]) if EXTRACTABLE in entry else None,
         restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
         own_result=own_result or own_tool(facts.result_tool),
         undone=undone,
@@ -316,8 +316,7 @@ def _id_problem(entry_id: str | None) -> Reason | None:
     return None if is_safe_id(entry_id) else Reason.UNSAFE_ENTRY_ID
 
 
-def _extractable(entry: Entry) -> bool | int | None:
-    value = entry.get(EXTRACTABLE)
+def _extractable(value: Any) -> bool | int | None:
     if isinstance(value, (bool, int)):
         return value
     return int(value) if isinstance(value, float) and value.is_integer() else None

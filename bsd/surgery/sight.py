@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from hashlib import blake2b
+from math import inf
 
 from bsd.agents.dialect import Facts, Turn
 from bsd.foundation.immutable import immutable
@@ -410,6 +411,12 @@ class LastTurn:
             self._latest.clear()
         self._latest.add(index)
         self._answer = answer
+
+    @property
+    def earliest(self) -> float:
+        """The first line that one of these questions is answered for with yes."""
+        starts = (one for one in (self._begins, self._open_from) if one is not None)
+        return min((*starts, *self._latest), default=inf)
 
     def holds(self, index: int) -> bool:
         """Whether a line is of an unfinished turn, or a part of the latest assistant message."""

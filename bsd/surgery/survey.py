@@ -15,8 +15,8 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import pairwise
 from math import isnan, nan
+from operator import attrgetter
 from sys import intern, maxsize
-from typing import NamedTuple
 
 import orjson
 
@@ -41,6 +41,7 @@ from bsd.surgery.rules import (
 from bsd.surgery.sight import LastTurn, Prefix
 from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
 from bsd.text.spans import ValuePath, value_at
+from bsd.text.splice import SeenText
 
 Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value
@@ -48,6 +49,17 @@ _PLACEHOLDER_START = PLACEHOLDER_START.encode()
 _PROGRESS_STEP = 1 << 20  # bytes
 _BEGINNING = 24  # characters of a text
 _MOST_WARNINGS = 100
+# What makes a difference to the rules.
+_TRAITS: Callable[[Subject], tuple[Hashable, ...]] = attrgetter(
+    *("id_problem", "some_away", "marked", "own_result", "undone", "restored_ms", "extractable")
+)
+_OPTION_TRAITS: Callable[[Option], tuple[Hashable, ...]] = attrgetter(
+    *("value.shape", "value.type", "value.display", "value.leaf", "value.custom", "trigger")
+)
+_PLACES: Callable[[Option], tuple[ValuePath, tuple[ValuePath, ...]]] = attrgetter(
+    "value.path", "value.removes"
+)
+_NUMBERS = 5  # of each entry
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
 # Where nothing but the entry itself can keep its values in.
@@ -80,14 +92,6 @@ _WHEN_OLD = frozenset(
 _RULES = 2
 
 
-class LeavingText(NamedTuple):
-    """The size of a text that could leave, and where in its line it stands."""
-
-    size: int  # bytes in UTF-8
-    characters: int
-    start: int  # where its JSON begins, most likely; 0 if nobody knows
-
-
 @immutable
 class Judged:
     """One entry, judged."""
@@ -97,15 +101,16 @@ class Judged:
     length: int
     entry_id: str | None  # None too if it could not be extracted and nobody asked for names
     kind: str
-    age_s: float | None  # seconds, if its time is known
-    marked: bool  # it has an `_extracted` member, ours or not
-    restored: bool  # some of its values have come back
-    position: int  # message entries after it
+    subject: Subject  # without its texts
+    standing: Standing
     decision: Decision
-    bound: bool = False  # what the model sees of it stays, since a later signature covers it
-    held: bool = False  # something of it stays as long as it is of the last turn
     sent: bool = True  # it is in sight: sent if the session goes on as it is now
-    texts: Mapping[ValuePath, LeavingText] = field(default_factory=dict)  # that could leave
+    texts: Mapping[ValuePath, SeenText] = field(default_factory=dict)  # that could leave
+
+    def age_s(self, now: float) -> float | None:
+        """Seconds since it was written, if that is known; `now` in epoch seconds."""
+        time_ms = self.standing.time_ms
+        return None if time_ms is None else max(0.0, now - time_ms / 1000)
 
 
 class Survey:
@@ -134,23 +139,23 @@ class Survey:
         self.leaked: list[Leaked] = []
         self.refs: set[str] = set()  # names of stored files that markers use
 
-        # One row per entry.
+        # One row per entry; of those with several numbers, one entry after the other.
         self._prefix = Prefix(policy.binds, since)
         self._index, self._id = self._prefix.lines, self._prefix.ids
-        self._offset, self._length, self._time = array("Q"), array("I"), array("d")
-        self._messages_to, self._subject, self._kind = array("I"), array("I"), array("I")
-        self._names, self._names_to = (
-            bytearray(),
-            array("L"),
-        )  # one after the other; where each ends
+        self._time = array("d")
+        self._places = array("Q")  # offset of its line; end of its name among the names
+        # Length of its line, messages up to it, number of its subject and of its kind, and where
+        # its texts begin.
+        self._numbers = array("I")
+        self._names = bytearray()  # one after the other
         # Of the texts of those that could lose values, one after the other: to measure them here,
-        # where they are at hand, takes less than to parse them again.
-        self._text_bytes, self._characters = array("I"), array("I")
-        self._text_start = array("I")
-        self._texts_from = array("I")  # where those of an entry begin
+        # where they are at hand, takes less than to parse them again. Bytes, characters, start.
+        self._measured = array("I")
         self._subjects: list[Subject] = []
+        self._steady: list[bool] = []  # whether what is decided of one is the same deep down
         self._outlines: dict[Hashable, tuple[int, bool]] = {}
         self._candidates: dict[tuple[int, _Where], int] = {}
+        self._paths: dict[int, list[ValuePath]] = {}  # of the values of each candidate
         self._grades = policy.grades
         self._deep: dict[tuple[int, bool, bool], Decision] = {}
         self._kinds: dict[str, int] = {}
@@ -178,19 +183,22 @@ class Survey:
         """
         survey = cls(policy, now, keep_names=keep_names, since=since, undone=undone)
         start = (since.offset, since.index) if since else (0, 0)
-        told = start[0]
-        for line in source.lines(*start):
-            entry = parse_entry(line.raw)
+        told, last = start[0], None
+        for last in source.lines(*start):
+            entry = parse_entry(last.raw)
             if entry is not None:
-                survey._add(line, entry, fmt)
+                survey._add(last, entry, fmt)
             else:
-                survey._pass_over(line)
-            done = line.offset + len(line.raw)
-            if line.raw.endswith(b"\n"):
-                survey.end_offset, survey.end_index = done, line.index + 1
-            if progress and done - told >= _PROGRESS_STEP:
-                progress(done)
-                told = done
+                survey._pass_over(last)
+            if progress and last.offset - told >= _PROGRESS_STEP:
+                told = last.offset
+                progress(told)
+        if last:
+            whole = last.raw.endswith(b"\n")
+            survey.end_index = last.index + whole
+            survey.end_offset = last.offset + (len(last.raw) if whole else 0)
+            if progress:
+                progress(last.offset + len(last.raw))
         return survey
 
     def _pass_over(self, line: Line) -> None:
@@ -205,44 +213,39 @@ class Survey:
         facts = fmt.facts(entry)
         if facts.is_header:
             return
-        if facts.is_message:
-            self.messages += 1
+        self.messages += facts.is_message
         self._last_turn.follow(line.index, facts)
         self._prefix.follow(line.index, facts)
-        self._note_bsd(line, entry, facts)
+        if MARKER in entry or facts.calls:
+            self._note_bsd(line, entry, facts)
 
-        own_result = facts.result_of is not None and facts.result_of in self._own_calls
         values = fmt.values(entry, self._shortest)
         self._meter.follow(entry, facts, values)
-        undone = facts.id is not None and facts.id in self._undone
+        own_result = facts.result_of in self._own_calls
+        undone = facts.id in self._undone
         subject = subject_of(
             entry, facts, values, self._policy, own_result=own_result, undone=undone
         )
         number, candidate = self._hold(subject)
-        self._texts_from.append(len(self._text_bytes))
+        texts_from = len(self._measured)
         if candidate:
             self._measure(subject, line.raw)
-        self._offset.append(line.offset)
-        self._length.append(len(line.raw))
-        self._time.append(nan if facts.time_ms is None else facts.time_ms)
-        self._messages_to.append(self.messages)
-        self._kind.append(self._kinds.setdefault(facts.kind, len(self._kinds)))
         if facts.id is not None and (candidate or self._keep_names):
             self._names += facts.id.encode("utf-8", "surrogatepass")
-        self._names_to.append(len(self._names))
-        self._subject.append(number)
+        self._time.append(nan if facts.time_ms is None else facts.time_ms)
+        self._places.extend((line.offset, len(self._names)))
+        kind = self._kinds.setdefault(facts.kind, len(self._kinds))
+        self._numbers.extend((len(line.raw), self.messages, number, kind, texts_from))
 
     def _note_bsd(self, line: Line, entry: Entry, facts: Facts) -> None:
         """Note what has to do with bsd itself: markers, calls of its tools, leaked placeholders."""
         marker = Marker.of(entry) if MARKER in entry else None
         if marker:
             self.refs.add(marker.ref)
-        if not facts.calls:
-            return
-        self._own_calls.update(
-            (call.id, line.index) for call in facts.calls if own_tool(call.name) and call.id
-        )
-        if _PLACEHOLDER_START in line.raw:
+        for call in facts.calls:
+            if call.id and own_tool(call.name):
+                self._own_calls[call.id] = line.index
+        if facts.calls and _PLACEHOLDER_START in line.raw:
             for leak in _leaks(line.index, entry, facts, extracted=marker is not None):
                 if len(self.leaked) < _MOST_WARNINGS:
                     self.leaked.append(leak)
@@ -253,59 +256,43 @@ class Survey:
         Subjects between which the rules make no difference are held once: lengths are rounded
         down to the next one that a rule asks for, and paths count only for who could lose values.
         """
-        extractable = subject.extractable
-        traits: list[Hashable] = [
-            subject.id_problem,
-            subject.some_away,
-            subject.marked,
-            subject.own_result,
-            subject.undone,
-            subject.restored_ms,
-            extractable,
-            isinstance(extractable, bool),  # True is the same key as 1, not the same wish
-        ]
-        for option in subject.options:
-            v = option.value
-            grade = self._grade(v.length)
-            traits += v.shape, v.type, v.display, v.leaf, v.custom, option.trigger, grade
-        outline = tuple(traits)
+        options = subject.options
+        grades = [self._grades[bisect_right(self._grades, one.value.length) - 1] for one in options]
+        # True is the same key as 1, and not the same wish.
+        wish = type(subject.extractable)
+        outline = (*_TRAITS(subject), wish, *map(_OPTION_TRAITS, options), *grades)
         known = self._outlines.get(outline)
         if known is None:
             best = decide(subject, _BEST_STANDING, self._policy, self._now)
-            known = self._keep(subject, ()), best.reason is Reason.EXTRACT
+            known = self._keep(subject, grades, ()), best.reason is Reason.EXTRACT
             self._outlines[outline] = known
         if not known[1]:
             return known
-        where = tuple([(option.value.path, option.value.removes) for option in subject.options])
+        where = tuple(map(_PLACES, options))
         number = self._candidates.get((known[0], where))
         if number is None:
-            number = self._candidates[known[0], where] = self._keep(subject, where)
+            number = self._candidates[known[0], where] = self._keep(subject, grades, where)
+            self._paths[number] = [path for path, _ in where]
         return number, True
 
     def _measure(self, subject: Subject, raw: bytes) -> None:
-        """Note how large the values of a subject are; one that is no text counts as nothing."""
+        """Note how large each value is that could leave; one that is no text counts as nothing."""
         for option in subject.options:
-            text = option.value.text or ""
-            utf8 = text if text.isascii() else text.encode("utf-8", "surrogatepass")
-            self._text_bytes.append(len(utf8))
-            self._characters.append(len(text))
-            self._text_start.append(_start(text, raw))
+            text = option.value.text
+            if not text:
+                self._measured.extend((0, 0, 0))
+                continue
+            ascii_only = text.isascii()
+            size = len(text) if ascii_only else len(text.encode("utf-8", "surrogatepass"))
+            self._measured.extend((size, len(text), _start(text, raw)))
 
-    def _texts(self, row: int) -> dict[ValuePath, LeavingText]:
-        """The same of an entry that could lose values."""
-        options = self._subjects[self._subject[row]].options
-        numbers = range(self._texts_from[row], self._texts_from[row] + len(options))
-        return {
-            option.value.path: LeavingText(
-                self._text_bytes[at], self._characters[at], self._text_start[at]
-            )
-            for option, at in zip(options, numbers, strict=True)
-        }
+    def _texts(self, number: int, start: int) -> dict[ValuePath, SeenText]:
+        """The same, of the candidate of this number whose texts are the ones from `start` on."""
+        paths = self._paths[number]
+        measured = iter(self._measured[start : start + 3 * len(paths)])
+        return dict(zip(paths, map(SeenText, measured, measured, measured), strict=True))
 
-    def _grade(self, length: int) -> int:
-        return self._grades[bisect_right(self._grades, length) - 1]
-
-    def _keep(self, subject: Subject, where: _Where) -> int:
+    def _keep(self, subject: Subject, grades: list[int], where: _Where) -> int:
         """Keep a subject without texts, at these paths; without any if it has none to lose."""
         nowhere: _Where = (((), ()),) * len(subject.options)
         options = tuple(
@@ -314,73 +301,74 @@ class Survey:
                     option.value,
                     path=path,
                     removes=removes,
-                    length=self._grade(option.value.length),
+                    length=grade,
                     text=None,
                 ),
                 option.trigger,
             )
-            for option, (path, removes) in zip(subject.options, where or nowhere, strict=True)
+            for option, grade, (path, removes) in zip(
+                subject.options, grades, where or nowhere, strict=True
+            )
         )
         self._subjects.append(replace(subject, options=options))
+        varies = subject.own_result or type(subject.extractable) is int
+        self._steady.append(not (varies or self._policy.age_threshold_s))
         return len(self._subjects) - 1
 
     def outcomes(self) -> Iterator[Judged]:
         """Judge every entry, in the order of the file."""
         duplicates = self._duplicates()
-        kinds = list(self._kinds)
-        last_turn, prefix, sight = self._last_turn, self._prefix, self._prefix.sight
-        for row, index in enumerate(self._index):
+        kinds, last_turn, sight = list(self._kinds), self._last_turn, self._prefix.sight
+        covers = self._prefix.covers if self.signed else None
+        earliest = last_turn.earliest
+        places, numbers, name_start = iter(self._places), iter(self._numbers), 0
+        rows = zip(
+            self._index,
+            self._id,
+            self._time,
+            zip(places, places, strict=True),
+            zip(numbers, numbers, numbers, numbers, numbers, strict=True),
+            strict=True,
+        )
+        for row, (index, id_, time, (offset, name_end), more) in enumerate(rows):
+            length, messages, number, kind, texts = more
             sent = sight.sent(row)
-            time_ms = None if isnan(self._time[row]) else self._time[row]
+            near = index >= earliest
             standing = Standing(
-                self.messages - self._messages_to[row],
-                time_ms,
-                self._id[row] in duplicates,
-                last_turn.holds(index),
-                last_turn.includes(index),
-                prefix.covers(index) and (sent or not sight.compacted(row)),
+                self.messages - messages,
+                None if isnan(time) else time,
+                id_ in duplicates,
+                near and last_turn.holds(index),
+                near and last_turn.includes(index),
+                covers is not None and covers(index) and (sent or not sight.compacted(row)),
             )
-            number = self._subject[row]
-            subject = self._subjects[number]
             decision = self._decide(number, standing)
+            name = self._names[name_start:name_end].decode("utf-8", "surrogatepass")
+            name_start = name_end
             yield Judged(
                 index,
-                self._offset[row],
-                self._length[row],
-                self._name(row),
-                kinds[self._kind[row]],
-                None if time_ms is None else max(0.0, self._now - time_ms / 1000),
-                subject.marked,
-                subject.restored_ms is not None,
-                standing.position,
+                offset,
+                length,
+                name or None,
+                kinds[kind],
+                self._subjects[number],
+                standing,
                 decision,
-                standing.prefix_bound,
-                standing.last_turn and thinks(subject),
                 sent,
-                self._texts(row) if decision.chosen else {},
+                self._texts(number, texts) if decision.chosen else {},
             )
-
-    def _name(self, row: int) -> str | None:
-        start = self._names_to[row - 1] if row else 0
-        name = self._names[start : self._names_to[row]]
-        return name.decode("utf-8", "surrogatepass") if name else None
 
     def _decide(self, number: int, standing: Standing) -> Decision:
         """Judge a subject; most stand so deep in their session that where makes no difference."""
-        subject = self._subjects[number]
-        if (
-            standing.position < _DEEP
-            or standing.duplicate
-            or standing.turn_open
-            or subject.own_result
-            or type(subject.extractable) is int
-            or self._policy.age_threshold_s
-        ):
-            return decide(subject, standing, self._policy, self._now)
-        deep = number, standing.last_turn, standing.prefix_bound
-        if deep not in self._deep:
-            self._deep[deep] = decide(subject, standing, self._policy, self._now)
-        return self._deep[deep]
+        deep = standing.position >= _DEEP and self._steady[number]
+        if not deep or standing.duplicate or standing.turn_open:
+            return decide(self._subjects[number], standing, self._policy, self._now)
+        key = number, standing.last_turn, standing.prefix_bound
+        known = self._deep.get(key)
+        if known is None:
+            known = decide(self._subjects[number], standing, self._policy, self._now)
+            self._deep[key] = known
+        return known
 
     def _duplicates(self) -> set[int]:
         ids = sorted(self._id)
@@ -428,7 +416,7 @@ class Survey:
         return Checkpoint(
             offset,
             index,
-            self._messages_to[rows - 1] if rows else before,
+            self._numbers[_NUMBERS * (rows - 1) + 1] if rows else before,
             self._id[:rows],
             tuple(call for call, line in self._own_calls.items() if line < index),
             leaf=leaf,
@@ -439,15 +427,9 @@ class Survey:
             earlier=since.earlier if since and not since.ids else since,
         )
 
-    def turn_open(self, index: int) -> bool:
-        """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
-        return self._last_turn.holds(index)
-
 
 def _start(text: str, raw: bytes) -> int:
     """Where in its line a text begins, most likely; 0 if it does not look so."""
-    if not text:
-        return 0
     try:  # to look for all of a long one would take as much time as to parse the line again
         return max(0, raw.find(orjson.dumps(text[:_BEGINNING])[:-1]))
     except TypeError:  # half a pair of surrogates
@@ -489,7 +471,7 @@ class Settling:
     """
 
     def __init__(self, survey: Survey, policy: Policy) -> None:
-        self._survey = survey
+        self._survey, self._signed = survey, survey.signed
         self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
         self._rows = 0
         self._shift = 0  # bytes by which what follows moves
@@ -499,21 +481,21 @@ class Settling:
 
     def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
         """Go on past an entry, if `reason` settles it; `shift` is how much longer its line gets."""
-        if reason == Reason.EXTRACT and self._survey.signed:
+        if self._signed and reason == Reason.EXTRACT:
             self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
         if self._end is not None:
             return
-        settled = reason in _ANYWHERE or (reason in _WHEN_OLD and outcome.position >= self._window)
+        standing = outcome.standing
+        settled = reason in _ANYWHERE or (reason in _WHEN_OLD and standing.position >= self._window)
         # A turn that begins before the checkpoint would not be known after it, and a line without
         # its end is still being written.
-        whole = outcome.offset < self._survey.end_offset
-        open_still = outcome.held or self._survey.turn_open(outcome.index)
-        if not (settled and whole) or open_still:
+        held = standing.turn_open or (standing.last_turn and thinks(outcome.subject))
+        if not settled or held or outcome.offset >= self._survey.end_offset:
             self._end = outcome
             return
         self._rows += 1
         self._shift += shift
-        self._bound |= outcome.bound
+        self._bound |= standing.prefix_bound
 
     def stop(self, outcome: Judged) -> None:
         """End here, at an entry that was not looked at."""

@@ -167,17 +167,16 @@ class TranscriptFile(InBlocks):
     def read(self, offset: int, length: int) -> bytes:
         if offset + length > self.identity.size:
             raise self._changed()
-        pieces = []
         try:
-            while length > 0:  # the kernel returns at most 2 GiB at once
-                piece = os.pread(self._fd, length, offset)
+            whole = os.pread(self._fd, length, offset)
+            while len(whole) < length:  # the kernel returns at most 2 GiB at once
+                piece = os.pread(self._fd, length - len(whole), offset + len(whole))
                 if not piece:
                     raise self._changed()
-                pieces.append(piece)
-                offset, length = offset + len(piece), length - len(piece)
+                whole += piece
         except OSError as error:
             raise self._unreadable(error) from error
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return whole
 
     def _fill(self, view: memoryview, offset: int) -> None:
         done = 0
@@ -264,7 +263,9 @@ def parse_entry(raw: bytes) -> dict[str, Any] | None:
     None, too, for one that would take too much memory (`is_too_large`). Numbers may lose
     precision: entries are for looking, edits are made on the raw bytes.
     """
-    return None if is_too_large(raw) else parse_kept(raw)
+    if len(raw) > _HARMLESS and is_too_large(raw):
+        return None
+    return parse_kept(raw)
 
 
 def parse_kept(raw: bytes) -> dict[str, Any] | None:

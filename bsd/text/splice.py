@@ -41,6 +41,7 @@ __all__ = [
     "MemberExists",
     "NoSuchValue",
     "PathsOverlap",
+    "SeenText",
     "Span",
     "SpliceError",
     "Stood",
@@ -60,7 +61,9 @@ _BY_NUMBER = re.compile(
 )
 _PAIR_OR_NUMBER = re.compile(rb"\\[\\u]")
 _LONG = 1 << 20  # bytes
-_MARK = token_hex(16)  # nobody who writes lines knows it
+# Each stands in the place of a string that was cut out; nobody who writes lines knows them.
+_MARKS = [(mark, b'"%b"' % mark.encode()) for mark in (token_hex(16) for _ in range(16))]
+_BACKSLASH = 0x5C
 _CONTINUING = bytes(range(0x80, 0xC0))  # what in UTF-8 begins no character
 
 Stood = dict[ValuePath, bytes | memoryview]  # the JSON of values as it stood in their line
@@ -79,6 +82,14 @@ class Span(NamedTuple):
 
     start: int
     end: int
+
+
+class SeenText(NamedTuple):
+    """A text, and where in its line it is thought to stand."""
+
+    size: int  # bytes in UTF-8
+    characters: int
+    start: int  # where its JSON begins; 0: nobody knows
 
 
 def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
@@ -116,21 +127,24 @@ def edit_and_measure(
     reinsert: Collection[ValuePath] = (),
     original: bytes = b"",
     put: Mapping[str, bytes] | None = None,
-    seen: Mapping[ValuePath, tuple[int, int]] | None = None,
+    seen: Mapping[ValuePath, SeenText] | None = None,
 ) -> tuple[bytes, Stood]:
     """As `edit`, and the values that were replaced or removed, as they stood in `raw`.
 
-    `seen` says of strings where they are thought to begin, and what is known: the bytes of their
-    texts in UTF-8. It saves time if they begin there, and changes nothing if they do not.
+    `seen` says of strings where they are thought to stand, the first one first. It saves time if
+    they do, and changes nothing if they do not.
     """
-    new = {path: _one_line(value) for path, value in (replace or {}).items()}
-    put_paths = {(key,): _one_line(value) for key, value in (put or {}).items()}
+    new, put = replace or {}, put or {}
+    for value in (*new.values(), *put.values()):
+        if not value or b"\n" in value:
+            raise ValueError(f"not a JSON value that fits in a line: {value[:40]!r}")
     back = tuple(reinsert)
+    put_paths = [(key,) for key in put]
     paths = (*new, *remove, *back, *put_paths)
     _apart(paths, (*remove, *back), listed=False)
     if not back:
-        made = seen and _written_again(raw, new, remove, put_paths, seen)
-        if made := made or _written_again(raw, new, remove, put_paths, {}):
+        made = _written_again(raw, new, remove, put, seen) if seen else None
+        if made := made or _written_again(raw, new, remove, put, {}):
             return made
     found, listed = _look(raw, paths, remove, back)
 
@@ -146,11 +160,11 @@ def edit_and_measure(
         stood[path] = view[slice(*found.span(path))]
         objects.remove(path)
     objects.reinsert(back, original)
-    for path, value in put_paths.items():
-        if found.has(path):
-            patches.append((*found.span(path), value))
+    for key, value in put.items():
+        if found.has((key,)):
+            patches.append((*found.span((key,)), value))
         else:
-            objects.add(encode_string(path[0]) + b":" + value)
+            objects.add(encode_string(key) + b":" + value)
     return _patched(raw, [*patches, *objects.patches()]), stood
 
 
@@ -158,15 +172,16 @@ def _written_again(
     raw: bytes,
     replace: Mapping[ValuePath, bytes],
     remove: Collection[ValuePath],
-    put: Mapping[tuple[str], bytes],
-    seen: Mapping[ValuePath, tuple[int, int]],
+    put: Mapping[str, bytes],
+    seen: Mapping[ValuePath, SeenText],
 ) -> tuple[bytes, Stood] | None:
     """The same for a line whose parsed entry, written, is the line itself; None for any other.
 
     Most programs write like that, and it takes half the time of finding the values. What is
     not edited comes out as it stood, since how a value is written does not depend on the others.
     """
-    cut, marks, stood = _cut(raw, replace, seen)
+    edited = (*replace, *remove)
+    cut, marks, stood = _cut(raw, edited, seen) if seen else (raw, {}, {})
     body = cut.rstrip(b" \t\r\n")
     if len(body) > _LONG:  # it would take several times its size in memory
         return None
@@ -174,19 +189,20 @@ def _written_again(
         entry = orjson.loads(body)
         if orjson.dumps(entry) != body:
             return None
-        for path in (*replace, *remove):
+        for path in edited:
+            *way, last = path
             holder = entry
-            for step in path[:-1]:
+            for step in way:
                 holder = holder[step]
             if path not in marks:
-                stood[path] = orjson.dumps(holder[path[-1]])
-            elif holder[path[-1]] != marks[path]:
+                stood[path] = orjson.dumps(holder[last])
+            elif holder[last] != marks[path]:
                 return None
             if path in replace:
-                holder[path[-1]] = orjson.Fragment(replace[path])
+                holder[last] = orjson.Fragment(replace[path])
             else:
-                del holder[path[-1]]
-        for (key,), value in put.items():
+                del holder[last]
+        for key, value in put.items():
             entry[key] = orjson.Fragment(value)
         return orjson.dumps(entry) + cut[len(body) :], stood
     except (ValueError, TypeError, LookupError):  # what is wrong is found out by who looks closely
@@ -194,7 +210,7 @@ def _written_again(
 
 
 def _cut(
-    raw: bytes, paths: Collection[ValuePath], seen: Mapping[ValuePath, tuple[int, int]]
+    raw: bytes, paths: Collection[ValuePath], seen: Mapping[ValuePath, SeenText]
 ) -> tuple[bytes, dict[ValuePath, str], Stood]:
     """Put a mark in the place of each string of `paths` that is seen: what is left is short.
 
@@ -203,22 +219,22 @@ def _cut(
     """
     marks: dict[ValuePath, str] = {}
     stood: Stood = {}
-    if not seen:
-        return raw, marks, stood
     pieces: list[bytes | memoryview] = []
     end, view = 0, memoryview(raw)
-    for path in sorted(seen.keys() & paths, key=seen.__getitem__):
-        start, size = seen[path]
-        close = raw.find(b'"', start + 1 + size)
-        while close > 0 and raw[close - 1 : close] == b"\\":  # what is escaped is no end
-            close = raw.find(b'"', close + 1)
-        if start < end or close < 0:
+    for (mark, quoted), (path, (size, _, start)) in zip(_MARKS, seen.items(), strict=False):
+        if not end <= start > 0 or path not in paths:
             continue
-        marks[path] = f"{_MARK}{len(marks)}"
-        pieces += view[end:start], b'"%b"' % marks[path].encode()
+        close = raw.find(b'"', start + 1 + size)
+        while close > 0 and raw[close - 1] == _BACKSLASH:  # what is escaped is no end
+            close = raw.find(b'"', close + 1)
+        if close < 0:
+            continue
+        marks[path] = mark
+        pieces += view[end:start], quoted
         end = close + 1
         stood[path] = view[start:end]
-    return b"".join([*pieces, view[end:]]), marks, stood
+    pieces.append(view[end:])
+    return b"".join(pieces), marks, stood
 
 
 def _look(
@@ -258,6 +274,9 @@ def text_size(raw: bytes) -> int:
 
 def text_sizes(raw: bytes) -> tuple[int, int]:
     """As `text_size`, and the characters of the same, which take longer to count."""
+    if raw.isascii() and b"\\" not in raw:
+        size = len(raw) - 2 if raw[:1] == b'"' else len(raw)
+        return size, size
     text = _parsed(raw)
     if text is not None:
         return len(text) if text.isascii() else len(text.encode()), len(text)
@@ -385,12 +404,6 @@ def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...], *, list
         if search[path].children:
             raise PathsOverlap(f"{format_path(path)} is edited, and a value inside it too")
     return search
-
-
-def _one_line(value: bytes) -> bytes:
-    if not value or b"\n" in value:
-        raise ValueError(f"not a JSON value that fits in a line: {value[:40]!r}")
-    return value
 
 
 def _patched(raw: bytes, patches: list[Patch]) -> bytes:

@@ -87,8 +87,9 @@ def test_from_a_checkpoint_on_every_entry_is_judged_as_from_the_first_line(
     since = extract(session, None, NOW, fields)
     session.raw += b"".join(lines[then:])
 
+    policy = Policy.of(config(**fields))
+
     def looked(since: Checkpoint | None) -> Survey:
-        policy = Policy.of(config(**fields))
         return Survey.of(session.source, fmt, policy, NOW, keep_names=True, since=since)
 
     first = since.index if since else 0

@@ -20,6 +20,7 @@ from bsd.text.spans import ValuePath, value_at
 from bsd.text.splice import (
     DuplicateKey,
     NoSuchValue,
+    SeenText,
     SpliceError,
     edit,
     edit_and_measure,
@@ -255,13 +256,13 @@ def test_a_line_of_the_usual_form_is_edited_as_any_other(
     texts = {path: value_at(entry, path) for path in paths}
     starts = st.integers(1, len(raw)) | st.sampled_from(quotes(raw))
     seen = {
-        path: (draw.draw(starts), len(text.encode("utf-8", "surrogatepass")))
+        path: SeenText(len(text.encode("utf-8", "surrogatepass")), len(text), draw.draw(starts))
         for path, text in texts.items()
         if isinstance(text, str)
     }
 
     def made(
-        seen: dict[ValuePath, tuple[int, int]] | None = None,
+        seen: dict[ValuePath, SeenText] | None = None,
     ) -> tuple[bytes, dict[ValuePath, bytes]] | str:
         try:
             line, stood = edit_and_measure(raw, replace=replaced, remove=gone, put=put, seen=seen)
@@ -283,8 +284,8 @@ def quotes(raw: bytes) -> list[int]:
 def test_what_was_seen_is_not_parsed() -> None:
     text = 'a "quoted" ä, and more'
     raw = orjson.dumps({"id": "e1", "t": [text, "short", text]}) + b"\n"
-    seen: dict[ValuePath, tuple[int, int]] = {
-        ("t", number): (at, len(text.encode()))
+    seen: dict[ValuePath, SeenText] = {
+        ("t", number): SeenText(len(text.encode()), len(text), at)
         for number, at in ((0, raw.index(b'"a ')), (2, raw.rindex(b'"a ')))
     }
     replaced: dict[ValuePath, bytes] = {("t", 0): b'"-"', ("t", 1): b"1", ("t", 2): b'"+"'}

@@ -63,27 +63,20 @@ class OpenClaw(Format):
 
     def facts(self, entry: Entry) -> Facts:
         kind = text_of(entry.get("type")) or "unknown"
-        message = message_of(entry)
-        role = text_of(message.get("role")) if kind == "message" else None
-        calls = calls_in(message.get("content"), _CONTENT) if role == "assistant" else ()
-        is_result = role == "toolResult"
+        if kind == "message":
+            return _message_facts(entry, message_of(entry))
+        is_compaction = kind == "compaction"
         return Facts(
             id=entry_id(entry),
-            kind=TYPE_OF_NAME.get(role, role) if role else kind,
-            is_message=kind in {"message", "custom_message"},
+            kind=kind,
+            is_message=kind == "custom_message",
             parent=text_of(entry.get("parentId")),
             names_parent="parentId" in entry,
             is_header=kind == "session",
-            is_assistant=role == "assistant",
-            turn=_turn(role, message, has_calls=bool(calls)),
-            role=role or entry_role(entry),
+            role=entry_role(entry),
             time_ms=entry_time_ms(entry),
-            signed_by=_signed_by(message) if role == "assistant" else None,
-            is_compaction=kind == "compaction",
-            kept_from=text_of(entry.get("firstKeptEntryId")) if kind == "compaction" else None,
-            calls=calls,
-            result_of=text_of(message.get("toolCallId")) if is_result else None,
-            result_tool=text_of(message.get("toolName")) if is_result else None,
+            is_compaction=is_compaction,
+            kept_from=text_of(entry.get("firstKeptEntryId")) if is_compaction else None,
         )
 
     def title(self, entry: Entry) -> Title | None:
@@ -103,6 +96,27 @@ class OpenClaw(Format):
         if kind == "custom":
             return _state(entry, at_least)
         return []
+
+
+def _message_facts(entry: Entry, message: Entry) -> Facts:
+    role = text_of(message.get("role"))
+    is_assistant, is_result = role == "assistant", role == "toolResult"
+    calls = calls_in(message.get("content"), _CONTENT) if is_assistant else ()
+    return Facts(
+        id=entry_id(entry),
+        kind=TYPE_OF_NAME.get(role, role) if role else "message",
+        is_message=True,
+        parent=text_of(entry.get("parentId")),
+        names_parent="parentId" in entry,
+        is_assistant=is_assistant,
+        turn=_turn(role, message, has_calls=bool(calls)),
+        role=role or entry_role(entry),
+        time_ms=entry_time_ms(entry),
+        signed_by=_signed_by(message) if is_assistant else None,
+        calls=calls,
+        result_of=text_of(message.get("toolCallId")) if is_result else None,
+        result_tool=text_of(message.get("toolName")) if is_result else None,
+    )
 
 
 def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
