@@ -12,6 +12,8 @@ import platform
 import shutil
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.bench import rows
@@ -19,6 +21,8 @@ from tests.bench.measure import Failed
 from tests.bench.row import HEADINGS
 
 _CACHE = Path(".bench").resolve()
+_EMPTIED = _CACHE / "emptied"  # its time is that of the latest deletion
+_SLOW_SECONDS = 360  # ext4 does not use inodes again that were freed within five minutes
 
 
 def main() -> int:
@@ -26,6 +30,13 @@ def main() -> int:
     wanted = os.environ.get("BENCH_ONLY", "")
     print(f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()};")
     print("every program is bound to one of them.\n")
+    with suppress(FileNotFoundError):
+        ago = time.time() - _EMPTIED.stat().st_mtime
+        if ago < _SLOW_SECONDS:
+            print(
+                f"The last run deleted its files {ago:.0f} s ago: until {_SLOW_SECONDS} s have "
+                "passed the disk may make new ones at half the speed.\n"
+            )
     print(HEADINGS, flush=True)
     scratch = Path(tempfile.mkdtemp(prefix="run-", dir=_CACHE))
     try:
@@ -34,6 +45,7 @@ def main() -> int:
         # Only now: where ext4 has no journal, it creates files many times as slowly for minutes
         # after others were deleted, so rows would measure what those before them left behind.
         shutil.rmtree(scratch)
+        _EMPTIED.touch()
     print(f"\n{bad} of the rows miss their target." if bad else "\nAll targets are met.")
     return min(bad, 1)
 
