@@ -148,7 +148,7 @@ class Work:
             looked = {one: problem for one in found if one.name == last}
         except Stopping:
             raise
-        except Exception:
+        except Exception:  # whatever it was: the session that was worked on has had its turn
             self._worked(last)
             raise
         for one, answer in looked.items():
@@ -359,7 +359,7 @@ class Workers:
             _log.exception("Work on a session has failed", session=str(at))
             self._state.ledger.count("crashes")
             ended[at] = Failed(f"internal error: {error!r}")
-        except BaseException:
+        except BaseException:  # the thread ends; what it was at must not stay in the queue as taken
             ended[at] = Failed("the worker died")
             raise
         finally:

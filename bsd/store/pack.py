@@ -133,7 +133,7 @@ class Pack:
         try:
             self._size = os.fstat(self._file).st_size
             self._read_end()
-        except BaseException:
+        except BaseException:  # nobody else has it to close
             os.close(self._file)
             raise
 

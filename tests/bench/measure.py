@@ -30,29 +30,35 @@ class Failed(Exception):
     """A measured program did not succeed."""
 
 
+# The peak of a process counts what it was before its `exec`: a copy of us, who may have made a
+# session of a gigabyte. So a small one stands between, and notes what its child took.
+_RUN = """
+import os, sys, time
+began = time.perf_counter()
+child = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
+_, status, usage = os.wait4(child, 0)
+cost = time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+with open(sys.argv[1], "w") as file:
+    print(os.waitstatus_to_exitcode(status), *cost, file=file)
+"""
+
+
 def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
     """Run a program to its end on a single core; raises Failed."""
     core = max(os.sched_getaffinity(0))
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        began = time.perf_counter()
-        child = subprocess.Popen(
-            ["taskset", "-c", str(core), *argv],
+    with tempfile.NamedTemporaryFile() as noted:
+        done = subprocess.run(
+            [sys.executable, "-ISc", _RUN, noted.name, "taskset", "-c", str(core), *argv],
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
+            capture_output=True,
+            check=True,
             env=dict(env or environment()),
         )
-        # wait4 and not getrusage(RUSAGE_CHILDREN): that one is the maximum over all children.
-        _, status, usage = os.wait4(child.pid, 0)
-        wall = time.perf_counter() - began
-        child.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        errors.seek(0)
-        text = output.read()
-        if child.returncode:
-            command = " ".join(argv)[:200]
-            raise Failed(f"{command}: {child.returncode}\n{errors.read().decode()[-2000:]}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, text)
+        code, wall, cpu, rss = noted.read().split()
+    if int(code):
+        command = " ".join(argv)[:200]
+        raise Failed(f"{command}: {int(code)}\n{done.stderr.decode()[-2000:]}")
+    return Cost(float(wall), float(cpu), int(rss), done.stdout)
 
 
 def environment() -> dict[str, str]:
