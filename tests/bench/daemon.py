@@ -121,6 +121,10 @@ class Daemon:
         self.wait(indexed, "to have read everything for the search")
         return self.used().cpu
 
+    def wait_until_alone(self) -> None:
+        """Wait until the processes have ended that worked for it: half a minute without work."""
+        self.wait(lambda: len(self._tree()) == 1, "to have no children")
+
     def used(self) -> Used:
         """What it has used so far, with the processes that it has started; it alone was woken."""
         ticks = wakeups = 0

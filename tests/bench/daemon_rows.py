@@ -167,7 +167,8 @@ def _start(daemon: Daemon, root: Path) -> Rows:
 
 def _rest(daemon: Daemon, root: Path) -> Rows:
     daemon.wait_until_indexed()
-    time.sleep(2.0)
+    # Of a child that ends only ticks are told, of which one a minute is nearly all that is allowed.
+    daemon.wait_until_alone()
     share, wakeups = daemon.over(IDLE_SECONDS)
     yield row(
         f"{SESSIONS:,} sessions at rest, between scans, CPU",
