@@ -405,6 +405,7 @@ class _Tally:
         if isinstance(new, str):
             self.leave(new)
             return
+        self.reasons[Reason.EXTRACT] += 1
         self.entries += 1
         if new.keep.entry_id in self.undone:
             self.freed.append(new.keep.entry_id)
@@ -424,8 +425,6 @@ class _Tally:
         """Return the plan."""
         size = source.identity.size
         reasons = Counter({str(reason): count for reason, count in self.reasons.items()})
-        if self.entries:
-            reasons[str(Reason.EXTRACT)] = self.entries
         report = Report(
             "extract",
             entries=self.entries,
