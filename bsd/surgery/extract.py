@@ -46,7 +46,7 @@ STORED_MISSING = "stored_missing"  # values are away whose file is gone or damag
 _PROGRESS_ENTRIES = 64
 _PLACEHOLDER = PLACEHOLDER_START.encode()
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
-_MOST_ALIKE = 256
+_MOST_DECISIONS = 256  # of which is remembered what leaves by them
 _LONGEST_TYPE = 40  # characters of a file name
 
 
@@ -238,15 +238,15 @@ class _Extraction:
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
         sizes, savings = self._savings(outcome, leaving, new, stood)
         keep = Keep(
-            at.ref,
-            entry_id,
-            outcome.index,
-            type_,
-            at.hash,
-            at.size,
-            keys,
-            (*at.away.values(), *sizes),
-            at.line,
+            ref=at.ref,
+            entry_id=entry_id,
+            index=outcome.index,
+            type=type_,
+            hash=at.hash,
+            size=at.size,
+            keys=keys,
+            sizes=(*at.away.values(), *sizes),
+            line=at.line,
         )
         was = at.hash if isinstance(at.line, FileSpan) else None
         return _NewLine(Edit(outcome.offset, outcome.length, line, was), keep, savings)
@@ -254,7 +254,7 @@ class _Extraction:
     def _leaving_by(self, decision: Decision) -> _Leaving:
         found = self._leaving.get(id(decision))  # each is held, so that its number stays its own
         if found is None:
-            if len(self._leaving) >= _MOST_ALIKE:
+            if len(self._leaving) >= _MOST_DECISIONS:
                 self._leaving.clear()
             found = self._leaving[id(decision)] = _Leaving.of(decision)
         return found

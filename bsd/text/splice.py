@@ -222,7 +222,7 @@ def _cut(
     pieces: list[bytes | memoryview] = []
     end, view = 0, memoryview(raw)
     for (mark, quoted), (path, (size, _, start)) in zip(_MARKS, seen.items(), strict=False):
-        if not end <= start > 0 or path not in paths:
+        if start < max(end, 1) or path not in paths:
             continue
         close = raw.find(b'"', start + 1 + size)
         while close > 0 and raw[close - 1] == _BACKSLASH:  # what is escaped is no end
