@@ -305,6 +305,7 @@ class Settings:
     http: Annotated[HttpAddress | None, Before(_address)] = line(
         "HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000", None
     )
+    http_open: bool = line("true or false", default=False)  # beyond loopback, without keys
     workers: Annotated[int, Ge(0), Le(32), Before(_no_boolean)] = line(
         f"a whole number between 0 (one a core, {_MOST_WORKERS} at most) and 32", 0
     )

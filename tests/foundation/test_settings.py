@@ -64,6 +64,7 @@ def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
         "cors_origins": (),
         "readonly": False,
         "http": None,
+        "http_open": False,
         "socket": tmp_path / ".openclaw" / ".brainsurgeon" / "bsd.sock",
         "workers": 0,
         "debounce_seconds": 2.0,
@@ -103,6 +104,7 @@ api_keys = ["k1", "k2"]
 cors_origins = ["http://localhost:3000", "https://BS.example.com/"]
 readonly = true
 http = "[::1]:8000"
+http_open = true
 socket = "~/s.sock"
 workers = 4
 debounce_seconds = 0.5
@@ -124,6 +126,7 @@ workspace_max_bytes = 1000000
         "cors_origins": ("http://localhost:3000", "https://bs.example.com"),
         "readonly": True,
         "http": ("::1", 8000),
+        "http_open": True,
         "socket": Path(environ["HOME"]) / "s.sock",
         "workers": 4,
         "debounce_seconds": 0.5,
@@ -151,6 +154,7 @@ def test_everything_can_be_set_in_the_environment_which_wins(
         "BRAINSURGEON_CORS_ORIGINS": "http://localhost:3000,https://bs.example.com",
         "BRAINSURGEON_READONLY": "true",
         "BRAINSURGEON_HTTP": "127.0.0.1:8000",
+        "BRAINSURGEON_HTTP_OPEN": "true",
         "BRAINSURGEON_SOCKET": "/env.sock",
         "BRAINSURGEON_WORKERS": "4",
         "BRAINSURGEON_DEBOUNCE_SECONDS": "1.5",
@@ -171,6 +175,7 @@ def test_everything_can_be_set_in_the_environment_which_wins(
         "cors_origins": ("http://localhost:3000", "https://bs.example.com"),
         "readonly": True,
         "http": ("127.0.0.1", 8000),
+        "http_open": True,
         "socket": Path("/env.sock"),
         "workers": 4,
         "debounce_seconds": 1.5,
@@ -260,6 +265,7 @@ def test_the_own_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> 
         ),
         ("log_format", ["auto", "json", "console"], ["xml", 1], "auto, json or console"),
         ("readonly", [True, False], ["maybe", 2, []], "true or false"),
+        ("http_open", [True, False], ["maybe", 2, []], "true or false"),
         (
             "http",
             ["localhost:0", "0.0.0.0:65535", "[fe80::1]:80"],

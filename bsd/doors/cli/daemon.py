@@ -37,7 +37,8 @@ from bsd.foundation.spelling import lifetime_seconds
     """
     Watches the sessions, extracts what became old, archives what was kept long enough, and answers
     on its socket. Ctrl-C or SIGTERM ends it when nothing is half done, twice ends it at once;
-    SIGHUP reads the settings again, SIGUSR1 writes its state to the log.
+    SIGHUP reads the settings again, SIGUSR1 writes its state to the log. An address that other
+    machines can reach needs BRAINSURGEON_API_KEYS, or --open.
 
     \b
     Examples:
@@ -46,8 +47,14 @@ from bsd.foundation.spelling import lifetime_seconds
     """,
 )
 @click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
+@click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Without API keys, serve the network, not only this machine.",
+)
 @click.pass_obj
-def run(call: Call, /, http: str | None) -> int:
+def run(call: Call, /, http: str | None, is_open: bool) -> int:
     # While it starts they would end it, and a service manager takes that for what was wished.
     for number in (signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
@@ -62,7 +69,7 @@ def run(call: Call, /, http: str | None) -> int:
         # Only now, and not before those signals are ignored: this is most of a start.
         from bsd.doors.cli.daemon_process import run_daemon
 
-        return run_daemon(call, http, reading)
+        return run_daemon(call, http, reading, is_open=is_open)
     finally:
         gc.enable()
 

@@ -13,6 +13,7 @@ from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
 from bsd.doors.cli.call import Call
 from bsd.doors.http.server import ApiServer, Early
+from bsd.doors.http.sockets import check_exposure
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.logs import close_logs
 from bsd.foundation.processes import give_back_memory
@@ -28,18 +29,19 @@ _IN_BAND = "bsd.doors.agent.inband:InBand"  # children load it
 _loading = threading.RLock()
 
 
-def run_daemon(call: Call, http: str | None, reading: SettingsReading) -> int:
+def run_daemon(call: Call, http: str | None, reading: SettingsReading, *, is_open: bool) -> int:
     """Be the daemon until somebody says stop; returns the exit code.
 
-    `reading` is of the settings; `http` is `--http`, which goes before them.
+    `reading` is of the settings; `http` and `is_open` are `--http` and `--open`, which go before
+    them.
     """
     share_heap()
 
     def anew() -> Settings:
-        return _with(call.begin_to_read_settings().settings(), http)
+        return _with(call.begin_to_read_settings().settings(), http, is_open=is_open)
 
     # What the call itself asks of them, it asks of these.
-    now = call.settings = _with(reading.settings(), http)
+    now = call.settings = _with(reading.settings(), http, is_open=is_open)
     call.make_root(now)
     call.log_file = call.layout.log_file
     daemon = Daemon(now, reload_settings=anew, in_band=_IN_BAND)
@@ -58,8 +60,14 @@ def run_daemon(call: Call, http: str | None, reading: SettingsReading) -> int:
         return 0 if _stop(signals, daemon, server) else _break_off()
 
 
-def _with(settings: Settings, http: str | None) -> Settings:
-    return replace(settings, http=HttpAddress.parse(http)) if http else settings
+def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
+    """Return the settings with what the command line says; raises Invalid, ConfigError."""
+    if http:
+        settings = replace(settings, http=HttpAddress.parse(http))
+    if is_open:
+        settings = replace(settings, http_open=True)
+    check_exposure(settings)
+    return settings
 
 
 def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:

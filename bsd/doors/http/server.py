@@ -166,7 +166,7 @@ class ApiServer:
         try:
             if settings.http:
                 tcp = self._for_the_network(settings.http)
-                sockets = open_tcp_sockets(settings.http)
+                sockets = open_tcp_sockets(settings.http, settings)
                 door = self._doors("http")  # one, however many addresses a name has
                 listeners += [_Listener(one, tcp, BoundedProtocol, door) for one in sockets]
                 self.addresses = [HttpAddress(*one.getsockname()[:2]) for one in sockets]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import ipaddress
 import os
 import socket
 import stat
@@ -26,7 +27,7 @@ from bsd.foundation.errors import (
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.locations import LONGEST_SOCKET_PATH
 from bsd.foundation.logs import get_logger
-from bsd.foundation.settings import HttpAddress
+from bsd.foundation.settings import HttpAddress, Settings
 
 _log = get_logger("api")
 
@@ -194,12 +195,20 @@ def _too_long(path: Path) -> ConfigError:
     )
 
 
-def open_tcp_sockets(address: HttpAddress) -> list[socket.socket]:
+def check_exposure(settings: Settings) -> None:
+    """Raise ConfigError if anyone on the network could use the API on TCP without a key."""
+    if settings.http is not None and _needs_keys(settings):
+        _refuse_exposed(settings.http, _places(settings.http))
+
+
+def open_tcp_sockets(address: HttpAddress, settings: Settings) -> list[socket.socket]:
     """Listen on every address that the host's name stands for (one, if the port is any free).
 
-    Raises ConfigError, Forbidden, Unavailable.
+    Raises ConfigError (also for an address beyond loopback without keys), Forbidden, Unavailable.
     """
     places = _places(address)
+    if _needs_keys(settings):
+        _refuse_exposed(address, places)
     opened: list[socket.socket] = []
     try:
         for family, place in places:
@@ -209,6 +218,33 @@ def open_tcp_sockets(address: HttpAddress) -> list[socket.socket]:
             one.close()
         raise _problem(error, address) from error
     return opened
+
+
+def _needs_keys(settings: Settings) -> bool:
+    """True if there are no keys, and the settings do not say that TCP is open all the same."""
+    return not settings.api_keys and not settings.http_open
+
+
+def _refuse_exposed(
+    address: HttpAddress, places: list[tuple[socket.AddressFamily, tuple[str, int]]]
+) -> None:
+    if not all(_is_loopback(host) for _, (host, _) in places):
+        raise ConfigError(
+            f"without an API key, everybody who reaches {address} over the network could read and"
+            " delete all sessions",
+            hint="set BRAINSURGEON_API_KEYS (`api_keys` in bsd.toml), listen on 127.0.0.1, or say"
+            " --open (`http_open = true`) if all who reach it may do so",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        place = ipaddress.ip_address(host)
+    except ValueError:  # no form that is known: nothing says that it is this machine alone
+        return False
+    if isinstance(place, ipaddress.IPv6Address) and place.ipv4_mapped is not None:
+        return place.ipv4_mapped.is_loopback
+    return place.is_loopback
 
 
 def _places(address: HttpAddress) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
