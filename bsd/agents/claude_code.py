@@ -2,8 +2,8 @@
 
 Every line is an object with a `type`; one block of a message is a line, and what ties lines
 together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes. Thinking is
-never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor a
-last turn of which nothing says that it has come to its end.
+never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor
+reports of background tasks, nor a last turn of which nothing says that it has come to its end.
 
 Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. Whoever continues one reads that
 file and begins with another prompt, so the turn it has ended with is as any other.
@@ -62,6 +62,10 @@ _NOT_TYPED = re.compile(
     r"|This session is being continued from a previous conversation).*",
     re.DOTALL,
 )
+
+# How a background task's report begins. On resume the program looks for it in the texts of all user
+# lines, and sends again each report that it does not find there.
+_NOTIFICATION = "<task-notification>"
 
 # Wherever they stand: proofs, counts, and what ties things together.
 _NEVER = frozenset(
@@ -225,7 +229,11 @@ def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
     role, content = message.get("role"), message.get("content")
     type_ = role if isinstance(role, str) else None
     # What the program wrote itself is its own business: summaries, caveats, reminders.
-    own = entry.get("isMeta") is True or entry.get("isCompactSummary") is True
+    own = (
+        entry.get("isMeta") is True
+        or entry.get("isCompactSummary") is True
+        or _is_notification(entry, message)
+    )
     if isinstance(content, str):
         return [text_value(_CONTENT, content, type_, fixed=own)] if content else []
     values: list[Value] = []
@@ -247,6 +255,16 @@ def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
             case _ if not own:
                 values += _media(block, path, type_)
     return values
+
+
+def _is_notification(entry: Entry, message: Entry) -> bool:
+    """True if a user line reports on a background task; old versions do not say so in `origin`."""
+    if entry.get("type") != "user":
+        return False
+    origin = entry.get("origin")
+    if isinstance(origin, dict) and origin.get("kind") == "task-notification":
+        return True
+    return any(_NOTIFICATION in text for text in texts_in(message.get("content")))
 
 
 def _result_values(content: Any, path: ValuePath) -> list[Value]:
