@@ -353,6 +353,9 @@ def _not_a_subagents(entry: Entry) -> str | None:
 _SESSION = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SUBAGENT = re.compile(r"agent-[A-Za-z0-9_@-]+")
 _PROCESS = re.compile(r"[0-9]+\.json")
+# Its setting cleanupPeriodDays, where none is set; the administrator's settings go before others.
+_CLEANUP_DAYS, _MOST_DAYS = 30, 1_000_000
+_MANAGED_SETTINGS = Path("/etc/claude-code/managed-settings.json")
 _QUIET_SECONDS = 10.0
 # Without the files that say who is at work, nothing else tells that somebody is.
 _UNTOLD_QUIET_SECONDS = 60.0
@@ -403,6 +406,14 @@ class ClaudeCodeProject(Owner):
     def deletes(self) -> str | None:
         return "Claude Code deletes sessions that are older than its setting cleanupPeriodDays"
 
+    @property
+    def kept_for_seconds(self) -> float:
+        """By the shortest time that its own settings name; a project's may name another one."""
+        own = self.projects.parent
+        files = (own / "settings.json", own / "settings.local.json", _MANAGED_SETTINGS)
+        named = [days for days in map(_cleanup_days, files) if days is not None]
+        return min(named, default=_CLEANUP_DAYS) * 86_400.0
+
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, CLAUDE_CODE)
 
@@ -449,6 +460,18 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
     def in_use(self, session: str) -> str | None:  # noqa: ARG002
         """A process that is idle may have some at work, and may continue any at any time."""
         return self._in_use(self.directory.relative_to(self.projects).parts[1], by_idle=True)
+
+
+def _cleanup_days(settings: Path) -> float | None:
+    """The cleanupPeriodDays of one file; None: it names none, or cannot be read."""
+    try:
+        said = json.loads(read_plain(settings, LARGEST_NOTE, follow=True))
+    except (OSError, ValueError, RecursionError):
+        return None
+    days = said.get("cleanupPeriodDays") if isinstance(said, dict) else None
+    if not isinstance(days, int) or isinstance(days, bool):
+        return None
+    return days if 0 < days < _MOST_DAYS else None
 
 
 def _owner(projects: Path, directory: Path) -> Owner:

@@ -166,6 +166,11 @@ class Owner(ABC):
         """By which rule of its own it deletes sessions, and would do so again; None: by none."""
         return None
 
+    @property
+    def kept_for_seconds(self) -> float | None:
+        """How long after its last write it deletes a session by that rule; None: not by age."""
+        return None
+
     def ids_in(self, session: str) -> tuple[str, ...]:
         """By which ids it may know a session, told by its name: that comes first."""
         return (session,)

@@ -1,19 +1,23 @@
 """Keeps copies of whole sessions, and tells which of these their program has deleted (SPEC §7a).
 
 A session that has been at rest for a day is copied, and again after it changed; so is one that its
-program has put aside. A run costs a stat of each session that is as it was when it was copied. It
-holds bsd's own lock of the session that it reads and opens it as whoever looks at it does, so that
-neither its program nor a commit of ours is ever in its way; what is busy comes with a later run.
+program has put aside. One that its program will delete soon does not wait for that day, and the one
+that it will delete first is copied first. A run costs a stat of each session that is as it was when
+it was copied. It holds bsd's own lock of the session that it reads and opens it as whoever looks at
+it does, so that neither its program nor a commit of ours is ever in its way; what is busy comes
+with a later run.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -41,7 +45,7 @@ from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import OFF
 from bsd.session.commit.inflight import InFlight
-from bsd.session.rest import Patience, Rest
+from bsd.session.rest import Patience, Rest, busy
 from bsd.session.session import format_of
 from bsd.store.copies import (
     CopiedFile,
@@ -65,8 +69,10 @@ from bsd.text.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 _log = get_logger("archive")
 
 REST_SECONDS = 24 * 3600.0
+SOON_SECONDS = 7 * 24 * 3600.0
 # What one run reads: other jobs of the daemon wait for it. The rest comes with the next.
 _MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
+_LOCK_SECONDS = 10.0  # for which another bsd that works on a session is waited for
 _LINES_LOOKED_AT = 50
 # In so many turns of such a length all copies are looked at.
 _TURN_SECONDS, _TURNS = 600, 1008
@@ -84,17 +90,66 @@ class KeptNow:
     complete: bool = True  # else there is more to do, and the next run goes on
 
 
+class CopyStatus(StrEnum):
+    """What became of a session of which a copy was asked for."""
+
+    COPIED = "copied"
+    UNCHANGED = "unchanged"  # the copy that there was is as the session is
+    BUSY = "busy"
+    FAILED = "failed"
+
+
+@immutable
+class CopyOutcome:
+    """One session of a run. `size`: bytes of its transcript."""
+
+    session: SessionName
+    status: CopyStatus
+    size: int
+    problem: BsdError | None = None
+
+
 @immutable
 class _Candidate:
-    """A session in its place, or put aside."""
+    """A session in its place, or put aside. `deleted_at`: by its program (epoch seconds)."""
 
     name: SessionName
     written: Written
     aside: Path | None = None
+    deleted_at: float = math.inf
+
+
+@dataclass(slots=True)
+class _Sessions:
+    """What a run has found, each session with the name of its store."""
+
+    there: set[str] = field(default_factory=set)  # in their places
+    due: list[tuple[_Candidate, str]] = field(default_factory=list)
+    to_check: list[tuple[_Candidate, str]] = field(default_factory=list)
+
+
+@immutable
+class CopyScope:
+    """Which sessions a run copies.
+
+    Args:
+        soon_only: only sessions that their program will delete within `SOON_SECONDS`.
+        at_once: no session waits for a day of rest, and the run goes on until all are copied.
+        names: only these sessions, with those that are parts of them; empty: all.
+        dry_run: tell which sessions would be copied, and change nothing.
+    """
+
+    soon_only: bool = False
+    at_once: bool = False
+    names: frozenset[SessionName] = frozenset()
+    dry_run: bool = False
 
 
 class Keeping:
-    """One run. `patience.quiet` is as the settings say; `stopping` is asked before each session."""
+    """One run. `patience.quiet` is as the settings say; `stopping` is asked before each session.
+
+    `told` hears what became of each session of which a copy was to be made.
+    """
 
     def __init__(
         self,
@@ -104,12 +159,18 @@ class Keeping:
         *,
         stopping: Callable[[], bool] = lambda: False,
         most_bytes: int = _MOST_BYTES,
+        scope: CopyScope | None = None,
+        told: Callable[[CopyOutcome], None] = lambda _: None,
     ) -> None:
         self._layout = layout
         self._keep = keep
         self._patience = patience
         self._stopping = stopping
-        self._left = most_bytes
+        self._scope = scope = scope or CopyScope()
+        self._told = told
+        self._left = math.inf if scope.at_once else most_bytes
+        self._most_sessions = math.inf if scope.at_once else _MOST_SESSIONS
+        self._names = set(map(str, scope.names))
         self._rest = Rest(layout, patience, InFlight(layout))
         self._done = KeptNow()
 
@@ -125,28 +186,71 @@ class Keeping:
         return self._done
 
     def _copy_due(self, known: _Known) -> None:
-        there: set[str] = set()
         now = self._patience.clock()
+        found = self._look(known, now)
+        for one, store in sorted(found.due, key=lambda each: each[0].deleted_at):
+            if not self._has_room() or not self._try(one, known, store):
+                return
+        if self._scope.soon_only:
+            return
+        for one, store in found.to_check:
+            if not self._is_damaged(store, now):
+                self._told(_outcome(one, CopyStatus.UNCHANGED))
+            elif not self._has_room() or not self._try(one, known, store, mending=True):
+                return
+        if not (self._names or self._scope.dry_run):
+            self._note_gone(found.there)
+
+    def _look(self, known: _Known, now: float) -> _Sessions:
+        found = _Sessions()
         for one in self._candidates():
             store = self._layout.store_name(one.name)
             if one.aside is None:
-                there.add(store)
-            age = now - one.written.mtime_ns / 1e9
-            # A time to come is that of a clock which was put back since: nobody can wait for it.
-            due = known.get(store) != one.written and (age >= REST_SECONDS or age < 0)
-            mending = not due and self._is_damaged(store, now)
-            if not (due or mending):
-                continue
-            if self._stopping() or self._left <= 0 or self._done.sessions >= _MOST_SESSIONS:
-                self._done = replace(self._done, complete=False)
-                return
-            if not self._try(one, known, store, mending=mending):
-                return
-        self._note_gone(there)
+                found.there.add(store)
+            if known.get(store) != one.written and self._is_due(one, now):
+                found.due.append((one, store))
+            elif self._scope.at_once or _is_turn_of(store, now):
+                found.to_check.append((one, store))
+        return found
+
+    def _has_room(self) -> bool:
+        """True if this run may copy one more; else the next run goes on."""
+        full = self._left <= 0 or self._done.sessions >= self._most_sessions
+        if full or self._stopping():
+            self._done = replace(self._done, complete=False)
+            return False
+        return True
+
+    def _is_due(self, one: _Candidate, now: float) -> bool:
+        if one.deleted_at - now <= SOON_SECONDS:
+            return True
+        if self._scope.soon_only:
+            return False
+        # A time to come is that of a clock which was put back since: nobody can wait for it.
+        age = now - one.written.mtime_ns / 1e9
+        if self._scope.at_once or age >= REST_SECONDS or age < 0:
+            return True
+        used = self._used_before(one)
+        return used is not None and now - used >= REST_SECONDS
+
+    def _used_before(self, one: _Candidate) -> float | None:
+        """When the session was last used, if bsd was the last to write to it (epoch seconds).
+
+        Its newest entry tells. None: others may have written to it since, or no entry has a time.
+        """
+        try:
+            history = self._layout.history_dir(one.name).lstat()
+            if history.st_mtime_ns < one.written.mtime_ns:
+                return None
+            with TranscriptFile(one.aside or self._layout.session_file(one.name)) as source:
+                newest = catalog.ends_in(source, owner_of(self._layout, one.name.agent)).newest_ms
+        except (BsdError, OSError):  # never changed by bsd; or copying it will tell what is wrong
+            return None
+        return None if newest is None else newest / 1000
 
     def _is_damaged(self, store: str, now: float) -> bool:
         """Whether a copy has been damaged since it was made; each has its turn once a week."""
-        if zlib.crc32(store.encode()) % _TURNS != int(now / _TURN_SECONDS) % _TURNS:
+        if self._scope.dry_run or not _is_turn_of(store, now):
             return False
         archive = self._layout.archive / store
         self._left -= sum(copy.packed for copy in copies_in(archive))
@@ -177,10 +281,19 @@ class Keeping:
                     continue  # those of another root are its own to keep
                 there = set()
                 with suppress(BsdError):  # `agents` says what is wrong with it
+                    owner = owner_of(self._layout, agent.name)
+                    part_of, deleted_at = _parent(self._layout, owner), _deletion(owner)
                     for name, stat in catalog.with_stats(self._layout, agent.name):
                         there.add(name)
-                        yield _Candidate(name, Written.of(stat))
-                    yield from self._put_aside(agent.name, there)
+                        if self._is_wanted(name, part_of):
+                            written = Written.of(stat)
+                            yield _Candidate(name, written, deleted_at=deleted_at(written))
+                    for one in self._put_aside(agent.name, there):
+                        if self._is_wanted(one.name, part_of):
+                            yield one
+
+    def _is_wanted(self, name: SessionName, part_of: str | None) -> bool:
+        return not self._names or str(name) in self._names or part_of in self._names
 
     def _put_aside(self, agent: str, there: set[SessionName]) -> Iterator[_Candidate]:
         latest: dict[SessionName, _Candidate] = {}
@@ -197,27 +310,39 @@ class Keeping:
     def _try(self, one: _Candidate, known: _Known, store: str, *, mending: bool = False) -> bool:
         """Copy a session if it may be; whether the run goes on."""
         try:
-            if self._copy(one, mending=mending):
-                known.note(store, one.written)
-        except Busy as busy:
-            _log.debug(f"Session {one.name} is copied later", why=busy.message)
+            if not self._scope.dry_run:
+                known.note(store, self._copy(one, mending=mending))
+        except Busy as problem:
+            _log.debug(f"Session {one.name} is copied later", why=problem.message)
+            self._told(_outcome(one, CopyStatus.BUSY, problem))
         except (BsdError, OSError) as error:
-            problem = os_problem(error, f"keeping a copy of {one.name}")
-            _log.warning("No copy is kept", session=str(one.name), problem=problem.message)
+            failure = os_problem(error, f"keeping a copy of {one.name}")
+            _log.warning("No copy is kept", session=str(one.name), problem=failure.message)
+            self._told(_outcome(one, CopyStatus.FAILED, failure))
             if isinstance(error, OSError) and error.errno in _FULL:
                 self._done = replace(self._done, complete=False)
                 return False
+        else:
+            self._told(_outcome(one, CopyStatus.COPIED))
         return True
 
-    def _copy(self, one: _Candidate, *, mending: bool) -> bool:
+    def _copy(self, one: _Candidate, *, mending: bool) -> Written:
+        """Return as what the session was copied.
+
+        Raises Busy for a session in use, and what reading and writing raises.
+        """
         layout, name = self._layout, one.name
-        with own_lock(layout, name, 0.0):
-            if one.aside is None and self._rest.why_not(name) is not None:
-                return False
+        # A worker may just be extracting from it: what is wanted now does not wait for another run.
+        is_wanted_now = self._scope.at_once or self._scope.soon_only
+        wait = _LOCK_SECONDS if is_wanted_now else 0.0
+        with own_lock(layout, name, wait, sleep=self._patience.sleep):
+            if one.aside is None and (unrest := self._rest.why_not(name)) is not None:
+                raise busy(name, unrest)
             path = one.aside or layout.session_file(name)
             with TranscriptFile(path) as source:
-                if source.identity.written != one.written:
-                    return False  # it goes on: another day
+                written = source.identity.written
+                if written != one.written and not is_wanted_now:
+                    raise Busy(f"session {name} has just been written to", hint="again later")
                 now = self._patience.clock()
                 copying = _Copying(layout, one, path, source, now, self._stopping)
                 new = copying.run(mending=mending)
@@ -228,7 +353,7 @@ class Keeping:
                 packed=self._done.packed + new.packed,
             )
             self._left -= new.read
-        return True
+        return written
 
     def _note_gone(self, there: set[str]) -> None:
         """Of sessions that are not there any more, note since when."""
@@ -241,6 +366,29 @@ class Keeping:
                         write_copy(replace(copy, gone_at=self._patience.clock()))
                         _log.info(f"Session {copy.name} is gone; its copy is in the archive")
                         self._done = replace(self._done, gone=(*self._done.gone, copy.name))
+
+
+def _outcome(one: _Candidate, status: CopyStatus, problem: BsdError | None = None) -> CopyOutcome:
+    return CopyOutcome(one.name, status, one.written.size, problem)
+
+
+def _is_turn_of(store: str, now: float) -> bool:
+    return zlib.crc32(store.encode()) % _TURNS == int(now / _TURN_SECONDS) % _TURNS
+
+
+def _deletion(owner: Owner) -> Callable[[Written], float]:
+    """When the program deletes a session of one agent that was last written to so (epoch seconds).
+
+    Parts of a session go with it.
+    """
+    kept_for = owner.kept_for_seconds
+    if kept_for is None:
+        return lambda _: math.inf
+    if owner.part_of is not None:
+        with suppress(OSError):  # it is gone already: then each goes by its own age
+            goes_with = owner.part_of.lstat().st_mtime + kept_for
+            return lambda _: goes_with
+    return lambda written: written.mtime_ns / 1e9 + kept_for
 
 
 def is_gone(layout: Layout, name: SessionName) -> bool:
@@ -435,13 +583,17 @@ class _Known:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._file = layout.own / "copied.json"
+        self._noted: dict[str, Written] = {}
         self._changed = False
         try:
-            said = orjson.loads(read_plain(self._file, LARGEST_RECORD))
-            self.written = {str(store): Written(*map(int, was)) for store, was in said.items()}
+            self.written = self._read()
         except (OSError, ValueError, TypeError, AttributeError):
             self._changed = True
             self.written = self._read_copies()
+
+    def _read(self) -> dict[str, Written]:
+        said = orjson.loads(read_plain(self._file, LARGEST_RECORD))
+        return {str(store): Written(*map(int, was)) for store, was in said.items()}
 
     def _read_copies(self) -> dict[str, Written]:
         found: dict[str, Written] = {}
@@ -454,12 +606,14 @@ class _Known:
         return self.written.get(store)
 
     def note(self, store: str, was: Written) -> None:
-        self.written[store] = was
+        self.written[store] = self._noted[store] = was
         self._changed = True
 
     def save(self) -> None:
-        """A full disk costs the next run some reading."""
+        """A full disk costs the next run some reading; so does what two runs note at a time."""
         if self._changed:
+            with suppress(OSError, ValueError, TypeError, AttributeError):
+                self.written = self._read() | self._noted  # another run may have noted more
             with suppress(OSError):
                 plain = {store: tuple(was) for store, was in self.written.items()}
                 write_private(self._file, orjson.dumps(plain))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from bsd.agents.owners import elsewhere, has_served, secure
@@ -59,6 +60,7 @@ class Chores:
         # Of records that need nothing yet, the displaced files as they were.
         self._watched: dict[Path, Written | None] = {}
         self._behind: set[SessionName] = set()  # whose index may lack files
+        self._keeping = threading.Lock()  # sessions are being copied
         self._held: str | None = None  # why retention deletes nothing, as it was last told
 
     def look_around(self) -> None:
@@ -222,17 +224,42 @@ class Chores:
             )
 
     def keep_sessions(self) -> int:
-        """Copy sessions that have been at rest for a day; returns of how many the archive heard."""
-        keep = self._state.config.current.archive_sessions
-        try:
-            done = self._children.call(rare_tasks.keep_sessions, keep, background=True)
-        except Stopping:
+        """Copy sessions that have been at rest for a day; returns of how many the archive heard.
+
+        If the copying that begins with the daemon still goes on, nothing.
+        """
+        if not self._keeping.acquire(blocking=False):
             return 0
+        try:
+            return self._keep(soon_only=False)[0]
+        finally:
+            self._keeping.release()
+
+    def keep_first(self) -> tuple[int, bool]:
+        """At the start, copy what programs will delete soon, and then what else is due.
+
+        Returns of how many sessions the archive heard, and if there is nothing more to be done now.
+        """
+        with self._keeping:
+            heard, complete = self._keep(soon_only=True)
+            if complete:
+                heard += self._keep(soon_only=False)[0]
+        return heard, complete
+
+    def _keep(self, *, soon_only: bool) -> tuple[int, bool]:
+        """One run; returns of how many sessions the archive heard, and if there is no more."""
+        keep = self._state.config.current.archive_sessions
+        task = partial(rare_tasks.keep_sessions, soon_only=soon_only)
+        try:
+            # What is deleted soon does not wait for an idle machine.
+            done = self._children.call(task, keep, background=not soon_only)
+        except Stopping:
+            return 0, True
         if done.sessions:
             _log.info(f"archive: copied {done.sessions} sessions", bytes_packed=done.packed)
         for name in done.gone:  # whoever looked before found neither session nor copy
             self._gone(name)
-        return done.sessions + len(done.gone)
+        return done.sessions + len(done.gone), done.complete or not done.sessions
 
     def _is_there(self, name: SessionName) -> bool:
         return os.path.lexists(self._state.layout.transcript(name))

@@ -7,7 +7,7 @@ from typing import Any
 from bsd.care.bring_back import sweep_returning
 from bsd.care.indexing import Due, ReadOn, find_due, read_some
 from bsd.care.interrupted import recover as recover_all
-from bsd.care.keeping import Keeping, KeptNow
+from bsd.care.keeping import CopyScope, Keeping, KeptNow
 from bsd.care.trash import Trash
 from bsd.care.verify import reindex as mend
 from bsd.daemon.child import Child
@@ -76,15 +76,20 @@ def scrub_words(child: Child) -> None:
     use(child.layout.search_db, lambda index: index.scrub(stopping))
 
 
-def keep_sessions(child: Child, keep: str) -> KeptNow:
-    """Copy sessions at rest into the archive; `keep` is the setting `archive_sessions`."""
+def keep_sessions(child: Child, keep: str, *, soon_only: bool = False) -> KeptNow:
+    """Copy sessions at rest into the archive; `keep` is the setting `archive_sessions`.
+
+    `soon_only`: only those that their program will delete soon.
+    """
 
     def stopping() -> bool:
         child.progress(0)
         return False
 
     sweep_returning(child.layout)
-    return Keeping(child.layout, keep, child.patience(0.0), stopping=stopping).run()
+    scope = CopyScope(soon_only=soon_only)
+    patience = child.patience(0.0)
+    return Keeping(child.layout, keep, patience, stopping=stopping, scope=scope).run()
 
 
 def perform_verb(

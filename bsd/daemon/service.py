@@ -155,6 +155,14 @@ class Daemon:
                 name, step, state.beats, clock=clock, work_seconds=work_seconds
             )
 
+        # Beside the others: it ends when it has nothing more to do.
+        self._first_copies = Loop(
+            "first-copies",
+            self._keep_first,
+            state.beats,
+            clock=clocks.steady,
+            work_seconds=_LONG_STEP_SECONDS,
+        )
         add("debounce", state.intake.step)
         add("watcher", self._watcher.step)
         add("timer", self._timetable.step, clocks.wall, _LONG_STEP_SECONDS)
@@ -182,6 +190,7 @@ class Daemon:
             if self._chores.recover():
                 self._timetable.in_flight()
             self._chores.resume()
+            self._first_copies.start()
         self._watcher.step(state.clocks.steady())
         self._settings_watch.start()
         self._looked = True
@@ -212,11 +221,11 @@ class Daemon:
         _log.info("bsd stops")
         state.queue.close()
         self.children.stop()
-        for loop in state.loops.values():
+        for loop in (self._first_copies, *state.loops.values()):
             loop.stop()
         ended = self._workers.join(deadline) & self.children.join(deadline)
         state.at_rest.flush()
-        for loop in state.loops.values():
+        for loop in (self._first_copies, *state.loops.values()):
             if loop.alive:
                 ended &= loop.join(max(0.0, deadline - time.monotonic()))
         state.events.close()
@@ -398,6 +407,20 @@ class Daemon:
     def _keep_sessions(self) -> None:
         if self._chores.keep_sessions():
             self._report.forget_retention()
+
+    def _keep_first(self, now: float) -> float | None:
+        """Copy what is deleted soon, at the start, which does not wait for that."""
+        try:
+            heard, complete = self._chores.keep_first()
+        except Exception:  # noqa: BLE001 - whatever it was: the job comes again, by the timetable
+            _log.exception("The first copies have failed")
+            heard, complete = 0, True
+        if heard:
+            self._report.forget_retention()
+        if not complete:
+            return now
+        self._first_copies.stop()
+        return None
 
     def _clean_up(self) -> None:
         self._chores.clean_up()

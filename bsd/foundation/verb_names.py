@@ -136,6 +136,7 @@ NAMES = {
         Name("trash_delete", module="trash"),
         Name("trash_empty", module="trash"),
         Name("archive_list", module="archive"),
+        Name("archive_keep", module="archive"),
         Name("archive_search", module="archive"),
         Name("archive_show", module="archive"),
         Name("archive_bring_back", module="archive"),

@@ -11,11 +11,25 @@ from bsd.agents.dialect import NotOurs
 from bsd.agents.owners import owner_of
 from bsd.care.bring_back import BringBack, BroughtBack
 from bsd.care.forgetting import Forgetting, Forgotten
-from bsd.care.keeping import find_gone, gone_sessions
+from bsd.care.keeping import (
+    CopyOutcome,
+    CopyScope,
+    CopyStatus,
+    Keeping,
+    find_gone,
+    gone_sessions,
+)
 from bsd.care.leftovers import kept_beside
 from bsd.care.search import search_gone
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import Conflict, Invalid, LeftAlone, NotFound
+from bsd.foundation.definition import INTERNAL, Answer, contract
+from bsd.foundation.errors import (
+    BsdError,
+    Conflict,
+    Invalid,
+    LeftAlone,
+    NotFound,
+    os_problem,
+)
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
@@ -101,6 +115,18 @@ class ForgetKept(KeptSession):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class KeepCopies:
+    """Which sessions are copied, with those that are parts of them; none: all of all agents."""
+
+    sessions: tuple[str, ...] = field(
+        default=(), metadata=argument(metavar="[AGENT/SESSION]...", positional=True)
+    )
+    dry_run: bool = field(
+        default=False, metadata=argument("Say which would be copied; change nothing.")
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class GoneSession(Answer):
     """A session that its program has deleted. Sizes are bytes, times ISO 8601."""
@@ -149,6 +175,29 @@ class FoundGone(Answer):
     results: tuple[FoundEntry, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CopiedSession(Answer):
+    """What became (with `dry_run`: would become) of a session. `size`: bytes of its transcript."""
+
+    session: str
+    status: CopyStatus
+    size: int
+    reason: str | None = field(default=None, metadata=contract(omit=True))
+    hint: str | None = field(default=None, metadata=contract(omit=True))
+    error: type[BsdError] | None = field(default=None, metadata=INTERNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesKept(Answer):
+    """What became of each session, in the order in which their programs will delete them."""
+
+    dry_run: bool
+    sessions: tuple[CopiedSession, ...]
+    copied: int
+    bytes_read: int
+    bytes_packed: int = field(metadata=contract("Of what was read, what no copy had yet"))
+
+
 def gone_session(layout: Layout, copy: SessionCopy, keep: str) -> GoneSession:
     """What doors are told of a copy; `keep` is the setting `archive_sessions`."""
     lifetime = None if keep == OFF else lifetime_seconds(keep)
@@ -171,6 +220,56 @@ def gone_session(layout: Layout, copy: SessionCopy, keep: str) -> GoneSession:
         files=len(copy.files),
         put_aside=None if aside is None else str(aside),
     )
+
+
+def _keep(hands: RootHands, asked: KeepCopies) -> CopiesKept:
+    keep = hands.config.current.archive_sessions
+    if keep.strip().casefold() == OFF:
+        raise Conflict(
+            "no copies are kept: the setting archive_sessions is off",
+            hint="`bsd config set archive_sessions 180d`",
+        )
+    layout = hands.layout
+    names = list(dict.fromkeys(map(SessionName.parse, asked.sessions)))
+    patience = hands.trash(writes=not asked.dry_run).patience
+    found: list[CopiedSession] = []
+
+    def stopping() -> bool:
+        hands.progressed(0)
+        return False
+
+    def told(outcome: CopyOutcome) -> None:
+        found.append(_copied(outcome))
+
+    scope = CopyScope(at_once=True, names=frozenset(names), dry_run=asked.dry_run)
+    done = Keeping(layout, keep, patience, stopping=stopping, scope=scope, told=told).run()
+    known = {one.session for one in found}
+    found += [_not_found(layout, name) for name in names if str(name) not in known]
+    copied = sum(one.status is CopyStatus.COPIED for one in found)
+    return CopiesKept(asked.dry_run, tuple(found), copied, done.read, done.packed)
+
+
+def _copied(outcome: CopyOutcome) -> CopiedSession:
+    name, problem = str(outcome.session), outcome.problem
+    if problem is None:
+        return CopiedSession(name, outcome.status, outcome.size)
+    why, hint, kind = problem.message, problem.hint, type(problem)
+    return CopiedSession(name, outcome.status, outcome.size, why, hint, kind)
+
+
+def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
+    """Why a session that was named is not among those of which copies are kept here."""
+    try:
+        layout.session_file(name).lstat()
+        problem: BsdError = LeftAlone(
+            f"no copy of {name} is kept here: another root serves its agent, or its sessions are"
+            " in a database",
+            hint="`bsd sources` says which root serves what",
+        )
+    except (BsdError, OSError) as error:
+        problem = os_problem(error, f"looking at {name}")
+    failed = CopyStatus.FAILED
+    return CopiedSession(str(name), failed, 0, problem.message, problem.hint, type(problem))
 
 
 def _list(hands: RootHands, asked: ListGone) -> GoneList:
@@ -260,6 +359,13 @@ ARCHIVE_LIST = Verb(
         "archive",
         "Sessions that their program has deleted, and what all copies of sessions take.",
     ),
+)
+ARCHIVE_KEEP = Verb(
+    name="archive_keep",
+    arguments=KeepCopies,
+    answer=CopiesKept,
+    ask=_keep,
+    changes=True,
 )
 ARCHIVE_SEARCH = Verb(
     name="archive_search",

@@ -9,27 +9,33 @@ import click
 
 from bsd.care.bring_back import BroughtBack
 from bsd.care.forgetting import Forgotten
+from bsd.care.keeping import CopyStatus
 from bsd.doors.cli.call import BsdCommand, Call, ask_first, group
+from bsd.doors.cli.names import SESSION
 from bsd.doors.cli.output import counted, minute, note, one_line, print_table, say, size
+from bsd.doors.cli.problem import Problem
 from bsd.doors.cli.verb_words import Tell, VerbWords, print_entries, print_hits
 from bsd.doors.cli.verbs import CallHands, carry_out
 from bsd.doors.parameters import parameters
-from bsd.foundation.errors import BsdError
+from bsd.foundation.errors import BsdError, Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.verbs.archive import (
     ARCHIVE_BRING_BACK,
     ARCHIVE_FORGET,
+    ARCHIVE_KEEP,
     ARCHIVE_LIST,
     ARCHIVE_SEARCH,
     ARCHIVE_SHOW,
     BringBackGone,
+    CopiesKept,
     ForgetKept,
     FoundGone,
     GoneEntries,
     GoneList,
     GoneSession,
+    KeepCopies,
     ListGone,
     SearchGone,
     ShowGone,
@@ -39,13 +45,16 @@ from bsd.verbs.verb import Verb
 
 _ID = re.compile(r"@[0-9a-f]{8}\Z")  # what an id has after the name
 _MORE = """
-A session that has been at rest for a day is copied, for as long as the setting `archive_sessions`
-says once it is gone. AGENT/SESSION is its name; an ID is what the list shows, for sessions that had
-one name. What you delete with `bsd delete` is in the trash instead.
+The daemon copies each session that has been at rest for a day, and one that its program will delete
+within a week at once; `bsd archive keep` does so without a daemon. Once a session is gone, its copy
+is kept for as long as the setting `archive_sessions` says. AGENT/SESSION is its name; an ID is what
+the list shows, for sessions that had one name. What you delete with `bsd delete` is in the trash
+instead.
 
 \b
 Examples:
   bsd archive list
+  bsd archive keep
   bsd archive search '"connection refused"'
   bsd archive show claude-code:-home-me/8463c716-a2ea-4c14-9efa-87158ebd9f20
   bsd archive bring-back main/4f2a
@@ -94,6 +103,56 @@ def _say_gone(found: GoneList, _: object) -> None:
         f"{counted(use.sessions, 'session')} copied ({size(use.content)} in {size(use.kept)}), "
         f"{gone} gone; archive_sessions is {found.keep}"
     )
+
+
+@archive.command("keep", cls=BsdCommand)
+@click.argument("sessions", nargs=-1, type=SESSION, metavar="[AGENT/SESSION]...")
+@click.option("--dry-run", is_flag=True, help="Say which would be copied; change nothing.")
+@click.pass_obj
+def keep(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool) -> int:
+    """Copy sessions now, those first that their program will delete soonest.
+
+    Without a name: all sessions of all agents that have no copy as they are. With names, also the
+    sessions that are parts of these. None waits for a day of rest; one in use is left for later
+    (exit code 4).
+    """
+
+    def tell(done: CopiesKept, _: object) -> None:
+        _say_kept(done, named=bool(sessions))
+
+    asked = KeepCopies(tuple(map(str, sessions)), dry_run)
+    words = VerbWords(tell, lambda _, done: _tell_problems(done))
+    return carry_out(call, ARCHIVE_KEEP, None, asked, words)
+
+
+def _say_kept(done: CopiesKept, *, named: bool) -> None:
+    would = "would be " if done.dry_run else ""
+    rows = [(one.session, f"{would}{one.status}", size(one.size)) for one in done.sessions]
+    if rows and (named or done.dry_run):
+        print_table(("SESSION", "", "SIZE"), rows, right=("SIZE",))
+        say()
+    amount = f" ({size(done.bytes_read)} read, {size(done.bytes_packed)} of it new)"
+    before = sum(one.status is CopyStatus.UNCHANGED for one in done.sessions)
+    say(
+        f"{counted(done.copied, 'session')} {would}copied{'' if done.dry_run else amount},"
+        f" {before:,} copied before"
+    )
+
+
+def _tell_problems(done: CopiesKept) -> int:
+    """Show what went wrong, and return the exit code, as of `bsd extract`.
+
+    4 if some were only busy; the code of the errors, 1 if they differ.
+    """
+    failed = set()
+    for one in done.sessions:
+        if one.error is not None:
+            Problem(f"{one.session}: {one.reason}", one.error.exit_code, one.hint).show()
+            failed |= {one.error.exit_code} if one.status is CopyStatus.FAILED else set()
+    if failed:
+        return failed.pop() if len(failed) == 1 else 1
+    busy = any(one.status is CopyStatus.BUSY for one in done.sessions)
+    return Busy.exit_code if busy else 0
 
 
 @archive.command("search", cls=BsdCommand)
