@@ -133,13 +133,13 @@ class CopyScope:
     """Which sessions a run copies.
 
     Args:
-        soon_only: only sessions that their program will delete within `SOON_SECONDS`.
+        first: only sessions that their program deletes by their age, and these are urgent.
         at_once: no session waits for a day of rest, and the run goes on until all are copied.
         names: only these sessions, with those that are parts of them; empty: all.
         dry_run: tell which sessions would be copied, and change nothing.
     """
 
-    soon_only: bool = False
+    first: bool = False
     at_once: bool = False
     names: frozenset[SessionName] = frozenset()
     dry_run: bool = False
@@ -191,7 +191,7 @@ class Keeping:
         for one, store in sorted(found.due, key=lambda each: each[0].deleted_at):
             if not self._has_room() or not self._try(one, known, store):
                 return
-        if self._scope.soon_only:
+        if self._scope.first:
             return
         for one, store in found.to_check:
             if not self._is_damaged(store, now):
@@ -224,7 +224,7 @@ class Keeping:
     def _is_due(self, one: _Candidate, now: float) -> bool:
         if one.deleted_at - now <= SOON_SECONDS:
             return True
-        if self._scope.soon_only:
+        if self._scope.first and one.deleted_at == math.inf:
             return False
         # A time to come is that of a clock which was put back since: nobody can wait for it.
         age = now - one.written.mtime_ns / 1e9
@@ -236,14 +236,18 @@ class Keeping:
     def _used_before(self, one: _Candidate) -> float | None:
         """When the session was last used, if bsd was the last to write to it (epoch seconds).
 
-        Its newest entry tells. None: others may have written to it since, or no entry has a time.
+        Its newest entry tells. None: the time of the file itself is right, since others may have
+        written to it later, or bsd does not change that time; or no entry has a time.
         """
+        owner = owner_of(self._layout, one.name.agent)
+        if owner.keeps_mtime:
+            return None
         try:
             history = self._layout.history_dir(one.name).lstat()
             if history.st_mtime_ns < one.written.mtime_ns:
                 return None
             with TranscriptFile(one.aside or self._layout.session_file(one.name)) as source:
-                newest = catalog.ends_in(source, owner_of(self._layout, one.name.agent)).newest_ms
+                newest = catalog.ends_in(source, owner).newest_ms
         except (BsdError, OSError):  # never changed by bsd; or copying it will tell what is wrong
             return None
         return None if newest is None else newest / 1000
@@ -333,7 +337,7 @@ class Keeping:
         """
         layout, name = self._layout, one.name
         # A worker may just be extracting from it: what is wanted now does not wait for another run.
-        is_wanted_now = self._scope.at_once or self._scope.soon_only
+        is_wanted_now = self._scope.at_once or self._scope.first
         wait = _LOCK_SECONDS if is_wanted_now else 0.0
         with own_lock(layout, name, wait, sleep=self._patience.sleep):
             if one.aside is None and (unrest := self._rest.why_not(name)) is not None:

@@ -231,28 +231,24 @@ class Chores:
         if not self._keeping.acquire(blocking=False):
             return 0
         try:
-            return self._keep(soon_only=False)[0]
+            return self._keep()[0]
         finally:
             self._keeping.release()
 
     def keep_first(self) -> tuple[int, bool]:
-        """At the start, copy what programs will delete soon, and then what else is due.
+        """At the start, copy sessions that their program deletes by their age, one part of them.
 
-        Returns of how many sessions the archive heard, and if there is nothing more to be done now.
+        Returns of how many sessions the archive heard, and if there are no more.
         """
         with self._keeping:
-            heard, complete = self._keep(soon_only=True)
-            if complete:
-                heard += self._keep(soon_only=False)[0]
-        return heard, complete
+            return self._keep(first=True)
 
-    def _keep(self, *, soon_only: bool) -> tuple[int, bool]:
-        """One run; returns of how many sessions the archive heard, and if there is no more."""
+    def _keep(self, *, first: bool = False) -> tuple[int, bool]:
         keep = self._state.config.current.archive_sessions
-        task = partial(rare_tasks.keep_sessions, soon_only=soon_only)
+        task = partial(rare_tasks.keep_sessions, first=first)
         try:
-            # What is deleted soon does not wait for an idle machine.
-            done = self._children.call(task, keep, background=not soon_only)
+            # What may be deleted at any moment does not wait for an idle machine.
+            done = self._children.call(task, keep, background=not first)
         except Stopping:
             return 0, True
         if done.sessions:

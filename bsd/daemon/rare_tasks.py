@@ -76,10 +76,10 @@ def scrub_words(child: Child) -> None:
     use(child.layout.search_db, lambda index: index.scrub(stopping))
 
 
-def keep_sessions(child: Child, keep: str, *, soon_only: bool = False) -> KeptNow:
+def keep_sessions(child: Child, keep: str, *, first: bool = False) -> KeptNow:
     """Copy sessions at rest into the archive; `keep` is the setting `archive_sessions`.
 
-    `soon_only`: only those that their program will delete soon.
+    `first`: only those that their program deletes by their age (`CopyScope`).
     """
 
     def stopping() -> bool:
@@ -87,7 +87,7 @@ def keep_sessions(child: Child, keep: str, *, soon_only: bool = False) -> KeptNo
         return False
 
     sweep_returning(child.layout)
-    scope = CopyScope(soon_only=soon_only)
+    scope = CopyScope(first=first)
     patience = child.patience(0.0)
     return Keeping(child.layout, keep, patience, stopping=stopping, scope=scope).run()
 

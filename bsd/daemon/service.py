@@ -409,7 +409,7 @@ class Daemon:
             self._report.forget_retention()
 
     def _keep_first(self, now: float) -> float | None:
-        """Copy what is deleted soon, at the start, which does not wait for that."""
+        """Copy what programs delete by its age, at the start, which does not wait for that."""
         try:
             heard, complete = self._chores.keep_first()
         except Exception:  # noqa: BLE001 - whatever it was: the job comes again, by the timetable
