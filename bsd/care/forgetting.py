@@ -41,6 +41,7 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest
 from bsd.session.session import format_of
+from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
 from bsd.store.copies import (
     CopiedTranscript,
@@ -277,7 +278,14 @@ class Forgetting:
             )
 
     def _forget_packed(self, archive: Path, hashes: set[bytes], before: float | None) -> None:
-        """Write packs anew without these lines; the old one goes when the new one is durable."""
+        """Write packs anew without these lines; the old one goes when the new one is durable.
+
+        Damaged packs that were set aside go whole: they may say it, and packs have their lines.
+        """
+        for path in SessionArchive(archive).set_aside():
+            if not _is_later(path, before):
+                self._take(path)
+                path.unlink(missing_ok=True)
         for path in sorted(archive.glob(f"*{PACK}")):
             with Pack(path) as pack:
                 if hashes.isdisjoint(place.hash for place in pack.places()):

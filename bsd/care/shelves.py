@@ -385,7 +385,7 @@ class _ArchiveLot(Lot):
     def things(self) -> list[Thing]:
         found = []
         self._names = set(os.listdir(self.path))
-        for path in self._archive.packs():
+        for path in [*self._archive.packs(), *self._archive.set_aside()]:
             with suppress(FileNotFoundError):
                 status = path.lstat()
                 newest = status.st_mtime  # what is damaged does not say more

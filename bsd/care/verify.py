@@ -219,8 +219,13 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
             continue
         yield Finding("damaged_copy", str(copy), damage.message, hint=damage.hint)
     archive = SessionArchive(directory)
+    whose = layout.session_of_store(directory.name) or directory.name
+    for pack in archive.set_aside():
+        message = f"of the archive of {whose}: it was damaged; what could be read of it is in "
+        message += "another pack"
+        hint = f"`rm {shlex.quote(str(pack))}` when nothing of this session is missing"
+        yield Finding("set_aside_pack", str(pack), message, hint=hint, harmless=True)
     for pack in archive.packs():
-        whose = layout.session_of_store(directory.name) or directory.name
         try:
             problem = why_damaged(pack)
         except FileNotFoundError:
@@ -266,9 +271,13 @@ def _mended_pack(
     if wait is not None:
         try:
             with own_lock_of(layout, archive.directory, wait):
-                lines = archive.mend(pack)
-            message += f"; {lines} lines were found in it, and are in a new one"
-            return Finding("damaged_pack", str(pack), message, repaired=True)
+                mended = archive.mend(pack)
+            message += f"; {mended.lines} lines were found in it, and are in a new one; "
+            message += f"it is set aside as {mended.set_aside.name}"
+            if mended.whole:
+                return Finding("damaged_pack", str(pack), message, repaired=True)
+            message += "; the rest of it cannot be read"
+            hint = "bring it back from a backup: whatever else it held can be restored then"
         except (BsdError, OSError, PackDamaged) as error:
             message, hint = f"{message}; {error}", "bring it back from a backup"
     return Finding("damaged_pack", str(pack), message, hint=hint)
