@@ -177,7 +177,7 @@ class Keeping:
                     continue  # those of another root are its own to keep
                 there = set()
                 with suppress(BsdError):  # `agents` says what is wrong with it
-                    for name, stat in catalog.with_stats(self._layout, agent.name):
+                    for name, stat in catalog.with_stats(self._layout, agent.name, strays=False):
                         there.add(name)
                         yield _Candidate(name, Written.of(stat))
                     yield from self._put_aside(agent.name, there)

@@ -52,6 +52,7 @@ from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest, Waiting
+from bsd.session.session import Session
 from bsd.store.search import forget_sessions
 
 _log = get_logger("trash")
@@ -179,11 +180,16 @@ class Trash:
         return Deleted(tuple(journal.items), permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
-        """Raise LeftAlone for what only its owner can delete: not for what is left of it."""
+        """Raise LeftAlone for what only its owner can delete: not for what is left of it.
+
+        And for a file that is no session.
+        """
         owner = owner_of(self.layout, name.agent)
         hint = "delete them with the program that owns them"
         if database := owner.database():
             raise LeftAlone(f"the sessions of {name.agent} are in {database}", hint=hint)
+        if os.path.lexists(self.layout.transcript(name)):
+            Session(self.layout, name).refuse_no_session()
         if owner.undeletable is None:
             return
         if os.path.lexists(self.layout.transcript(name)):

@@ -402,6 +402,11 @@ class _SessionCheck:
         self.unmarked: list[str] = []  # entries whose markers could be put back
 
     def check(self) -> None:
+        if why := self.owner.why_no_session(self.path.name):
+            message = f"something was taken out of it, though it is no session: {why}"
+            hint = f"`bsd restore-all {self.name}` puts it back"
+            found = Finding("no_session", str(self.name), message, hint=hint, harmless=True)
+            self.result.findings.append(found)
         self._check_lines()
         self._check_modes()
         self._check_leftovers()
