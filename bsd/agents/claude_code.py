@@ -373,7 +373,7 @@ class ClaudeCodeProject(Owner):
         if self.is_session_file(name):
             return None
         if _SUBAGENT.fullmatch(name.removesuffix(ENDING)):
-            return "it is a subagent's of an old version, and does not say whether its turn has ended"
+            return "it is a subagent's of an old version, and does not say when its turn ends"
         return "Claude Code names its sessions by a UUID"
 
     def belongings(self, session: str) -> Iterator[Path]:

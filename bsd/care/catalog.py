@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bsd.agents.dialect import Format, NotOurs, Rank, Title, better
-from bsd.agents.owner import ENDING, Registered, Registry
+from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
@@ -138,13 +138,52 @@ def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
 
 
 def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
-    """The transcripts of an agent that its program put aside, and the sessions that they were."""
-    owner = owner_of(layout, agent)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        directory = layout.sessions_dir(agent)
-        for name in sorted(os.listdir(directory)):
-            if session := owner.put_aside(name):
-                yield SessionName(agent, session), directory / name
+    """The transcripts of an agent that its program put aside, and the sessions that they were.
+
+    Raises BsdError.
+    """
+    owner, directory = owner_of(layout, agent), layout.sessions_dir(agent)
+    try:
+        names = sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise os_problem(error, f"reading {directory}") from error
+    for name in names:
+        if session := owner.put_aside(name):
+            yield SessionName(agent, session), directory / name
+
+
+def unreadable(layout: Layout) -> Iterator[tuple[str, BsdError]]:
+    """Agents and sources whose sessions cannot be listed, and why: `names` leaves them out.
+
+    Not those whose directory leads out of the root: bsd works on none of their sessions.
+    """
+    for source in layout.sources:
+        try:
+            for _ in source.directories(strictly=True):
+                pass
+            for _ in source.files_put_away():
+                pass
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # its program has never run, or it is not mounted: `doctor` tells
+        except OSError as error:
+            yield source.name, os_problem(error, f"reading {error.filename or source.path}")
+    away = layout.put_away()
+    try:
+        agents = _agent_names(layout, away)
+    except ConfigError:  # a root without agents
+        return
+    except BsdError as error:
+        yield str(layout.agents), error
+        return
+    for agent in agents:
+        with suppress(BsdError):
+            layout.sessions_dir(agent)
+            try:
+                _session_files(layout, agent, away)
+            except BsdError as error:
+                yield agent, error
 
 
 def _agent_names(layout: Layout, away: _Files) -> list[str]:
@@ -261,7 +300,7 @@ def _session_files(
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        raise os_problem(error, f"reading {directory}") from error
+        raise os_problem(error, f"reading {error.filename or directory}") from error
     if others := away.get(agent):
         there = {session for session, _ in files}
         files += [one for one in _sessions_among(others, is_listed) if one[0] not in there]

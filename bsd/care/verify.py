@@ -136,6 +136,8 @@ def verify(
         except (BsdError, OSError) as error:
             result.findings.append(_unreadable(name, error, "reading"))
         result.sessions += 1
+    for where, problem in catalog.unreadable(layout):
+        result.findings.append(_unreadable(where, problem))
     result.findings += _packs(layout, result, wait, repair=repair)
     result.findings += _late_bytes(layout, repair=repair)
     result.findings += _in_flight(layout, clock())
@@ -352,9 +354,12 @@ def _broken_trash(layout: Layout) -> Iterator[Finding]:
 
 def _without_transcript(layout: Layout) -> Iterator[Finding]:
     """Content of sessions whose transcript is gone: programs delete, rename and compress them."""
-    for store in stores_without_transcript(layout):
-        where = str(store.session or store.directory)
-        yield Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
+    try:
+        for store in stores_without_transcript(layout):
+            where = str(store.session or store.directory)
+            yield Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
+    except (BsdError, OSError) as error:
+        yield _unreadable(layout.extracted, error)
 
 
 def _apart_from_other_bsd(

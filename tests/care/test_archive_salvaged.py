@@ -70,7 +70,7 @@ def damage(root: Path, *, block: int | None, index: bool = True) -> bytes:
     """Tear the index, and overwrite the middle of a block; returns what the pack is then."""
     pack = only_pack(root)
     data = bytearray(pack.read_bytes())
-    starts = blocks(data)
+    starts = blocks(bytes(data))
     assert len(starts) >= 5, "several blocks and the records"
     if block is not None:
         middle = (starts[block] + starts[block + 1]) // 2

@@ -65,7 +65,7 @@ def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **o
     asked = Extract(dry_run, settings)
     outcomes = each_session(call, EXTRACT, asked, names, Status.EXTRACTED, may_go=not sessions)
     if not (sessions or outcomes.stopped_by):
-        outcomes.results += _no_files(call)
+        outcomes.results += [*_no_files(call), *_unreadable(call)]
     report(call, outcomes, named=bool(sessions))
     return outcomes.exit_code
 
@@ -78,6 +78,14 @@ def _no_files(call: Call) -> Iterator[SessionResult]:
     for name, path in catalog.no_files(call.layout):
         why, hint = f"{path} is not a regular file", "move it away, or put a plain file there"
         yield SessionResult(str(name), Status.LEFT_ALONE, reason=why, hint=hint)
+
+
+def _unreadable(call: Call) -> Iterator[SessionResult]:
+    """Agents whose sessions cannot be listed: so nothing was done to them."""
+    for where, error in catalog.unreadable(call.layout):
+        yield SessionResult(
+            where, Status.FAILED, reason=error.message, hint=error.hint, error=type(error)
+        )
 
 
 @command(
@@ -138,7 +146,7 @@ def restore_all(
 
     outcomes = each_session(call, RESTORE_ALL, RestoreAll(leaving), names, Status.RESTORED)
     if not (sessions or outcomes.stopped_by):
-        outcomes.results += _no_files(call)
+        outcomes.results += [*_no_files(call), *_unreadable(call)]
     report(call, outcomes, named=bool(sessions))
     if not sessions:
         _note_stores_without_transcript(call)
