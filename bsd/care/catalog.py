@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +20,7 @@ from typing import ClassVar
 from bsd.agents.dialect import Format, NotOurs, Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
+from bsd.care.strays import StoredFiles
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
@@ -112,7 +113,7 @@ def with_stats(
 
     `strays`: also files that are no sessions, but from which an earlier version has extracted.
     """
-    away, stored = layout.put_away(), _Stored(layout) if strays else None
+    away, stored = layout.put_away(), StoredFiles(layout) if strays else None
     for name in [check_name(agent, "agent")] if agent else _agent_names(layout, away):
         if after is not None and agent_order(layout, name) <= agent_order(layout, after):
             continue
@@ -259,33 +260,8 @@ def _is_odd(item: os.DirEntry[str]) -> bool:
     return False
 
 
-class _Stored:
-    """Of which files something is stored; looked up once, and only if there is such a file."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-
-    @cached_property
-    def _stores(self) -> set[str]:
-        found: set[str] = set()
-        for top in (self._layout.extracted, self._layout.archive):
-            # One that cannot be read hides no session, and `bsd verify` names it.
-            with suppress(OSError, BsdError):
-                found.update(os.listdir(self._layout.refuse_outside(top)))
-        return found
-
-    def has(self, agent: str, file: str) -> bool:
-        """Return whether something is stored of a file in an agent's directory."""
-        if not file.endswith(ENDING) or not self._stores:
-            return False
-        with suppress(Invalid):
-            name = SessionName(agent, file.removesuffix(ENDING))
-            return self._layout.store_name(name) in self._stores
-        return False
-
-
 def _session_files(
-    layout: Layout, agent: str, away: _Files, stored: _Stored | None = None
+    layout: Layout, agent: str, away: _Files, stored: StoredFiles | None = None
 ) -> list[_File]:
     """Those in the agent's directory, and those that its program has put away."""
     directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
