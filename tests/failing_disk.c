@@ -1,10 +1,16 @@
-/* Loaded into a program (LD_PRELOAD): reading files whose path holds $FAILING_FILE gives EIO. */
+/* Loaded into a program (LD_PRELOAD): reading files whose path holds $FAILING_FILE gives EIO; opening
+   and looking at paths that hold $FAILING_PATH, or end with it if a "$" ends it, gives the error of
+   the number $FAILING_ERRNO. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -47,3 +53,58 @@ FAILING(ssize_t, preadv2, (int fd, const struct iovec *to, int n, off_t at, int 
         how)
 FAILING(ssize_t, preadv64v2, (int fd, const struct iovec *to, int n, off_t at, int how), fd, to, n,
         at, how)
+
+static int is_closed(const char *path)
+{
+    const char *wanted = getenv("FAILING_PATH"), *number = getenv("FAILING_ERRNO");
+
+    size_t length, size;
+
+    if (wanted == NULL || path == NULL)
+        return 0;
+    length = strlen(wanted);
+    size = strlen(path);
+    if (length > 0 && wanted[length - 1] == '$') {
+        length--;
+        if (size < length || strncmp(path + size - length, wanted, length) != 0)
+            return 0;
+    } else if (strstr(path, wanted) == NULL) {
+        return 0;
+    }
+    errno = number == NULL ? EIO : atoi(number);
+    return 1;
+}
+
+#define CLOSED(type, failed, name, parameters, ...)                   \
+    type name parameters                                              \
+    {                                                                 \
+        static type(*real) parameters;                                \
+        if (real == NULL)                                             \
+            real = (type(*) parameters)dlsym(RTLD_NEXT, #name);       \
+        return is_closed(path) ? failed : real(__VA_ARGS__);          \
+    }
+
+CLOSED(DIR *, NULL, opendir, (const char *path), path)
+CLOSED(int, -1, stat, (const char *path, struct stat *to), path, to)
+CLOSED(int, -1, stat64, (const char *path, struct stat64 *to), path, to)
+CLOSED(int, -1, lstat, (const char *path, struct stat *to), path, to)
+CLOSED(int, -1, lstat64, (const char *path, struct stat64 *to), path, to)
+
+#define CLOSED_TO_OPEN(name)                                          \
+    int name(const char *path, int flags, ...)                        \
+    {                                                                 \
+        static int (*real)(const char *, int, ...);                   \
+        va_list more;                                                 \
+        int mode = 0;                                                 \
+        if (real == NULL)                                             \
+            real = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, #name); \
+        if (flags & (O_CREAT | __O_TMPFILE)) {                        \
+            va_start(more, flags);                                    \
+            mode = va_arg(more, int);                                 \
+            va_end(more);                                             \
+        }                                                             \
+        return is_closed(path) ? -1 : real(path, flags, mode);        \
+    }
+
+CLOSED_TO_OPEN(open)
+CLOSED_TO_OPEN(open64)

@@ -390,6 +390,13 @@ class ClaudeCodeProject(Owner):
         """
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
+    def why_no_session(self, name: str) -> str | None:
+        if self.is_session_file(name):
+            return None
+        if _SUBAGENT.fullmatch(name.removesuffix(ENDING)):
+            return "it is a subagent's of an old version, and does not say when its turn ends"
+        return "Claude Code names its sessions by a UUID"
+
     def belongings(self, session: str) -> Iterator[Path]:
         """Long results of tools, what is noted of subagents, journals of workflows."""
         top = self.directory / session
@@ -453,6 +460,11 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
 
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SUBAGENT.fullmatch(name.removesuffix(ENDING)))
+
+    def why_no_session(self, name: str) -> str | None:
+        if self.is_session_file(name):
+            return None
+        return "Claude Code names the files of its subagents agent-<id>"
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, SUBAGENT)

@@ -320,6 +320,11 @@ class CodexDay(Owner):
     def is_session_file(self, name: str) -> bool:
         return _rollout(name) is not None
 
+    def why_no_session(self, name: str) -> str | None:
+        if self.is_session_file(name):
+            return None
+        return "Codex names its threads rollout-<time>-<id>"
+
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines)
 

@@ -322,13 +322,19 @@ PLACEHOLDER_END = "]]"
 _ID = r"[A-Za-z0-9._~-]+"
 _SAFE_ID = re.compile(_ID)
 _PLACEHOLDER = re.compile(rf"\[\[extracted-({_ID})\]\]")
-_AT_THE_END = re.compile(rf"\[\[extracted-({_ID})\]\]\Z")
-_LONGEST_AT_THE_END = 1024  # characters; a longer id is nobody's
+# Programs' ids have at most 64 characters; a placeholder shall stay shorter than most values.
+LONGEST_ID = 200  # characters
 
 
 def is_safe_id(entry_id: str) -> bool:
-    """Whether an id may stand in a placeholder, a file name and a URL."""
-    return _SAFE_ID.fullmatch(entry_id) is not None and entry_id not in {".", ".."}
+    """Return whether an id may stand in a placeholder, a file name and a URL.
+
+    Entries whose id is not safe are not extracted. Placeholders with longer ids than
+    `LONGEST_ID`, which earlier versions wrote, are still read.
+    """
+    if len(entry_id) > LONGEST_ID or entry_id in {".", ".."}:
+        return False
+    return _SAFE_ID.fullmatch(entry_id) is not None
 
 
 def placeholder(entry_id: str) -> str:
@@ -345,7 +351,8 @@ def ends_in_placeholder(text: str) -> str | None:
     """Which entry the placeholder names in which a text ends; before it may stand what was kept."""
     if not text.endswith(PLACEHOLDER_END):
         return None
-    found = _AT_THE_END.search(text, max(0, len(text) - _LONGEST_AT_THE_END))
+    start = text.rfind(PLACEHOLDER_START)  # no id contains this, so the last one decides
+    found = _PLACEHOLDER.fullmatch(text, start) if start >= 0 else None
     return found[1] if found else None
 
 

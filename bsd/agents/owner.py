@@ -144,6 +144,13 @@ class Owner(ABC):
     def is_session_file(self, name: str) -> bool:
         """Whether a file of this name in its directory is a live transcript."""
 
+    def why_no_session(self, name: str) -> str | None:
+        """Return why a file of this name in its directory is no session; None if it is one.
+
+        Every interface asks this before it works on a session that a user or an agent has named.
+        """
+        return None if self.is_session_file(name) else "its program gives no session such a name"
+
     @abstractmethod
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         """Tell the dialect of a file whose lines these are."""

@@ -66,6 +66,9 @@ class PiProject(Owner):
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
+    def why_no_session(self, name: str) -> str | None:
+        return None if self.is_session_file(name) else "it is hidden, and so no session of pi's"
+
     def ids_in(self, session: str) -> tuple[str, ...]:
         return session, session.rpartition("_")[2]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ from typing import ClassVar
 from bsd.agents.dialect import Format, NotOurs, Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
+from bsd.care.strays import StoredFiles
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
@@ -46,6 +47,7 @@ class ListedSession:
     parent: str | None  # session id of its parent
     extracted_entries: int
     extracted_bytes: int  # of their original lines, each as it left last
+    no_session: str | None = None  # why it is none, and listed since something of it is stored
 
 
 # What programs have put away, by agent.
@@ -97,21 +99,26 @@ def titled(layout: Layout, agent: str | None = None) -> Iterator[tuple[SessionNa
                 yield name, title
 
 
-def names(layout: Layout, agent: str | None = None) -> Iterator[SessionName]:
+def names(
+    layout: Layout, agent: str | None = None, *, strays: bool = True
+) -> Iterator[SessionName]:
     """The names of all sessions, those first whose files are newest; costs a stat each."""
-    return (name for name, _ in with_stats(layout, agent))
+    return (name for name, _ in with_stats(layout, agent, strays=strays))
 
 
 def with_stats(
-    layout: Layout, agent: str | None = None, *, after: str | None = None
+    layout: Layout, agent: str | None = None, *, after: str | None = None, strays: bool = True
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
-    """As `names`, with what stat says of each; of those agents that come `after` one, if named."""
-    away = layout.put_away()
+    """As `names`, with what stat says of each; of those agents that come `after` one, if named.
+
+    `strays`: also files that are no sessions, but from which an earlier version has extracted.
+    """
+    away, stored = layout.put_away(), StoredFiles(layout) if strays else None
     for name in [check_name(agent, "agent")] if agent else _agent_names(layout, away):
         if after is not None and agent_order(layout, name) <= agent_order(layout, after):
             continue
         try:
-            files = _session_files(layout, name, away)
+            files = _session_files(layout, name, away, stored)
         except BsdError:
             if agent:
                 raise
@@ -132,13 +139,52 @@ def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
 
 
 def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
-    """The transcripts of an agent that its program put aside, and the sessions that they were."""
-    owner = owner_of(layout, agent)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        directory = layout.sessions_dir(agent)
-        for name in sorted(os.listdir(directory)):
-            if session := owner.put_aside(name):
-                yield SessionName(agent, session), directory / name
+    """The transcripts of an agent that its program put aside, and the sessions that they were.
+
+    Raises BsdError.
+    """
+    owner, directory = owner_of(layout, agent), layout.sessions_dir(agent)
+    try:
+        names = sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise os_problem(error, f"reading {directory}") from error
+    for name in names:
+        if session := owner.put_aside(name):
+            yield SessionName(agent, session), directory / name
+
+
+def unreadable(layout: Layout) -> Iterator[tuple[str, BsdError]]:
+    """Agents and sources whose sessions cannot be listed, and why: `names` leaves them out.
+
+    Not those whose directory leads out of the root: bsd works on none of their sessions.
+    """
+    for source in layout.sources:
+        try:
+            for _ in source.directories(strictly=True):
+                pass
+            for _ in source.files_put_away():
+                pass
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # its program has never run, or it is not mounted: `doctor` tells
+        except OSError as error:
+            yield source.name, os_problem(error, f"reading {error.filename or source.path}")
+    away = layout.put_away()
+    try:
+        agents = _agent_names(layout, away)
+    except ConfigError:  # a root without agents
+        return
+    except BsdError as error:
+        yield str(layout.agents), error
+        return
+    for agent in agents:
+        with suppress(BsdError):
+            layout.sessions_dir(agent)
+            try:
+                _session_files(layout, agent, away)
+            except BsdError as error:
+                yield agent, error
 
 
 def _agent_names(layout: Layout, away: _Files) -> list[str]:
@@ -214,28 +260,36 @@ def _is_odd(item: os.DirEntry[str]) -> bool:
     return False
 
 
-def _session_files(layout: Layout, agent: str, away: _Files) -> list[_File]:
+def _session_files(
+    layout: Layout, agent: str, away: _Files, stored: StoredFiles | None = None
+) -> list[_File]:
     """Those in the agent's directory, and those that its program has put away."""
     directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
     files: list[_File] = []
+
+    def is_listed(file: str) -> bool:
+        return owner.is_session_file(file) or (stored is not None and stored.has(agent, file))
+
     try:
         with os.scandir(directory) as found:
-            files = _sessions_among(found, owner)
+            files = _sessions_among(found, is_listed)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        raise os_problem(error, f"reading {directory}") from error
+        raise os_problem(error, f"reading {error.filename or directory}") from error
     if others := away.get(agent):
         there = {session for session, _ in files}
-        files += [one for one in _sessions_among(others, owner) if one[0] not in there]
+        files += [one for one in _sessions_among(others, is_listed) if one[0] not in there]
     return files
 
 
-def _sessions_among(items: Iterable[os.DirEntry[str]], owner: Owner) -> list[_File]:
+def _sessions_among(
+    items: Iterable[os.DirEntry[str]], is_listed: Callable[[str], bool]
+) -> list[_File]:
     return [
         (item.name.removesuffix(ENDING), stat)
         for item in items
-        if owner.is_session_file(item.name) and (stat := _stat_of_file(item)) is not None
+        if is_listed(item.name) and (stat := _stat_of_file(item)) is not None
     ]
 
 
@@ -256,7 +310,8 @@ def describe(
 ) -> ListedSession:
     """One session as the list shows it; reads its store's index."""
     ends = (titles or Titles(layout, only=name)).of(name, stat)
-    registry = owner_of(layout, name.agent).registry()
+    owner = owner_of(layout, name.agent)
+    registry = owner.registry()
     entry = next(registry.find(name.session), None)
     store = SessionStore(layout, name)
     out = store.archive.entries() if store.archive else {}
@@ -273,6 +328,7 @@ def describe(
         parent=entry.parent if entry else None,
         extracted_entries=len(out),
         extracted_bytes=sum(out.values()),
+        no_session=owner.why_no_session(f"{name.session}{ENDING}"),
     )
 
 

@@ -41,6 +41,7 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest
 from bsd.session.session import format_of
+from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
 from bsd.store.copies import (
     CopiedTranscript,
@@ -56,7 +57,7 @@ from bsd.store.copies import (
 )
 from bsd.store.extracted import FORGOTTEN, SessionStore, note_forgotten
 from bsd.store.history import History
-from bsd.store.pack import PACK, Pack, PackDamaged, PackWriter
+from bsd.store.pack import Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions
 from bsd.text.reader import Transcript
 
@@ -277,8 +278,15 @@ class Forgetting:
             )
 
     def _forget_packed(self, archive: Path, hashes: set[bytes], before: float | None) -> None:
-        """Write packs anew without these lines; the old one goes when the new one is durable."""
-        for path in sorted(archive.glob(f"*{PACK}")):
+        """Write packs anew without these lines; the old one goes when the new one is durable.
+
+        Damaged packs that were set aside go whole: they may say it, and packs have their lines.
+        """
+        for path in SessionArchive(archive).set_aside():
+            if not _is_later(path, before):
+                self._take(path)
+                path.unlink(missing_ok=True)
+        for path in SessionArchive(archive).packs():
             with Pack(path) as pack:
                 if hashes.isdisjoint(place.hash for place in pack.places()):
                     continue
@@ -367,7 +375,7 @@ class Forgetting:
             self._take(directory)
             shutil.rmtree(directory)
         else:
-            for path in sorted(directory.rglob("*"), reverse=True):
+            for path in sorted(_all_below(directory), reverse=True):
                 if path.is_dir() and not path.is_symlink():
                     _remove_empty(path)
                 elif path.name not in but and not _is_later(path, before):
@@ -477,7 +485,7 @@ def _digests(hashes: Collection[str]) -> set[bytes]:
 
 def _refuse_damaged(archive: Path, hashes: set[bytes]) -> None:
     """Raise PackDamaged, before anything goes, if a pack that has one of these cannot be read."""
-    for path in sorted(archive.glob(f"*{PACK}")):
+    for path in SessionArchive(archive).packs():
         with Pack(path) as pack:
             if not hashes.isdisjoint(place.hash for place in pack.places()):
                 pack.check()
@@ -493,6 +501,16 @@ def _is_later(path: Path, moment: float | None) -> bool:
     with suppress(OSError):
         return moment is not None and path.lstat().st_mtime > moment
     return False
+
+
+def _all_below(directory: Path) -> Iterator[Path]:
+    """Everything in a directory, and below; raises OSError, which `Path.rglob` does not."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for top, directories, names in os.walk(directory, onerror=fail):
+        yield from (Path(top, name) for name in (*directories, *names))
 
 
 def _remove_empty(directory: Path) -> None:

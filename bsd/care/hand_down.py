@@ -12,6 +12,7 @@ that was away.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -23,19 +24,28 @@ from bsd.care import catalog
 from bsd.care.keeping import gone_sessions
 from bsd.care.trashed import transcripts
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
+from bsd.foundation.errors import (
+    BsdError,
+    Busy,
+    ConfigError,
+    NotFound,
+    Unavailable,
+    os_problem,
+)
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.rest import Patience
 from bsd.session.session import format_of
+from bsd.store.archive import SessionArchive
 from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.extracted import Keep, SessionStore, forgotten_in
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers
+from bsd.store.pack import Pack, PackDamaged
 from bsd.text.change import Identity
 from bsd.text.reader import InBlocks, Line, TranscriptFile, parse_entry
 from bsd.text.splice import SpliceError, find
@@ -107,11 +117,22 @@ class HandDown:
 
         The caller holds bsd's own lock of those that are `locked`; others are waited for, unless
         it is to be `at_once`. If it raises, nothing may leave: Busy if a session is being worked
-        on, Unavailable on a full disk, Forbidden.
+        on, Unavailable on a full disk, Forbidden; either for what cannot be read, as others may
+        need it.
         """
         self._contents.changed()  # what it knows shall be as it is now
+        try:
+            self._provide(leaving, locked, at_once=at_once)
+        except OSError as error:
+            where = error.filename or "what other sessions may need"
+            raise os_problem(error, f"reading {where}") from error
+
+    def _provide(
+        self, leaving: Collection[Leaving], locked: Collection[SessionName], *, at_once: bool
+    ) -> None:
         going = self._going(leaving)
-        needs = self._needs(leaving, going) if going else {}
+        damaged = self._damaged_among(leaving)
+        needs = self._needs(leaving, going, damaged) if going or damaged else {}
         if not needs:
             return
         with ExitStack() as locks:
@@ -120,7 +141,7 @@ class HandDown:
                 lock = own_lock(self._layout, name, wait, sleep=self._patience.sleep)
                 locks.enter_context(lock)
             # Looked at anew: while it was waited for, a session may have changed, or moved.
-            again = self._needs(leaving, going)
+            again = self._needs(leaving, going, damaged)
             if {one.name for one in again} - {one.name for one in needs}:
                 raise Busy("sessions that need what would go have just changed", hint="again later")
             for session, needed in again.items():
@@ -139,24 +160,57 @@ class HandDown:
             )
         }
 
+    def _damaged_among(self, leaving: Collection[Leaving]) -> PackDamaged | None:
+        """Return what is wrong with a pack that leaves, if its index is damaged.
+
+        Then not all that it holds is known. Raises OSError, BsdError for what cannot be read.
+        """
+        found = None
+        for store in [store for one in leaving for store in one.stores]:
+            if problem := self._contents.unread_in(store):
+                raise problem
+            for path in SessionArchive(store).packs():
+                try:
+                    with Pack(path) as pack:
+                        pack.check_index()
+                except FileNotFoundError:
+                    continue  # merged since we looked
+                except OSError as error:
+                    raise os_problem(error, f"reading the pack {path}") from error
+                except PackDamaged as damaged:
+                    found = found or damaged
+        return found
+
     def _needs(
-        self, leaving: Collection[Leaving], going: Mapping[str, StoredPlace]
+        self,
+        leaving: Collection[Leaving],
+        going: Mapping[str, StoredPlace],
+        damaged: PackDamaged | None,
     ) -> dict[_KeptSession, list[_NeededLine]]:
-        """Which sessions name something of that, each thing once."""
+        """Which sessions name something of that, each thing once.
+
+        Raises Unavailable if one names what may lie in the `damaged` pack, and lies nowhere else.
+        """
         left, needs = dict(going), {}
-        entries = {place.entry for place in going.values()}
+        entries: dict[int, list[StoredPlace]] = defaultdict(list)
+        for each in going.values():
+            entries[each.entry].append(each)
         transcripts_leaving = {one.transcript for one in leaving}
         stores_leaving = {store for one in leaving for store in one.stores}
         for session in self._sessions():
-            if not left:
+            if not left and damaged is None:
                 break
             gone_with_them = session.copy and session.copy.directory.parent in stores_leaving
             if gone_with_them or session.transcript in transcripts_leaving:
                 continue
             unwanted = forgotten_in(session.history)
+            named = self._named(session, left, entries, every=damaged is not None)
+            if damaged is not None:
+                hashes = {marker.hash for _, marker in named} - unwanted - going.keys()
+                self._refuse_missing(session, hashes, damaged)
             needed = [
                 _NeededLine(marker, index, place)
-                for index, marker in self._named(session, left, entries)
+                for index, marker in named
                 if marker.hash not in unwanted
                 and (place := left.pop(marker.hash, None)) is not None
             ]
@@ -164,40 +218,75 @@ class HandDown:
                 needs[session] = needed
         return needs
 
+    def _refuse_missing(
+        self, session: _KeptSession, hashes: Iterable[str], damaged: PackDamaged
+    ) -> None:
+        """Raise Unavailable if one of these can be read nowhere: the damaged pack may hold it."""
+        for hash_ in hashes:
+            if not any(place.line() is not None for place in self._contents.with_hash(hash_)):
+                hint = "`bsd verify --repair` mends what can be mended; if it lies in the trash, "
+                hint += "bring its session back before"
+                problem = f"the pack {damaged}; {session.name} may need what it holds"
+                raise Unavailable(problem, hint=hint) from damaged
+
     def _sessions(self) -> Iterator[_KeptSession]:
         """All sessions of the root: those in their place first, those in the trash last."""
         layout = self._layout
-        with suppress(BsdError):  # a root without agents
-            for agent in catalog.agents(layout):
-                with suppress(BsdError):  # it leads elsewhere: bsd works on none of its sessions
-                    for name in catalog.names(layout, agent.name):
-                        path = layout.session_file(name)
-                        yield _KeptSession(name, path, None, layout.history_dir(name))
-                    for name, path in catalog.put_aside(layout, agent.name):
-                        yield _KeptSession(name, path, None, layout.history_dir(name))
-        for copy in gone_sessions(layout):
+        for _, problem in catalog.unreadable(layout):
+            raise problem
+        for agent in self._agents():
+            for name in catalog.names(layout, agent):
+                yield _KeptSession(name, layout.transcript(name), None, layout.history_dir(name))
+            for name, path in catalog.put_aside(layout, agent):
+                yield _KeptSession(name, path, None, layout.history_dir(name))
+        for copy in gone_sessions(layout, strictly=True):
             history = layout.history_dir(copy.name)
             yield _KeptSession(copy.name, copy.directory, None, history, copy)
         for name, place in transcripts(layout):
             yield _KeptSession(name, place.transcript, place.store, place.history)
 
+    def _agents(self) -> list[str]:
+        """All agents but those that lead elsewhere: bsd works on none of their sessions."""
+        found = []
+        with suppress(ConfigError):  # a root without agents
+            for agent in catalog.agents(self._layout):
+                with suppress(BsdError):
+                    self._layout.sessions_dir(agent.name)
+                    found.append(agent.name)
+        return found
+
     def _named(
-        self, session: _KeptSession, hashes: Container[str], entries: Container[int]
+        self,
+        session: _KeptSession,
+        hashes: Container[str],
+        entries: Mapping[int, Collection[StoredPlace]],
+        *,
+        every: bool,
     ) -> list[tuple[int | None, Marker]]:
-        """What of these its lines name, with their numbers, and what only its history names."""
+        """What of these its lines name, with their numbers, and what only its history names.
+
+        `every`: all that its lines name.
+        """
         kept = (Marker(*named, size=0, keys=(), at="") for named in named_files(session.history))
-        lines = self._in_lines(session, hashes, entries)
+        lines = self._in_lines(session, hashes, entries, every=every)
         return [*lines, *((None, marker) for marker in kept)]
 
     def _in_lines(
-        self, session: _KeptSession, hashes: Container[str], entries: Container[int]
+        self,
+        session: _KeptSession,
+        hashes: Container[str],
+        entries: Mapping[int, Collection[StoredPlace]],
+        *,
+        every: bool,
     ) -> list[tuple[int, Marker]]:
         def may_name(raw: bytes) -> bool:
-            if any(match[2].decode() in hashes for match in NAMED_FILE.finditer(raw)):
-                return True
+            named = every or any(match[2].decode() in hashes for match in NAMED_FILE.finditer(raw))
             if NEEDLES[0] in raw:  # what a marker does not name is nobody's but in odd sessions
-                return False
-            return any(entry_key(one) in entries for one in _mentioned(raw))
+                return named
+            mentioned = {key for one in _mentioned(raw) if (key := entry_key(one)) in entries}
+            for place in (place for key in mentioned for place in entries[key]):
+                place.readable_line()  # or nothing tells whether the placeholder stands for it
+            return named or bool(mentioned)
 
         try:
             with session.open() as source:
@@ -288,7 +377,7 @@ def _marker_alone(raw: bytes) -> Entry | None:
 def _portions(needed: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, bytes]]]:
     portion, size = [], 0
     for one in needed:
-        line = one.place.line()
+        line = one.place.readable_line()
         if line is None:
             continue  # its time was up since we looked
         portion.append((one, line))

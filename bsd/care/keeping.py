@@ -27,6 +27,7 @@ import orjson
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
+from bsd.care.leftovers import is_there
 from bsd.care.trashed import transcripts
 from bsd.foundation.errors import (
     BsdError,
@@ -287,7 +288,7 @@ class Keeping:
                 with suppress(BsdError):  # `agents` says what is wrong with it
                     owner = owner_of(self._layout, agent.name)
                     part_of, deleted_at = _parent(self._layout, owner), _deletion(owner)
-                    for name, stat in catalog.with_stats(self._layout, agent.name):
+                    for name, stat in catalog.with_stats(self._layout, agent.name, strays=False):
                         there.add(name)
                         if self._is_wanted(name, part_of):
                             written = Written.of(stat)
@@ -629,16 +630,23 @@ class _Known:
 _HINT = "`bsd archive list` shows what there is"
 
 
-def gone_sessions(layout: Layout, agent: str | None = None) -> list[SessionCopy]:
-    """The copies of all sessions that are gone, or of an agent's; those used last come first."""
+def gone_sessions(
+    layout: Layout, agent: str | None = None, *, strictly: bool = False
+) -> list[SessionCopy]:
+    """The copies of all sessions that are gone, or of an agent's; those used last come first.
+
+    `strictly`: raise BsdError, OSError for a copy that cannot be read now (one that is damaged is
+    left out all the same), and include those whose program's directory is not there.
+    """
     trashed = {each for each, _ in transcripts(layout)}
     as_copied = _Known(layout).written.items() & _live(layout).items()
     known = {store for store, _ in as_copied}
     gone = [
         copy
         for archive in archived(layout)
-        for copy in copies_in(archive, but_one=archive.name in known)
-        if agent in (None, copy.name.agent) and _is_gone(layout, copy, trashed)
+        for copy in copies_in(archive, but_one=archive.name in known, strictly=strictly)
+        if agent in (None, copy.name.agent)
+        and (_is_gone(layout, copy, trashed) or (strictly and not is_there(layout, copy.name)))
     ]
     return sorted(gone, key=lambda copy: copy.transcript.was.mtime_ns, reverse=True)
 

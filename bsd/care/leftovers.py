@@ -23,7 +23,8 @@ from bsd.agents.owner import ENDING
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.trashed import transcripts
-from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation import files
+from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
@@ -50,9 +51,9 @@ class StoreWithoutTranscript:
     @property
     def message(self) -> str:
         """What is known of it, as one sentence."""
-        files = "1 stored file" if self.files == 1 else f"{self.files} stored files"
+        stored = "1 stored file" if self.files == 1 else f"{self.files} stored files"
         where = "; ".join(self.where) or "its program or somebody has deleted it"
-        return f"{files} ({self.size:,} bytes) of a session whose transcript is not there: {where}"
+        return f"{stored} ({self.size:,} bytes) of a session whose transcript is not there: {where}"
 
     @property
     def hint(self) -> str:
@@ -67,27 +68,32 @@ def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript
     """All of them; reads nothing but the first lines of other sessions, if there is one at all."""
     places = _KnownSessions(layout)
     for store in _directories(layout.extracted):
-        if store in places.stores or not (files := _stored(layout.extracted / store)):
+        if store in places.stores or not (sizes := _stored(layout.extracted / store)):
             continue
         name = layout.session_of_store(store)
-        if name is not None and is_there(layout, name):
-            continue
-        size = sum(files)
+        with suppress(BsdError):  # `unreadable` of the catalog names what cannot be looked at
+            if name is not None and is_there(layout, name):
+                continue
+        size = sum(sizes)
         where = tuple(places.of(name)) if name else ()
         if name and copies_of(layout, name):
             where = (f"the archive has a copy: `bsd archive bring-back {name}`", *where)
         beside = name is not None and bool(kept_beside(layout, name))
         yield StoreWithoutTranscript(
-            layout.extracted / store, name, len(files), size, where, beside
+            layout.extracted / store, name, len(sizes), size, where, beside
         )
 
 
-def kept_beside(layout: Layout, name: SessionName) -> list[Path]:
-    """The session's file under longer names: compressed, put aside, or a backup."""
+def kept_beside(layout: Layout, name: SessionName, *, strictly: bool = False) -> list[Path]:
+    """The session's file under longer names: compressed, put aside, or a backup.
+
+    `strictly`: raise OSError for a directory that cannot be read.
+    """
     found: list[Path] = []
+    absent = (FileNotFoundError, NotADirectoryError)
     with suppress(BsdError):
         for directory in (layout.sessions_dir(name.agent), *layout.put_away_dirs()):
-            with suppress(OSError):
+            with suppress(*(absent if strictly else (OSError,))):
                 beginning = f"{name.session}{ENDING}."
                 found += (
                     directory / file
@@ -126,10 +132,16 @@ def _stored(store: Path) -> list[int]:
 
 
 def is_there(layout: Layout, name: SessionName) -> bool:
-    """Whether something is at the transcript's place, whatever it is."""
-    with suppress(BsdError):
-        return os.path.lexists(layout.transcript(name))
-    return False
+    """Whether something is at the transcript's place, whatever it is.
+
+    Raises BsdError if that cannot be told: content is deleted on account of the answer.
+    """
+    try:
+        return files.is_there(layout.transcript(name))
+    except NotFound:  # no source has such an agent
+        return False
+    except OSError as error:
+        raise os_problem(error, f"looking for session {name}") from error
 
 
 class _KnownSessions:

@@ -51,7 +51,7 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.session.rest import Patience
 from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
-from bsd.store.pack import PACK
+from bsd.store.pack import PACK, SET_ASIDE
 
 _log = get_logger("retention")
 
@@ -311,7 +311,7 @@ def archive_forecast(layout: Layout, config: PruningConfig, ages: Ages) -> Forec
     ]
     known = {thing.path for thing in found.going}
     more = [thing for thing in over if thing.path not in known]
-    packs = sum(thing.path.suffix == PACK for thing in more)
+    packs = sum(thing.path.name.endswith((PACK, SET_ASIDE)) for thing in more)
     going = sorted([*found.going, *more], key=lambda thing: thing.mtime)
     return replace(found, going=tuple(going), staying=found.staying - packs)
 

@@ -29,7 +29,7 @@ from bsd.care.expiry import (
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.errors import BsdError, NotFound, os_problem
-from bsd.foundation.files import LARGEST_LINE, read_plain
+from bsd.foundation.files import LARGEST_LINE, is_there, read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import OwnLock
 from bsd.foundation.logs import get_logger
@@ -254,7 +254,7 @@ class _HistoryLot(_StoreLot):
     def _is_gone(self, lasting: list[str]) -> bool:
         """Whether neither the session is there nor anything that was taken out of it."""
         kept = (self._layout.extracted, self._layout.archive)
-        if any(os.path.lexists(top / self.path.name) for top in kept):
+        if any(is_there(top / self.path.name) for top in kept):
             return False
         told = (session_named_in(self.path / name) for name in lasting)
         name = next(filter(None, told), None) or _apparent_name(self.path)
@@ -385,7 +385,7 @@ class _ArchiveLot(Lot):
     def things(self) -> list[Thing]:
         found = []
         self._names = set(os.listdir(self.path))
-        for path in self._archive.packs():
+        for path in [*self._archive.packs(), *self._archive.set_aside()]:
             with suppress(FileNotFoundError):
                 status = path.lstat()
                 newest = status.st_mtime  # what is damaged does not say more

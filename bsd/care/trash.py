@@ -17,7 +17,7 @@ from pathlib import Path
 from bsd.agents.owners import owner_of
 from bsd.care.catalog import Member, family
 from bsd.care.hand_down import HandDown, Leaving
-from bsd.care.leftovers import drafts_of, kept_beside
+from bsd.care.leftovers import drafts_of, is_there, kept_beside
 from bsd.care.relocate import in_the_way
 from bsd.care.trash_moves import JOINED, Moves
 from bsd.care.trashed import (
@@ -52,6 +52,7 @@ from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest, Waiting
+from bsd.session.session import Session
 from bsd.store.search import forget_sessions
 
 _log = get_logger("trash")
@@ -179,24 +180,31 @@ class Trash:
         return Deleted(tuple(journal.items), permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
-        """Raise LeftAlone for what only its owner can delete: not for what is left of it."""
+        """Raise LeftAlone for what only its owner can delete: not for what is left of it.
+
+        And for a file that is no session.
+        """
         owner = owner_of(self.layout, name.agent)
         hint = "delete them with the program that owns them"
         if database := owner.database():
             raise LeftAlone(f"the sessions of {name.agent} are in {database}", hint=hint)
+        stands = is_there(self.layout, name)
+        if stands:
+            Session(self.layout, name).refuse_no_session()
         if owner.undeletable is None:
             return
-        if os.path.lexists(self.layout.transcript(name)):
+        if stands:
             raise LeftAlone(f"{name}: {owner.undeletable}", hint=hint)
-        for kept in kept_beside(self.layout, name):
+        with _explained(f"looking for what is left of {name}"):
+            beside = kept_beside(self.layout, name, strictly=True)
+        for kept in beside:
             raise LeftAlone(f"{name} lies in {kept}: {owner.undeletable}", hint=hint)
 
     def _family(self, name: SessionName) -> list[Member]:
         """The session and its children; raises NotFound if nothing at all is left of it."""
         members = []
         for member in family(self.layout, name):
-            path = self.layout.transcript(member.name)
-            if os.path.lexists(path):
+            if is_there(self.layout, member.name):
                 self.layout.session_file(member.name)  # a plain file
             elif not self._is_there(member.name):
                 if member.name == name:
@@ -317,8 +325,7 @@ class Trash:
 
     def _in_the_way(self, item: Trashed) -> Conflict | None:
         """Why a session cannot come back."""
-        path = self.layout.transcript(item.name)
-        if os.path.lexists(path):
+        if is_there(self.layout, item.name):
             return Conflict(
                 f"there is a session {item.name} again",
                 hint="delete or rename that one, then try again",
@@ -427,7 +434,7 @@ class Trash:
     def _forget_beside(self, journal: Journal) -> None:
         """Take late bytes and drafts of what is gone for good, unless a session of that name is."""
         for item in journal.items:
-            if os.path.lexists(self.layout.transcript(item.name)):
+            if is_there(self.layout, item.name):
                 continue
             for orphan in list_orphans(self.layout):
                 if orphan.session == str(item.name):

@@ -33,7 +33,7 @@ from bsd.care.relocate import (
 from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta, weigh
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, Conflict
-from bsd.foundation.files import make_private_dir, sync_dir, write_private
+from bsd.foundation.files import is_there, make_private_dir, sync_dir, write_private
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
@@ -116,7 +116,7 @@ class Moves:
             if item.transcript is not None:
                 self._take_transcript(journal, item, place)
             self._after_step("transcript")
-            back = os.path.lexists(self._layout.transcript(item.name))  # somebody began it anew
+            back = is_there(self._layout.transcript(item.name))  # somebody began it anew
             if not back:
                 item = self._take_entries(journal, item)
             self._after_step("entries")

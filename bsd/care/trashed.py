@@ -307,10 +307,10 @@ def transcripts(layout: Layout) -> Iterator[tuple[SessionName, TrashPlace]]:
             place = TrashPlace(trash, each)
             name = place.name(layout)
             if name is None:
+                name = _beginning_of_a_name(place.base)
                 with suppress(BsdError, OSError):  # a long name stands whole in the meta file
                     name = read_meta(layout, place.meta).name
-            if name is not None:
-                yield name, place
+            yield name, place
 
 
 @dataclass(frozen=True, slots=True)

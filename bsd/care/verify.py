@@ -136,6 +136,8 @@ def verify(
         except (BsdError, OSError) as error:
             result.findings.append(_unreadable(name, error, "reading"))
         result.sessions += 1
+    for where, problem in catalog.unreadable(layout):
+        result.findings.append(_unreadable(where, problem))
     result.findings += _packs(layout, result, wait, repair=repair)
     result.findings += _late_bytes(layout, repair=repair)
     result.findings += _in_flight(layout, clock())
@@ -219,8 +221,13 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
             continue
         yield Finding("damaged_copy", str(copy), damage.message, hint=damage.hint)
     archive = SessionArchive(directory)
+    whose = layout.session_of_store(directory.name) or directory.name
+    for pack in archive.set_aside():
+        message = f"of the archive of {whose}: it was damaged; what could be read of it is in "
+        message += "another pack"
+        hint = f"`rm {shlex.quote(str(pack))}` when nothing of this session is missing"
+        yield Finding("set_aside_pack", str(pack), message, hint=hint, harmless=True)
     for pack in archive.packs():
-        whose = layout.session_of_store(directory.name) or directory.name
         try:
             problem = why_damaged(pack)
         except FileNotFoundError:
@@ -266,9 +273,13 @@ def _mended_pack(
     if wait is not None:
         try:
             with own_lock_of(layout, archive.directory, wait):
-                lines = archive.mend(pack)
-            message += f"; {lines} lines were found in it, and are in a new one"
-            return Finding("damaged_pack", str(pack), message, repaired=True)
+                mended = archive.mend(pack)
+            message += f"; {mended.lines} lines were found in it, and are in a new one; "
+            message += f"it is set aside as {mended.set_aside.name}"
+            if mended.whole:
+                return Finding("damaged_pack", str(pack), message, repaired=True)
+            message += "; the rest of it cannot be read"
+            hint = "bring it back from a backup: whatever else it held can be restored then"
         except (BsdError, OSError, PackDamaged) as error:
             message, hint = f"{message}; {error}", "bring it back from a backup"
     return Finding("damaged_pack", str(pack), message, hint=hint)
@@ -343,9 +354,12 @@ def _broken_trash(layout: Layout) -> Iterator[Finding]:
 
 def _without_transcript(layout: Layout) -> Iterator[Finding]:
     """Content of sessions whose transcript is gone: programs delete, rename and compress them."""
-    for store in stores_without_transcript(layout):
-        where = str(store.session or store.directory)
-        yield Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
+    try:
+        for store in stores_without_transcript(layout):
+            where = str(store.session or store.directory)
+            yield Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
+    except (BsdError, OSError) as error:
+        yield _unreadable(layout.extracted, error)
 
 
 def _apart_from_other_bsd(
@@ -393,6 +407,11 @@ class _SessionCheck:
         self.unmarked: list[str] = []  # entries whose markers could be put back
 
     def check(self) -> None:
+        if why := self.owner.why_no_session(self.path.name):
+            message = f"something was taken out of it, though it is no session: {why}"
+            hint = f"`bsd restore-all {self.name}` puts it back"
+            found = Finding("no_session", str(self.name), message, hint=hint, harmless=True)
+            self.result.findings.append(found)
         self._check_lines()
         self._check_modes()
         self._check_leftovers()

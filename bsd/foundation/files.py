@@ -83,6 +83,18 @@ def open_plain(path: Path | str, flags: int = os.O_RDONLY, *, follow: bool = Fal
     return descriptor
 
 
+def is_there(path: Path | str) -> bool:
+    """Return whether something is at a path, a dangling link included.
+
+    Unlike `os.path.lexists`, raises OSError if that cannot be told: an error is no absence.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def is_directory(entry: os.DirEntry[str]) -> bool:
     """Whether a directory is there, or a link to one; not so a link that nobody can follow."""
     try:

@@ -79,13 +79,13 @@ class Source:
                 return self.agent(*own) if all(map(_is_shown, own)) else None
         return None
 
-    def directories(self) -> Iterator[tuple[str, Path]]:
+    def directories(self, *, strictly: bool = False) -> Iterator[tuple[str, Path]]:
         """Every directory that may hold sessions, with its agent's name; raises OSError.
 
-        Links are not followed. What vanishes meanwhile, or cannot be read further down, is left
-        out.
+        Links are not followed. What vanishes meanwhile is left out, and, unless this is asked
+        `strictly`, what cannot be read further down.
         """
-        for place in _walk(self.path, self.routes):
+        for place in _walk(self.path, self.routes, strictly=strictly):
             if () in place.left:
                 yield self.agent(*place.names), place.path
 
@@ -128,15 +128,18 @@ class _RoutePlace(NamedTuple):
     left: tuple[Route, ...]  # what is still to go
 
 
-def _walk(top: Path, routes: tuple[Route, ...]) -> Iterator[_RoutePlace]:
+def _walk(top: Path, routes: tuple[Route, ...], *, strictly: bool = False) -> Iterator[_RoutePlace]:
     """All directories on these routes that are there, the topmost first."""
     found = [_RoutePlace(top, (), routes)]
     for place in found:  # it grows while it is walked
         yield place
         try:
             found += _next(place)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             if place is found[0]:
+                raise
+        except OSError:
+            if strictly or place is found[0]:
                 raise
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bsd.agents.dialect import Format, NotOurs
-from bsd.agents.owner import Owner
+from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
@@ -66,6 +66,25 @@ class Session:
         """Whether bsd has changed it, as far as anything of that is still kept."""
         return os.path.lexists(self.store.directory) or os.path.lexists(self.history.directory)
 
+    def refuse_no_session(self, *, unless_stored: bool = True) -> None:
+        """Raise LeftAlone if its file is no session of its program's, with the reason.
+
+        `unless_stored`: a file from which an earlier version has extracted is accepted, so that
+        its values come back. Raises NotFound, Forbidden.
+        """
+        self.layout.session_file(self.name)
+        self._refuse_no_session(unless_stored=unless_stored)
+
+    def _refuse_no_session(self, *, unless_stored: bool) -> None:
+        why = self.owner.why_no_session(f"{self.name.session}{ENDING}")
+        if why is None or (unless_stored and self._has_stored()):
+            return
+        raise LeftAlone(f"{self.name} is no session: {why}", hint="`bsd sessions` lists sessions")
+
+    def _has_stored(self) -> bool:
+        archive = self.layout.archive_dir(self.name)
+        return self.has_traces() or os.path.lexists(archive)
+
     def open(self, path: Path | None = None) -> tuple[TranscriptFile, Format]:
         """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden.
 
@@ -80,7 +99,9 @@ class Session:
     def _open(self, *, to_read: bool, path: Path | None = None) -> tuple[TranscriptFile, Format]:
         if database := self.owner.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
-        source = TranscriptFile(path or self.path)
+        path = path or self.path
+        self._refuse_no_session(unless_stored=True)
+        source = TranscriptFile(path)
         try:
             found = self.owner.detect(line.raw for line in source.lines())
         except BaseException:  # nobody else has it to close

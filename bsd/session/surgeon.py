@@ -111,10 +111,11 @@ class Surgeon(Queries):
         What somebody has taken back by undo leaves only `by_hand`: if somebody asks for it. A plan
         that is not `worth` the writing is left for later; `goes_on` is asked between two plans of
         a backlog. What concerns only this session's state is a result: BUSY, LEFT_ALONE and FAILED
-        have `reason` and `hint`. Raises NotFound, Forbidden, Invalid for a wrong name or setting.
+        have `reason` and `hint`. Raises NotFound, Forbidden, Invalid for a wrong name or setting,
+        LeftAlone for a file that is no session.
         """
         config = self.settings(overrides)
-        self.layout.session_file(name)
+        Session(self.layout, name).refuse_no_session(unless_stored=False)
         tell = self.notes.teller(name)
         remembered = Remembered(self._state, name, config)
         history = History(self.layout, name)

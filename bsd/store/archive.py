@@ -21,6 +21,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
 from bsd.store.pack import (
     PACK,
+    SET_ASIDE,
     UNFINISHED,
     Pack,
     PackDamaged,
@@ -29,6 +30,7 @@ from bsd.store.pack import (
     PackPlace,
     PackSummary,
     PackWriter,
+    Salvage,
     salvaged,
     why_damaged,
 )
@@ -50,6 +52,14 @@ class PackedFiles:
     pack: Path | None  # None: they were there already
     content: int  # of the lines that are new there
     packed: int  # of the pack
+
+
+class Mended(NamedTuple):
+    """What came of a pack whose index was damaged."""
+
+    lines: int  # that were found in it
+    set_aside: Path
+    whole: bool  # all of its blocks could be read
 
 
 class ToPack(NamedTuple):
@@ -74,6 +84,14 @@ class SessionArchive:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [self.directory / name for name in sorted(names) if is_pack(name)]
+
+    def set_aside(self) -> list[Path]:
+        """Damaged packs whose readable lines are in others; raises as `packs`."""
+        try:
+            names = os.listdir(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [self.directory / name for name in sorted(names) if name.endswith(SET_ASIDE)]
 
     def summaries(self) -> Iterator[tuple[Path, PackSummary]]:
         """What the ends of the packs say; what cannot be read is left out."""
@@ -287,8 +305,8 @@ class SessionArchive:
             merged.append(path)
         return oldest, newest
 
-    def mend(self, pack: Path) -> int:
-        """Make a pack with a damaged index anew from its lines; how many were found in it.
+    def mend(self, pack: Path) -> Mended:
+        """Write the lines of a pack whose index is damaged into a new one, and set it aside.
 
         Those that others have, too, as they were packed again since, are not kept twice. Raises
         OSError, and PackDamaged if it has none; then all is as it was.
@@ -296,9 +314,9 @@ class SessionArchive:
         at = pack.lstat().st_mtime
         found = 0
         others = self._readable(pack)
-        made = None
+        made, salvage = None, Salvage(pack)
         with PackWriter(self.directory) as writer:
-            for number, line in enumerate(salvaged(pack)):
+            for number, line in enumerate(salvage.lines()):
                 found += 1
                 hash_ = hashlib.sha256(line).digest()
                 if hash_ in others:
@@ -310,9 +328,12 @@ class SessionArchive:
             if not found:
                 raise PackDamaged(pack, "none of its lines can be read")
             made = writer.finish(at, at) if writer.lines else None
-        if made != pack:
-            self.remove(pack)
-        return found
+        aside = pack.with_name(f"{pack.name.removesuffix(PACK)}{SET_ASIDE}")
+        if made != pack:  # else the new one has the same index, so it lacks nothing
+            os.rename(pack, aside)
+            sync_dir(self.directory)
+        self._names = None
+        return Mended(found, aside, whole=salvage.whole)
 
     def mend_lines(self, pack: Path) -> bool:
         """Make a pack of which lines are lost anew without these, if other packs have them all.
@@ -412,10 +433,9 @@ def _find(pack: Path, hash: str) -> bytes | None:
 
 
 def salvaged_lines(pack: Path) -> Iterator[tuple[bytes, bytes]]:
-    """What is left in a pack whose index is damaged: SHA-256 and line."""
-    with suppress(OSError):
-        for line in salvaged(pack):
-            yield hashlib.sha256(line).digest(), line
+    """What is left in a pack whose index is damaged: SHA-256 and line; raises OSError."""
+    for line in salvaged(pack):
+        yield hashlib.sha256(line).digest(), line
 
 
 def _names_in(path: Path) -> Iterator[str]:

@@ -31,8 +31,8 @@ from bsd.foundation.database_file import (
     signed,
     version_of,
 )
-from bsd.foundation.errors import BsdError
-from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, read_plain
+from bsd.foundation.errors import BsdError, Unavailable, os_problem
+from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, NotPlain, TooLarge, read_plain
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
@@ -50,6 +50,7 @@ _IN_TRASH, _ARCHIVE_IN_TRASH = "extracted", "archive"  # before the time at the 
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were may take one part in so many of the time.
 _SELDOM = 10
+_MEND_PACK = "`bsd verify --repair` mends what can be mended, else bring it back from a backup"
 _IN_MEMORY_SECONDS = 600.0  # where nothing can be written; then that is tried again
 
 # `places` are directories of stores, of archives, and packs in these; `ref` is a name in one.
@@ -97,6 +98,27 @@ class StoredPlace:
                 return record_of({**pack.record(place), "hash": self.hash})
         return None
 
+    def readable_line(self) -> bytes | None:
+        """Return the line; None if it is not there any more.
+
+        Raises BsdError if something is there that cannot be read, or is not the line.
+        """
+        if self.pack:
+            archive = SessionArchive(self.directory)
+            if (line := archive.line(self.hash)) is None and archive.trouble:
+                raise Unavailable(archive.trouble, hint=_MEND_PACK)
+            return line
+        try:
+            line = read_plain(self.file, LARGEST_LINE)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise os_problem(error, f"reading {self.file}") from error
+        if f"sha256:{hashlib.sha256(line).hexdigest()}" != self.hash:
+            problem = f"{self.file} is not what was stored (its hash differs)"
+            raise Unavailable(problem, hint="bring it back from a backup, or delete it")
+        return line
+
     def line(self) -> bytes | None:
         """What lies there, if it is what it shall be, and may be read."""
         if self.pack:  # or in another pack, if that one was merged since we looked
@@ -118,6 +140,7 @@ class Contents:
         self._memory: sqlite3.Connection | None = None  # where nothing can be written
         self._in_memory_until = 0.0  # monotonic seconds
         self._again_at = 0.0  # monotonic seconds before which nobody looks at the stores again
+        self._unread: dict[str, BsdError] = {}  # by path below the root: at the last look
 
     def __del__(self) -> None:
         if self._memory is not None:
@@ -141,6 +164,25 @@ class Contents:
         path = f"{directory.parent.name}/{directory.name}"
         within = "path = :value OR (path > :value || '/' AND path < :value || '0')"
         return self._places(within, path)
+
+    def unread_in(self, directory: Path) -> BsdError | None:
+        """Return why something of a store, or an archive, could not be read at the last look.
+
+        Then it may hold more than `of_store` says.
+        """
+        path = f"{directory.parent.name}/{directory.name}"
+        return next(
+            (
+                error
+                for where, error in self._unread.items()
+                if where in (directory.parent.name, path) or where.startswith(f"{path}/")
+            ),
+            None,
+        )
+
+    def trouble(self) -> str | None:
+        """Return what could not be read at the last look, if anything: a line may lie there."""
+        return next((error.message for error in self._unread.values()), None)
 
     def changed(self) -> None:
         """Something was stored, or moved: the next question is answered by a new look."""
@@ -175,6 +217,7 @@ class Contents:
         began = time.monotonic()
         if began < self._again_at:
             return
+        self._unread.clear()
         known = {
             path: (number, tuple(state))
             for number, path, *state in database.execute("SELECT * FROM places")
@@ -185,7 +228,7 @@ class Contents:
                 state = _state(directory)
                 number, was = known.pop(path, (None, None))
                 if state != was or state == _UNKNOWN:
-                    _read_store(database, directory, path, number, state)
+                    self._read_store(database, path, number, state)
             self._follow_archives(database, known)
             for number, _ in known.values():
                 _forget(database, number)
@@ -218,12 +261,25 @@ class Contents:
             for each in there:
                 known.pop(each, None)
 
+    def _read_store(
+        self, database: sqlite3.Connection, path: str, number: int | None, state: _State
+    ) -> None:
+        """Take in what one store holds now; if not all of it can be read, it is read again."""
+        if number is not None:
+            _forget(database, number)
+        problems: list[BsdError] = []
+        held = list(_rows(f"{self._layout.root}/{path}", problems))
+        if problems:
+            self._unread[path], state = problems[0], _UNKNOWN
+        _insert(database, path, state, held)
+
     def _packs_in(self, path: str) -> tuple[list[str], bool]:
         """The packs of an archive, and whether it could be looked into."""
         try:
             found = SessionArchive(self._layout.root / path).packs()
         except OSError as error:  # others are none the worse for it
             _log.warning("An archive cannot be read", where=path, problem=str(error))
+            self._unread[path] = os_problem(error, f"reading {self._layout.root / path}")
             return [], False
         return [f"{path}/{pack.name}" for pack in found], True
 
@@ -233,6 +289,7 @@ class Contents:
             _insert(database, path, _UNKNOWN, _packed_rows(self._layout.root / path))
         except OSError as error:
             _log.warning("A pack cannot be read", pack=path, problem=str(error))
+            self._unread[path] = os_problem(error, f"reading {self._layout.root / path}")
             number = database.execute("SELECT id FROM places WHERE path = ?", (path,)).fetchone()
             _forget(database, *number)
             return False
@@ -262,6 +319,7 @@ class Contents:
             return
         except (BsdError, OSError) as error:  # a link that leads out, a closed directory
             _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
+            self._unread[top.name] = os_problem(error, f"reading {top}")
             return
         yield from (f"{top.name}/{name}" for name in names)
 
@@ -325,15 +383,6 @@ def _create(database: sqlite3.Connection) -> None:
             database.execute(statement)
 
 
-def _read_store(
-    database: sqlite3.Connection, directory: str, path: str, number: int | None, state: _State
-) -> None:
-    """Take in what one store holds now."""
-    if number is not None:
-        _forget(database, number)
-    _insert(database, path, state, _rows(directory))
-
-
 def _insert(database: sqlite3.Connection, path: str, state: _State, held: Iterable[_Row]) -> None:
     insert = "INSERT INTO places (path, ino, mtime, index_mtime, index_size) VALUES (?, ?, ?, ?, ?)"
     number = database.execute(insert, (path, *state)).lastrowid
@@ -346,9 +395,12 @@ def _forget(database: sqlite3.Connection, number: int) -> None:
     database.execute("DELETE FROM places WHERE id = ?", (number,))
 
 
-def _rows(directory: str) -> Iterator[_Row]:
-    """What the files of a store are, by its index, or for files that this lacks, by themselves."""
-    with suppress(OSError):
+def _rows(directory: str, problems: list[BsdError]) -> Iterator[_Row]:
+    """What the files of a store are, by its index, or for files that this lacks, by themselves.
+
+    What cannot be read is left out; `problems` gets the errors.
+    """
+    with _noting(problems, Path(directory)):
         there = {name for name in os.listdir(directory) if name.endswith(_FINISHED)} - {INDEX_FILE}
         for record in _records(Path(directory, INDEX_FILE)):
             with suppress(KeyError, TypeError, ValueError):
@@ -359,10 +411,21 @@ def _rows(directory: str) -> Iterator[_Row]:
                     yield hash_, file.removesuffix(_FINISHED), entry, at
                     there.discard(file)
         for file in sorted(there):
-            with suppress(OSError):
+            with _noting(problems, Path(directory, file)):
                 line = read_plain(Path(directory, file), LARGEST_LINE)
                 entry = entry_key(entry_id(parse_kept(line) or {}) or "")
                 yield hashlib.sha256(line).digest(), file.removesuffix(_FINISHED), entry, ""
+
+
+@contextmanager
+def _noting(problems: list[BsdError], path: Path) -> Iterator[None]:
+    """Note an error of the system; what is gone, or no file of bsd's, is no error."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, NotPlain, TooLarge):
+        pass
+    except OSError as error:
+        problems.append(os_problem(error, f"reading {path}"))
 
 
 def _parts(path: str) -> tuple[str, str]:

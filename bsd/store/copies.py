@@ -147,11 +147,14 @@ def copies_of(layout: Layout, name: SessionName) -> list[SessionCopy]:
     return _copies(layout.archive_dir(name))
 
 
-def copies_in(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
+def copies_in(archive: Path, *, but_one: bool = False, strictly: bool = False) -> list[SessionCopy]:
     """The same by the session's directory in the archive; what cannot be read is left out.
 
-    `but_one` is of no interest: if there is only one, it is not even read.
+    `but_one` is of no interest: if there is only one, it is not even read. `strictly`: only what is
+    damaged is left out; raises BsdError, OSError for what cannot be read now.
     """
+    if strictly:
+        return _copies(archive, but_one=but_one, strictly=True)
     try:
         return _copies(archive, but_one=but_one)
     except OSError as error:  # those of other sessions are none the worse for it
@@ -159,7 +162,7 @@ def copies_in(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
         return []
 
 
-def _copies(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
+def _copies(archive: Path, *, but_one: bool = False, strictly: bool = False) -> list[SessionCopy]:
     found: list[SessionCopy] = []
     with suppress(FileNotFoundError, NotADirectoryError):
         names = sorted(name for name in os.listdir(archive) if name.startswith(_BEGINNING))
@@ -170,6 +173,8 @@ def _copies(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
                 if copy := read_copy(archive / each):
                     found.append(copy)
             except Unavailable as problem:  # others are none the worse for it; verify tells, too
+                if strictly and isinstance(problem.__cause__, OSError):
+                    raise
                 _log.warning("A copy of a session is damaged", problem=problem.message)
     return sorted(found, key=lambda copy: copy.kept_at, reverse=True)
 

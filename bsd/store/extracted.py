@@ -247,7 +247,9 @@ class SessionStore:
         """Why content was not found where it may lie, in words, if something could not be read."""
         if self.archive and self.archive.trouble:
             return self.archive.trouble
-        return f"{self._unread} cannot be read, or is damaged" if self._unread else None
+        if self._unread:
+            return f"{self._unread} cannot be read, or is damaged"
+        return self._contents.trouble()
 
     def _has_forgotten(self, hash: str) -> bool:
         if self._forgotten is None:
@@ -471,13 +473,18 @@ _history_log = get_logger("history")
 
 
 def forgotten_in(history: Path) -> frozenset[str]:
-    """The hashes (`sha256:…`) of what the session with this directory of history has forgotten."""
+    """The hashes (`sha256:…`) of what the session with this directory of history has forgotten.
+
+    Raises BsdError if that cannot be read.
+    """
     path = history / FORGOTTEN
     try:
         return frozenset(map(str, orjson.loads(read_plain(path, LARGEST_RECORD))["hashes"]))
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except OSError as error:
+        raise os_problem(error, f"reading {path}") from error
+    except (ValueError, LookupError, TypeError) as error:
         _history_log.warning(
             "What was forgotten cannot be read", path=str(path), problem=str(error)
         )
@@ -485,7 +492,7 @@ def forgotten_in(history: Path) -> frozenset[str]:
 
 
 def note_forgotten(history: Path, name: SessionName, hashes: Collection[str]) -> None:
-    """Add hashes, durably; raises OSError."""
+    """Add hashes, durably; raises OSError, BsdError."""
     known = forgotten_in(history)
     if known.union(hashes) != known:
         said = {"version": _VERSION, "session": str(name), "hashes": sorted(known.union(hashes))}

@@ -376,7 +376,13 @@ def named_files(directory: Path) -> set[tuple[str, str]]:
     Those that recipes name, and those that markers in the bytes that are kept name.
     """
     found: set[tuple[str, str]] = set()
-    for path in sorted(directory.glob(f"*{_DONE}")) + sorted(directory.glob(f"*{_PENDING}")):
+    try:
+        names = sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    except OSError as error:
+        raise os_problem(error, f"reading {directory}") from error
+    for path in (directory / name for name in names if name.endswith((_DONE, _PENDING))):
         try:
             with plain_file(path) as stream:
                 for content in _overlapping(stream):

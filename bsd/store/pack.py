@@ -22,7 +22,8 @@ unsigned, the lowest byte first.
 
 Numbers count from 0. No content is ever given out whose hash is not the one that was asked for; the
 hash at the end tells a torn index from one that lacks the line. Lines whose index is damaged are
-found again by reading all blocks, since they stand there one after the other.
+found again by reading all blocks, since they stand there one after the other; after one that cannot
+be read, the next is where the next frame begins.
 
 There is no dictionary: on recorded sessions of 0.2 to 2.8 MB a trained one of 16 or 64 KiB, kept in
 the pack, changed its size by -2 % to +28 %, since a block of 1 MiB learns the same by itself.
@@ -39,7 +40,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import orjson
 import zstandard
@@ -56,6 +57,7 @@ from bsd.foundation.immutable import immutable
 
 PACK = ".zst"  # how a pack's name ends
 UNFINISHED = ".tmp"  # and that of one that is being written
+SET_ASIDE = f"{PACK}.damaged"  # and that of a damaged one whose lines are in a new one
 
 _BLOCK = 1 << 20
 _LEVEL = 3
@@ -65,6 +67,7 @@ _STAMP = _MARK + bytes([_VERSION])
 _HEAD = struct.pack("<II", 0x184D2A50, 8) + _STAMP
 _SKIP = struct.Struct("<II")
 _INDEX_FRAME = 0x184D2A51
+_INDEX_MAGIC = _INDEX_FRAME.to_bytes(4, "little")
 _PLACE = struct.Struct("<32s4I")
 _BLOCK_PLACE = struct.Struct("<QII")
 _END = struct.Struct("<QQIIQQQ")
@@ -72,6 +75,7 @@ _TAIL = _END.size + 32 + len(_STAMP)
 _MOST_LINES = 1 << 24  # more would make the index too large for its frame
 _PIECE = 1 << 20
 _SHOWN = 10
+_LONGEST_FRAME_HEADER = 18  # bytes (RFC 8878, 3.1.1.1)
 
 
 class PackDamaged(Exception):
@@ -284,30 +288,78 @@ def why_damaged(path: Path) -> PackDamaged | None:
     return None
 
 
-def salvaged(path: Path) -> Iterator[bytes]:
-    """All lines of a pack whose index is damaged, as far as its blocks are whole, in their order.
+class Salvage:
+    """What is left of a pack whose index is damaged: the lines of all blocks that can be read."""
 
-    Nothing tells whether they are as they were but their hash, for those who know it. Raises
-    OSError.
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.whole = False  # all bytes from the first block to the index were read as blocks
+
+    def lines(self) -> Iterator[bytes]:
+        """All lines, in their order; blocks that cannot be read are left out.
+
+        Nothing tells whether a line is as it was but its hash, for callers who know it. Raises
+        OSError.
+        """
+        gaps = False
+        with open(open_plain(self.path), "rb", closefd=True) as file:
+            start: int | None = len(_HEAD)
+            while start is not None:
+                file.seek(start)
+                if file.read(_SKIP.size)[:4] == _INDEX_MAGIC:
+                    self.whole = not gaps
+                    return
+                content = _block_at(file, start)
+                if content is None:
+                    gaps = True
+                    start = _next_frame(file, start + 1)
+                else:
+                    start = file.tell()
+                    yield from _lines(content)
+
+
+def salvaged(path: Path) -> Iterator[bytes]:
+    """All lines of a pack whose index is damaged, as `Salvage.lines` gives them."""
+    return Salvage(path).lines()
+
+
+def _block_at(file: BinaryIO, start: int) -> bytes | None:
+    """Return the content of the block that begins there, and seek to its end; None: no block.
+
+    A block says how long its content is; the frame of the records does not.
     """
-    descriptor = open_plain(path)
-    with open(descriptor, "rb", closefd=True) as file:
-        file.seek(len(_HEAD))
-        while True:
-            unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-            start, content, length = file.tell(), [], 0
-            with suppress(zstandard.ZstdError):
-                while not unpacker.eof and (piece := file.read(_PIECE)):
-                    content.append(unpacker.decompress(piece))
-                    length += len(content[-1])
-                    if length > LARGEST_LINE + 2:
-                        return
-            if not unpacker.eof:
-                return
+    file.seek(start)
+    head = file.read(_LONGEST_FRAME_HEADER)
+    content, length = [], 0
+    with suppress(zstandard.ZstdError):
+        wanted = zstandard.frame_content_size(head)
+        if not head.startswith(zstandard.FRAME_HEADER) or not 0 < wanted <= LARGEST_LINE + 2:
+            return None
+        unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        file.seek(start)
+        while not unpacker.eof and (piece := file.read(_PIECE)):
+            content.append(unpacker.decompress(piece))
+            length += len(content[-1])
+            if length > wanted:
+                return None
+        if unpacker.eof and length == wanted:
             file.seek(file.tell() - len(unpacker.unused_data))
-            if file.tell() <= start:
-                return
-            yield from _lines(b"".join(content))
+            return b"".join(content)
+    return None
+
+
+def _next_frame(file: BinaryIO, start: int) -> int | None:
+    """Where the next zstd frame, or the index, may begin; None if nothing more looks like one."""
+    overlap = len(zstandard.FRAME_HEADER) - 1
+    while True:
+        file.seek(start)
+        piece = file.read(_PIECE)
+        found = [piece.find(magic) for magic in (zstandard.FRAME_HEADER, _INDEX_MAGIC)]
+        if places := [place for place in found if place >= 0]:
+            return start + min(places)
+        if len(piece) <= overlap:
+            return None
+        start += len(piece) - overlap
 
 
 def _lines(content: bytes) -> Iterator[bytes]:

@@ -75,6 +75,13 @@ class SessionRow(Answer):
     )
     extracted_entries: int
     extracted_bytes: int
+    no_session: str | None = field(
+        default=None,
+        kw_only=True,
+        metadata=contract(
+            "Why the file is no session; it is listed as something was taken out of it", omit=True
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -175,6 +182,7 @@ def session_row(info: ListedSession) -> SessionRow:
         updated=iso_utc(info.updated),
         extracted_entries=info.extracted_entries,
         extracted_bytes=info.extracted_bytes,
+        no_session=info.no_session,
     )
 
 

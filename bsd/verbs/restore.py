@@ -60,8 +60,8 @@ def _foretell(hands: RootHands, name: SessionName, asked: Extract) -> SessionRes
     """What an extraction would do now; its results, and what it raises, are those of one."""
     surgeon = hands.surgeon(name, writes=False)
     config = surgeon.settings(asked.settings)
-    hands.layout.session_file(name)
     session = Session(hands.layout, name)
+    session.refuse_no_session(unless_stored=False)
     tally = Tally(name, Status.EXTRACTED, dry_run=True)
     with tally.judging():
         source, fmt = session.open()
@@ -190,8 +190,9 @@ def _restore_all(
     hands: RootHands, name: SessionName, asked: RestoreAll, _: Meanwhile
 ) -> SessionResult:
     layout, surgeon = hands.layout, hands.surgeon(name, writes=True)
-    layout.session_file(name)
-    history = Session(layout, name).history
+    session = Session(layout, name)
+    session.refuse_no_session()
+    history = session.history
 
     def plan(
         source: TranscriptFile, fmt: Format, store: SessionStore
@@ -261,7 +262,8 @@ class HistoryList(Answer):
 def _list(hands: Hands, name: SessionName, asked: ListHistory, _: Meanwhile) -> HistoryList:
     found = history_of(hands.layout, name)
     if not found:
-        hands.layout.session_file(name)  # a name mistyped is an error, not an empty history
+        # A name mistyped is an error, not an empty history.
+        Session(hands.layout, name).refuse_no_session()
     return HistoryList(str(name), tuple(found[: asked.limit]), len(found))
 
 
@@ -318,7 +320,7 @@ def _undo(hands: Hands, name: SessionName, asked: Undo, _: Meanwhile) -> Undone:
 
     entries: list[str] = []
     operations: list[int] = []
-    hands.layout.session_file(name)
+    Session(hands.layout, name).refuse_no_session()
     # More than one plan, perhaps: each takes back as much as a commit may hold.
     for done, answer in surgeon.operator.carry_out_all(name, plan):
         chosen = answer.of.number

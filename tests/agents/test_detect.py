@@ -137,13 +137,17 @@ def test_what_is_no_time(value: Any) -> None:
     assert time_ms(value) is None
 
 
-@pytest.mark.parametrize("entry_id", ["a", "msg-123", "76d592b8", "a.b_c~d-e", "...", "a."])
+@pytest.mark.parametrize(
+    "entry_id", ["a", "msg-123", "76d592b8", "a.b_c~d-e", "...", "a.", "i" * 200]
+)
 def test_safe_ids(entry_id: str) -> None:
     assert is_safe_id(entry_id)
     assert is_placeholder(placeholder(entry_id))
 
 
-@pytest.mark.parametrize("entry_id", ["", ".", "..", "a/b", "a b", "é", "a%2e", "a\n", "a]]"])
+@pytest.mark.parametrize(
+    "entry_id", ["", ".", "..", "a/b", "a b", "é", "a%2e", "a\n", "a]]", "i" * 201]
+)
 def test_unsafe_ids(entry_id: str) -> None:
     assert not is_safe_id(entry_id)
 

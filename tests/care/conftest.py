@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bsd.foundation.layout import Layout
 from bsd.session.surgeon import Surgeon
 from tests.care.archiving import age, clean
+from tests.needs import require_linux, require_program
 from tests.sessions import NAME, conversation, write
 
 
@@ -32,3 +34,16 @@ def archived(layout: Layout, original: bytes) -> bytes:
     assert clean(layout).cleaned == 4
     assert not layout.store_dir(NAME).exists()
     return original
+
+
+@pytest.fixture(scope="session")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What makes reading fail in a program that it is loaded into."""
+    require_linux()
+    library = tmp_path_factory.mktemp("failing") / "failing.so"
+    source = Path(__file__).parents[1] / "failing_disk.c"
+    compiler = require_program("cc")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
+    return library

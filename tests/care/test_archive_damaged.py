@@ -64,7 +64,9 @@ def test_verify_mends_the_index_of_a_pack(
     (mended,) = verify(layout, repair=True).findings
     assert mended.repaired
     assert pack not in packs(layout)
-    assert verify(layout).findings == []
+    (aside,) = verify(layout).findings
+    assert (aside.kind, aside.harmless) == ("set_aside_pack", True)
+    assert Path(aside.where).read_bytes() == torn
     everything_back(surgeon)
     assert path.read_bytes() == archived
 

@@ -17,7 +17,6 @@ from bsd.foundation.layout import Layout
 from bsd.text.reader import TranscriptFile
 from tests import forked
 from tests.daemon.running import configure, running
-from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
 from tests.refusing import raising
 from tests.sessions import sample
@@ -35,19 +34,6 @@ def root(root: Path) -> Path:
         os.utime(add_session(root, f"main/{name}", CONTENT), (1e9, 1e9))
     configure(root)
     return root
-
-
-@pytest.fixture(scope="module")
-def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What makes reading fail in a program that it is loaded into."""
-    require_linux()
-    library = tmp_path_factory.mktemp("failing") / "failing.so"
-    source = Path(__file__).parents[1] / "failing_disk.c"
-    compiler = require_program("cc")
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
-    )
-    return library
 
 
 def bsd(root: Path, failing: Path, file: str, *arguments: str) -> subprocess.CompletedProcess[str]:

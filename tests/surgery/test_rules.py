@@ -68,6 +68,8 @@ TABLE: list[tuple[str, dict[str, Any], Standing, dict[str, Any]]] = [
     ("unsafe_entry_id", result(__id=".."), OLD, {}),
     ("unsafe_entry_id", result(__id="é"), OLD, {}),
     ("unsafe_entry_id", result(__id="a b", id="fine"), OLD, {}),
+    ("unsafe_entry_id", result(__id="i" * 201), OLD, {}),
+    ("extract", result(__id="i" * 200), OLD, {}),
     ("extract", result(__id="A-Z.a_z~0"), OLD, {}),
     ("duplicate_entry_id", result(), at(duplicate=True), {}),
     ("unsafe_entry_id", result(__id="."), at(duplicate=True), {}),

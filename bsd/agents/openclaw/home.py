@@ -37,6 +37,7 @@ from bsd.foundation.layout import Layout, SessionName, check_name
 
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
+_TRAJECTORY = ".trajectory"
 _LOCK = ".lock"
 
 
@@ -57,6 +58,18 @@ class RootAgent(Owner):
 
     def is_session_file(self, name: str) -> bool:
         return is_session_file(name)
+
+    def why_no_session(self, name: str) -> str | None:
+        if is_session_file(name):
+            return None
+        stem = name.removesuffix(ENDING)
+        if stem.endswith(_TRAJECTORY):
+            return "it is a trajectory, which the gateway writes beside a session"
+        if _CHECKPOINT.search(stem):
+            return "it is a checkpoint, a copy of a session that the gateway may go back to"
+        if f"{ENDING}." in name:
+            return "it is what a repair has left of a session, or a backup"
+        return "the gateway gives no session such a name"
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return detect(first_lines)
@@ -125,7 +138,7 @@ def is_session_file(name: str) -> bool:
     stem = name.removesuffix(ENDING)
     if stem == name or stem.startswith(".") or f"{ENDING}." in name:
         return False
-    if stem.endswith(".trajectory") or _CHECKPOINT.search(stem):
+    if stem.endswith(_TRAJECTORY) or _CHECKPOINT.search(stem):
         return False
     try:
         check_name(stem, "session")

@@ -22,6 +22,7 @@ from bsd.doors.parameters import KEYS, parameters
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all
 from bsd.foundation.layout import SessionName
+from bsd.session.session import Session
 from bsd.surgery.plan import Means
 from bsd.surgery.restore import restored_copy
 from bsd.surgery.result import SessionResult, Status
@@ -60,11 +61,11 @@ from bsd.verbs.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 @click.pass_obj
 def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **options: Any) -> int:
     settings = {field: value for field, value in options.items() if value is not None}
-    names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
+    names = list(dict.fromkeys(sessions)) or list(catalog.names(call.layout, strays=False))
     asked = Extract(dry_run, settings)
     outcomes = each_session(call, EXTRACT, asked, names, Status.EXTRACTED, may_go=not sessions)
     if not (sessions or outcomes.stopped_by):
-        outcomes.results += _no_files(call)
+        outcomes.results += [*_no_files(call), *_unreadable(call)]
     report(call, outcomes, named=bool(sessions))
     return outcomes.exit_code
 
@@ -77,6 +78,14 @@ def _no_files(call: Call) -> Iterator[SessionResult]:
     for name, path in catalog.no_files(call.layout):
         why, hint = f"{path} is not a regular file", "move it away, or put a plain file there"
         yield SessionResult(str(name), Status.LEFT_ALONE, reason=why, hint=hint)
+
+
+def _unreadable(call: Call) -> Iterator[SessionResult]:
+    """Agents whose sessions cannot be listed: so nothing was done to them."""
+    for where, error in catalog.unreadable(call.layout):
+        yield SessionResult(
+            where, Status.FAILED, reason=error.message, hint=error.hint, error=type(error)
+        )
 
 
 @command(
@@ -121,7 +130,8 @@ def restore_all(
     # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
     for name in sessions:
-        call.layout.session_file(name)  # before anybody is asked about a session that is not there
+        # Before anybody is asked about a session that is not there.
+        Session(call.layout, name).refuse_no_session()
     call.refuse_if_readonly()
     if names and not yes:
         _ask(call, names, list(map(str, sessions)))
@@ -136,7 +146,7 @@ def restore_all(
 
     outcomes = each_session(call, RESTORE_ALL, RestoreAll(leaving), names, Status.RESTORED)
     if not (sessions or outcomes.stopped_by):
-        outcomes.results += _no_files(call)
+        outcomes.results += [*_no_files(call), *_unreadable(call)]
     report(call, outcomes, named=bool(sessions))
     if not sessions:
         _note_stores_without_transcript(call)
@@ -161,7 +171,7 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     def copied(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
         return restored_copy(source, fmt, means.stored, lambda raw: write_all(target, raw))
 
-    call.layout.session_file(sessions[0])
+    Session(call.layout, sessions[0]).refuse_no_session()
     try:
         target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

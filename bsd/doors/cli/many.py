@@ -311,7 +311,7 @@ def _size(call: Call, name: SessionName) -> int:
 MEANINGS = {
     "disabled": "extraction is switched off, or no type triggers it",
     "no_entry_id": "no id to name them by",
-    "unsafe_entry_id": "an id that cannot stand in a placeholder",
+    "unsafe_entry_id": "an id that is too long for a placeholder, or has odd characters",
     "duplicate_entry_id": "an id that another entry has, too",
     "already_extracted": "their values are in the store already",
     "turn_open": "an unfinished turn, the latest answer, and what was thought in the last turn",

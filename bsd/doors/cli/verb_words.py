@@ -270,6 +270,10 @@ def _tell_sessions(found: AllSessions, _: object) -> None:
     say(f"{total}; {size(out)} in the store" if out else total)
     if found.problem:
         note(f"The text of the sessions was not searched: {found.problem}")
+    for one in found.sessions:
+        if one.no_session:
+            what = f"{one.session} is no session ({one.no_session}), and nothing more leaves it"
+            note(f"{what}; `bsd restore-all {one.session}` puts back what was taken out of it")
     for agent in found.agents:
         if agent.note:
             note(f"{agent.name}: {agent.note}")

@@ -38,6 +38,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
+from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.view import ExtractedContent
@@ -175,11 +176,11 @@ class ApiHands:
         )
 
     def named(self, agent: str, session: str) -> SessionName:
-        """A session that is there; raises Invalid, NotFound, Forbidden."""
+        """A session that is there; raises Invalid, NotFound, Forbidden, LeftAlone."""
         name = SessionName(agent, session)
         if max(len(agent), len(session)) > _LONGEST_NAME:
             raise NotFound("there is no session of so long a name", hint="/api/sessions lists them")
-        self.layout.session_file(name)
+        Session(self.layout, name).refuse_no_session()
         return name
 
     def search_state(self) -> SearchState:

@@ -19,7 +19,7 @@ const REASONS = {
     too_young: "too young",
     disabled: "switched off",
     no_entry_id: "without an id",
-    unsafe_entry_id: "with an id that is no file name",
+    unsafe_entry_id: "with an id that cannot stand in a placeholder",
     duplicate_entry_id: "with an id that is not theirs alone",
     too_large_in_memory: "with too many values for the memory",
 };

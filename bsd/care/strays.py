@@ -1,0 +1,36 @@
+"""Files that are no sessions, but from which an earlier version has extracted."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import cached_property
+
+from bsd.agents.owner import ENDING
+from bsd.foundation.errors import BsdError, Invalid
+from bsd.foundation.layout import Layout, SessionName
+
+
+class StoredFiles:
+    """Of which files something is stored; looked up once, and only if there is such a file."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    @cached_property
+    def _stores(self) -> set[str]:
+        found: set[str] = set()
+        for top in (self._layout.extracted, self._layout.archive):
+            # One that cannot be read hides no session, and `bsd verify` names it.
+            with suppress(OSError, BsdError):
+                found.update(os.listdir(self._layout.refuse_outside(top)))
+        return found
+
+    def has(self, agent: str, file: str) -> bool:
+        """Return whether something is stored of a file in an agent's directory."""
+        if not file.endswith(ENDING) or not self._stores:
+            return False
+        with suppress(Invalid):
+            name = SessionName(agent, file.removesuffix(ENDING))
+            return self._layout.store_name(name) in self._stores
+        return False
