@@ -38,6 +38,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.index import INDEX_FILE, Index
+from bsd.store.origins import ids_of, is_origin
 from bsd.text.change import Readable
 
 _log = get_logger("store")
@@ -118,6 +119,14 @@ class Stored(Protocol):
 
     def of_entry(self, entry_id: str) -> list[StoredPlace]:
         """All lines that any store keeps of an entry of this id, the newest first."""
+        ...
+
+    def is_own(self, place: StoredPlace) -> bool:
+        """Whether a line is stored for this very session."""
+        ...
+
+    def ids_of(self, place: StoredPlace) -> frozenset[str]:
+        """The ids by which a program may know the session for which a line is stored."""
         ...
 
     def taken(self, ref: str) -> bool:
@@ -258,12 +267,12 @@ class SessionStore:
 
     def _elsewhere(self, hash: str) -> bytes | None:
         """The line as another store of the root has it, or its archive."""
-        places = self._contents.with_hash(hash)
+        places = self._reached(self._contents.with_hash(hash))
         if line := next(filter(None, (place.line() for place in places)), None):
             return line
         if places:  # it has just moved, if it is not damaged
             self._contents.changed()
-            again = self._contents.with_hash(hash)
+            again = self._reached(self._contents.with_hash(hash))
             new = (place for place in again if place not in places)
             if line := next(filter(None, (place.line() for place in new)), None):
                 return line
@@ -277,7 +286,27 @@ class SessionStore:
 
     def of_entry(self, entry_id: str) -> list[StoredPlace]:
         """All lines that any store of the root keeps of an entry of this id, the newest first."""
-        return self._contents.of_entry(entry_id)
+        return self._reached(self._contents.of_entry(entry_id))
+
+    def is_own(self, place: StoredPlace) -> bool:
+        """Whether a line lies in this store, or in the archive of the same session."""
+        return place.directory.name == self.directory.name
+
+    def ids_of(self, place: StoredPlace) -> frozenset[str]:
+        """The ids by which a program may know the session for which a line is stored."""
+        name = self._layout.session_of_store(place.store)
+        return ids_of(self._layout, name) if name else frozenset()
+
+    def _reached(self, places: list[StoredPlace]) -> list[StoredPlace]:
+        """Those that the caller may reach: see `Layout.bound_to`."""
+        bound = self._layout.bound_to
+        if bound is None:
+            return places
+        return [place for place in places if self.is_own(place) or self._is_origin(place, bound)]
+
+    def _is_origin(self, place: StoredPlace, bound: SessionName) -> bool:
+        name = self._layout.session_of_store(place.store)
+        return name is not None and is_origin(self._layout, name, bound)
 
     def held(self, ref: str, hash: str) -> str | None:
         """Under which name this very store holds a line: what was handed down may have another."""
