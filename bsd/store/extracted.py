@@ -157,6 +157,7 @@ class SessionStore:
         self._layout = layout
         self._unread: Path | None = None  # a pack of another session that has what was looked for
         self._forgotten: frozenset[str] | None = None  # read when it is asked for
+        self._origins: dict[SessionName, bool] = {}  # whether these are, if somebody has asked
         self.index = Index(self.directory / INDEX_FILE, name)
         self._unfinished: list[str] = []  # refs of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
@@ -306,7 +307,11 @@ class SessionStore:
 
     def _is_origin(self, place: StoredPlace, bound: SessionName) -> bool:
         name = self._layout.session_of_store(place.store)
-        return name is not None and is_origin(self._layout, name, bound)
+        if name is None:
+            return False
+        if name not in self._origins:
+            self._origins[name] = is_origin(self._layout, name, bound)
+        return self._origins[name]
 
     def held(self, ref: str, hash: str) -> str | None:
         """Under which name this very store holds a line: what was handed down may have another."""
