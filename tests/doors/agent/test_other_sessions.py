@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,12 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests import forked
+from tests.agents.sources import CLAUDE_CODE, CODEX, PI
+from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import jsonl
+from tests.session.test_copies import FORK as FORKED
+from tests.session.test_copies import ROLLOUT, claude_code_fork, codex_fork
+from tests.sessions import Clock, jsonl, make_surgeon
 from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
@@ -212,35 +217,49 @@ def test_no_call_in_a_transcript_gets_it(root: Root, say: Say) -> None:
 # --- a server that is bound to one session ---
 
 
-def ask(root: Root, name: str, *entries: str) -> list[tuple[bool, str]]:
-    """What `bsd mcp --session` answers to all tools that give texts, and whether it is an error."""
+Heard = list[tuple[bool, str]]  # whether an answer is an error, and what it says
+
+
+def ask(root: Root, name: str, *entries: str) -> Heard:
+    """What `bsd mcp --session` answers to all tools that give texts."""
+
+    async def work(client: Client, heard: Heard) -> None:
+        async def call(tool: str, **arguments: Any) -> None:
+            root.rest()
+            result = await client.call_tool(tool, arguments)
+            heard.append((bool(result.is_error), result.model_dump_json()))
+
+        await call("purge_control", action="get_context")
+        await call("search_extracted", query="words")
+        for one in entries:
+            await call("read_extracted", entry=one)
+            await call("restore_remote", entry=one, inline=False)
+            await call("restore_remote", entry=one)
+            await call("restore", entry_id=one)
+            await call("purge_control", action="restore", entry=one)
+
+    return serve(root.path, name, work)
+
+
+def serve(root: Path, name: str, work: Callable[[Client, Heard], Awaitable[None]]) -> Heard:
+    """Let `work` talk to a server that is bound to a session."""
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    heard: list[tuple[bool, str]] = []
+    heard: Heard = []
+    config = str(root.parent / "config")
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "bsd", "--root", str(root), "mcp", "--session", name],
+        env={**os.environ, "XDG_CONFIG_HOME": config},
+    )
 
-    async def call(client: Client, tool: str, **arguments: Any) -> None:
-        root.rest()
-        result = await client.call_tool(tool, arguments)
-        heard.append((bool(result.is_error), result.model_dump_json()))
-
-    async def work() -> None:
-        server = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "bsd", "--root", str(root.path), "mcp", "--session", name],
-        )
+    async def run() -> None:
         with anyio.fail_after(DEADLINE_SECONDS):
             async with Client(stdio_client(server)) as client:
-                await call(client, "purge_control", action="get_context")
-                await call(client, "search_extracted", query="words")
-                for one in entries:
-                    await call(client, "read_extracted", entry=one)
-                    await call(client, "restore_remote", entry=one, inline=False)
-                    await call(client, "restore_remote", entry=one)
-                    await call(client, "restore", entry_id=one)
-                    await call(client, "purge_control", action="restore", entry=one)
+                await work(client, heard)
 
-    anyio.run(work)
+    anyio.run(run)
     return heard
 
 
@@ -284,3 +303,72 @@ def test_it_reads_no_other_session_even_of_a_copy_that_a_person_may_restore(root
     assert path.read_bytes() == before
     root.bsd("restore-all", COPY, "--yes", "--keep-enabled")
     assert path.read_text().count(LONG) == len(AWAY)
+
+
+# --- the same beside other programs ---
+
+
+def claude_code_branch(lines: list[Json]) -> list[Json]:
+    """What `/branch` makes: as a fork, with the origin in each line."""
+    return [
+        {**line, "sessionId": FORKED, "forkedFrom": {"sessionId": line["sessionId"]}}
+        for line in lines
+        if "uuid" in line
+    ]
+
+
+def claude_code_copy(lines: list[Json]) -> list[Json]:
+    """The same, without a word of where it comes from."""
+    return [{**line, "sessionId": FORKED} for line in lines if "uuid" in line]
+
+
+def pi_fork(lines: list[Json]) -> list[Json]:
+    return [{**lines[0], "id": FORKED, "parentSession": f"/else/{PI.session}.jsonl"}, *lines[1:]]
+
+
+def pi_copy(lines: list[Json]) -> list[Json]:
+    return [{**lines[0], "id": FORKED}, *lines[1:]]
+
+
+@pytest.mark.daemon
+@pytest.mark.parametrize(
+    ("kind", "session", "copied", "is_fork"),
+    [
+        (CLAUDE_CODE, FORKED, claude_code_fork, True),
+        (CLAUDE_CODE, FORKED, claude_code_branch, True),
+        (CLAUDE_CODE, FORKED, claude_code_copy, False),
+        (CODEX, ROLLOUT, codex_fork, True),
+        (PI, f"2026-01-01T00-00-00-000Z_{FORKED}", pi_fork, True),
+        (PI, f"2026-01-01T00-00-00-000Z_{FORKED}", pi_copy, False),
+    ],
+)
+def test_it_reads_what_the_program_says_that_its_session_was_forked_from(
+    kind: Kind,
+    session: str,
+    copied: Callable[[list[Json]], list[Json]],
+    is_fork: bool,
+    tmp_path: Path,
+    clock: Clock,
+) -> None:
+    home = Home.of(kind, tmp_path, kind.lines())
+    config = tmp_path / "config" / "bsd" / "bsd.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[[sources]]\nkind = "{kind.kind}"\npath = "{home.source}"\n')
+    surgeon = make_surgeon(home.layout, clock)
+    assert surgeon.extract(home.name, overrides=EVERYTHING).values
+    lean = [json.loads(line) for line in home.path.read_bytes().splitlines()]
+    fork = home.path.with_name(f"{session}.jsonl")
+    fork.write_bytes(raw(copied(lean)))
+    set_at_rest(fork)
+    away = next(line for line in lean if "[[extracted-" in str(line.get(RESULTS[kind.kind])))
+    named = str(away).partition("[[extracted-")[2].partition("]]")[0]
+
+    async def work(client: Client, heard: Heard) -> None:
+        result = await client.call_tool("read_extracted", {"entry": named})
+        heard.append((bool(result.is_error), result.model_dump_json()))
+
+    (answer,) = serve(home.layout.root, f"{home.name.agent}/{session}", work)
+    assert any(one in answer[1] for one in ("long old text", "QUJDQUJD")) is is_fork
+
+
+RESULTS = {"claude-code": "toolUseResult", "codex": "payload", "pi": "message"}
