@@ -58,7 +58,7 @@ class Markers:
             for path, name in loose_placeholders(entry, self._fmt).items()
             if path not in named and path[:-1] not in named
         }
-        one = _Copied(entry, facts, index)
+        one = _PossibleCopy(entry, facts, index)
         names = dict.fromkeys(standing.values())
         lost = (
             self._lost(one, name, [path for path in standing if standing[path] == name])
@@ -66,7 +66,7 @@ class Markers:
         )
         return [marker for marker in (own, *lost) if marker is not None]
 
-    def _lost(self, one: _Copied, name: str, paths: list[ValuePath]) -> Marker | None:
+    def _lost(self, one: _PossibleCopy, name: str, paths: list[ValuePath]) -> Marker | None:
         """The marker that named what these placeholders stand for, if the entry is a copy of it."""
         found: list[tuple[int, Marker]] = []
         for place, line, original, proof in self._candidates(one, name):
@@ -84,25 +84,25 @@ class Markers:
     def may_be_lost(self, entry: Entry, facts: Facts, index: int, name: str) -> bool:
         """Whether a placeholder that opens nothing may have been written by bsd, all the same.
 
-        Otherwise it is text. So it is where a line is stored of the entry that it names, and this
-        is another entry.
+        Otherwise it is text: if a line is stored of the entry that it names, and this entry is not
+        proved to be a copy of it.
         """
-        one = _Copied(entry, facts, index)
+        one = _PossibleCopy(entry, facts, index)
         if not self._may_be_named(one, name):
             return False
         if name != facts.id and self._fmt.tells_origin and not self._has_origin:
             return False
         proofs = [proof for _, _, _, proof in self._candidates(one, name)]
-        return not proofs or any(proof is not Proof.NONE for proof in proofs)
+        return not proofs or Proof.CERTAIN in proofs
 
-    def _may_be_named(self, one: _Copied, name: str) -> bool:
+    def _may_be_named(self, one: _PossibleCopy, name: str) -> bool:
         """Whether an entry can be that which a placeholder in it names."""
         if name == one.facts.id:
             return True
         return self._fmt.renews_id(one.entry, name) and not self.stands_here(name)
 
     def _candidates(
-        self, one: _Copied, name: str
+        self, one: _PossibleCopy, name: str
     ) -> Iterator[tuple[StoredPlace, bytes, Entry, Proof]]:
         """What is stored of an entry of this id, and how far `one` is proved to be a copy of it."""
         if not self._may_be_named(one, name):
@@ -173,7 +173,7 @@ class Markers:
             entry = parse_entry(line.raw)
             if entry is None:
                 continue
-            one = _Copied(entry, self._fmt.facts(entry), line.index)
+            one = _PossibleCopy(entry, self._fmt.facts(entry), line.index)
             for name in {*loose_placeholders(entry, self._fmt).values()} - {one.facts.id}:
                 for place, _, _, proof in self._candidates(one, name):
                     if proof is Proof.CERTAIN and place.index is not None:
@@ -198,7 +198,7 @@ class Markers:
 
 
 @immutable
-class _Copied:
+class _PossibleCopy:
     """An entry that may be a copy, and its line number."""
 
     entry: Entry

@@ -26,7 +26,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from tests.agents.sources.claude_code import claude_code_line
 from tests.agents.sources.codex import codex_line
-from tests.agents.sources.tree import EVERYTHING, without_restored
+from tests.agents.sources.tree import EVERYTHING, LONG, without_restored
 from tests.session.copying_programs import PROGRAMS, Json, Lines, Program, lines_of, written
 from tests.verbs import performed
 
@@ -105,11 +105,18 @@ def make(program: Program, top: Path) -> Place:
 
 
 def own_session(program: Program, lines: Lines) -> Lines:
-    """The lines with the session's own name in them, as its program writes it."""
+    """The lines with the session's own name in them, as its program writes it; long prompts."""
     if program.name == "codex":
         meta = {**lines[0]["payload"], "id": str(ORIGIN)}
         return [{**lines[0], "payload": meta}, *lines[1:]]
-    return [line | {"sessionId": str(ORIGIN)} if "sessionId" in line else line for line in lines]
+    if program.name != "claude-code":
+        return lines
+    made = [line | {"sessionId": str(ORIGIN)} if "sessionId" in line else line for line in lines]
+    for number, line in enumerate(made):
+        message = line.get("message", {})
+        if isinstance(message.get("content"), str):
+            line["message"] = {**message, "content": f"{number}: {LONG}"}
+    return made
 
 
 @pytest.fixture(scope="module", params=PROGRAMS, ids=lambda program: program.name)
