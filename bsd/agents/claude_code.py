@@ -46,6 +46,7 @@ _CONTENT = ("message", "content")
 _CALLS = {"tool_use": "input"}
 _MESSAGES = ("user", "assistant")
 _MEDIA = ("image", "document")
+_RENEWING = "1."  # versions
 # What it notes when a turn has come to its end; older versions do not say so in the answer.
 _ENDS = ("turn_duration", "stop_hook_summary")
 
@@ -140,6 +141,20 @@ class ClaudeCode(Format):
                 # One that is a text is read by the program itself.
                 values += _copies(value, (key,), at_least)
         return values
+
+    def origins(self, entry: Entry) -> tuple[str, ...]:
+        own = text_of(entry.get("sessionId")) if "uuid" in entry else None
+        if own is None:
+            return ()
+        origin = entry.get("forkedFrom")
+        forked_from = origin.get("sessionId") if isinstance(origin, dict) else None
+        named = (own, text_of(entry.get("requestSessionId")), text_of(forked_from))
+        return tuple(filter(None, named))
+
+    def renews_id(self, entry: Entry, was: str) -> bool:  # noqa: ARG002
+        # These versions write a session that they resume into a new file, under new ids.
+        version = text_of(entry.get("version")) or ""
+        return version.startswith(_RENEWING)
 
     def _is_aside(self, entry: Entry) -> bool:
         """Whether a subagent was asked or did this: once, that stood among a session's lines."""

@@ -53,6 +53,7 @@ _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
 _CLOSES = frozenset(("task_complete", "turn_complete"))
 _ROLLS_BACK = "thread_rolled_back"
+_ITEM = "item_completed"
 
 # Which texts of an event are shown to people and never sent.
 _SHOWN = {
@@ -79,6 +80,7 @@ class Codex(Format):
     name = "codex"
     parent_key = None
     ties = TIES | {"ordinal"}
+    tells_origin = True
 
     def facts(self, entry: Entry) -> Facts:
         kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
@@ -106,6 +108,22 @@ class Codex(Format):
         end = entry_id.rpartition(".")[2].encode("utf-8", "surrogatepass")
         between = rb"[^A-Za-z0-9._~-]*"
         return re.compile(between.join(re.escape(end[at : at + 1]) for at in range(len(end))))
+
+    def origins(self, entry: Entry) -> tuple[str, ...]:
+        if entry.get("type") != _HEADER:
+            return ()
+        payload = payload_of(entry)
+        own = text_of(payload.get("id"))
+        return tuple(filter(None, (own, text_of(payload.get("forked_from_id"))))) if own else ()
+
+    def renews_id(self, entry: Entry, was: str) -> bool:
+        """Forks have new times, and migrated threads make items of events."""
+        payload = payload_of(entry)
+        what = text_of(payload.get("type")) or text_of(entry.get("type")) or ""
+        if what == _ITEM:
+            return True
+        by_time = _as_id(what, text_of(entry.get("timestamp")) or "")
+        return was.partition(".")[0] == what and _id(entry, payload) == by_time
 
     def title(self, entry: Entry) -> Title | None:
         payload = payload_of(entry)
@@ -144,6 +162,10 @@ def _id(entry: Entry, payload: Entry) -> str | None:
     own = next(filter(None, map(text_of, names)), None)
     if what is None or own is None:
         return None
+    return _as_id(what, own)
+
+
+def _as_id(what: str, own: str) -> str:
     return _NOT_IN_AN_ID.sub("", f"{what}.{own}")
 
 
@@ -181,7 +203,7 @@ def _rolled_back(payload: Entry) -> int:
 def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:
     if what == "agent_reasoning":
         return _display(payload, "text", _PAYLOAD, "thinking", at_least)
-    if what == "item_completed":
+    if what == _ITEM:
         item = payload.get("item")
         if not isinstance(item, dict):
             return []
@@ -327,6 +349,10 @@ class CodexDay(Owner):
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines)
+
+    def ids_in(self, session: str) -> tuple[str, ...]:
+        found = _ROLLOUT.fullmatch(session)
+        return (session, found["thread"]) if found else (session,)
 
     def conversations(self, entry: Entry) -> set[str]:
         if entry.get("type") != _HEADER:

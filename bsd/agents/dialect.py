@@ -135,6 +135,9 @@ class Format(ABC):
     name: str
     parent_key: str | None = "parentId"  # the member that names the entry which one follows
     ties: frozenset[str] = TIES  # members that nobody may change: they hold all together
+    # Copies name the sessions that they are of, each by its header, and lines are copied behind it
+    # without gaps: so a copied line has a known place.
+    tells_origin: bool = False
 
     @abstractmethod
     def facts(self, entry: Entry) -> Facts:
@@ -151,6 +154,14 @@ class Format(ABC):
     def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
         """What stands in the line of each entry of this id; None: the id itself, as a text."""
         return None
+
+    def origins(self, entry: Entry) -> tuple[str, ...]:  # noqa: ARG002
+        """Ids of the sessions that an entry names: that of its own first, then its origins."""
+        return ()
+
+    def renews_id(self, entry: Entry, was: str) -> bool:  # noqa: ARG002
+        """Whether an entry may be that of the id `was`, written anew by its program."""
+        return False
 
     def title(self, entry: Entry) -> Title | None:  # noqa: ARG002
         """Say how an entry would call its session: a name that it gives, or what was asked."""

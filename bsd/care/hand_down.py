@@ -41,10 +41,10 @@ from bsd.session.session import format_of
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy
-from bsd.store.extracted import Keep, SessionStore, forgotten_in
+from bsd.store.extracted import Keep, Missing, SessionStore, forgotten_in
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
-from bsd.store.markers import NEEDLES, Markers
+from bsd.store.markers import NEEDLES, Markers, stored_line
 from bsd.store.pack import Pack, PackDamaged
 from bsd.text.change import Identity
 from bsd.text.reader import InBlocks, Line, TranscriptFile, parse_entry
@@ -313,7 +313,13 @@ class HandDown:
             if fmt is None:
                 named = [marker] if (marker := Marker.of(entry)) else []
             else:
-                named = Markers(source, fmt, store).of(entry, fmt.facts(entry))
+                found = Markers(source, fmt, store).of(entry, fmt.facts(entry), line.index)
+                # A line with a copied marker gets nothing: it is another entry.
+                named = [
+                    one
+                    for one in found
+                    if stored_line(line.raw, entry, one, fmt, store) is not Missing.FOREIGN
+                ]
             yield from ((line.index, marker) for marker in named)
 
     def _hand_down(self, session: _KeptSession, needed: list[_NeededLine]) -> None:

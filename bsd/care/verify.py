@@ -458,7 +458,7 @@ class _SessionCheck:
         facts = fmt.facts(entry)
         entry_id = facts.id or f"#{line.index}"
         own, alone = Marker.of(entry), set(loose_placeholders(entry, fmt))
-        for marker in markers.of(entry, facts):
+        for marker in markers.of(entry, facts, line.index):
             alone -= set(keys_of(entry, marker))
             if marker == own:
                 self._check_marker(entry_id, line.raw, entry, marker, fmt)
@@ -468,17 +468,17 @@ class _SessionCheck:
             self.marked[marker.ref] = entry_id, marker
             if editable and own is None:
                 self.unmarked.append(entry_id)
-        wanted = {path for path, name in loose_placeholders(entry, fmt).items() if name == facts.id}
-        wanted |= {path for path in alone if self._is_all(entry, path, markers)}
-        for path in sorted(alone & wanted, key=str):
-            self._check_alone(entry_id, path, facts)
+        for path in sorted(alone, key=str):
+            name = standing_at(entry, path)
+            if name is None or not (name == facts.id or self._is_all(entry, path)):
+                continue
+            if markers.may_be_lost(entry, facts, line.index, name):  # else somebody mentions it
+                self._check_alone(entry_id, path, facts)
 
-    def _is_all(self, entry: Entry, path: ValuePath, markers: Markers) -> bool:
-        """Whether a placeholder is all that a value is, and of no entry that stands here itself."""
+    def _is_all(self, entry: Entry, path: ValuePath) -> bool:
+        """Whether a placeholder is all that a value is."""
         text = value_at(entry, path)
-        name = standing_at(entry, path)
-        whole = isinstance(text, str) and is_placeholder(text)
-        return whole and name is not None and not markers.stands_here(name)
+        return isinstance(text, str) and is_placeholder(text)
 
     def _check_alone(self, entry_id: str, path: ValuePath, facts: Facts) -> None:
         """A placeholder without marker, for which nothing is stored."""

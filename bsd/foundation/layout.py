@@ -82,6 +82,8 @@ class Layout:
 
     root: Path
     sources: tuple[Source, ...] = ()  # what is taken from them lies in the root all the same
+    # The caller may reach this session only: of other sessions' content, that of its origins.
+    bound_to: SessionName | None = None
 
     agents = _Place("agents")
     extracted = _Place("extracted")

@@ -13,10 +13,12 @@ import errno
 import hashlib
 import io
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -47,6 +49,7 @@ _DATABASE_VERSION = 2
 _WAIT_SECONDS = 5.0
 _FINISHED = ".json"
 _IN_TRASH, _ARCHIVE_IN_TRASH = "extracted", "archive"  # before the time at the end of a name
+_DELETED_AT = re.compile(r"\d{8}T\d{6}\.\d{3}Z")  # at the end of such a name
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were may take one part in so many of the time.
 _SELDOM = 10
@@ -90,6 +93,22 @@ class StoredPlace:
     def file(self) -> Path:
         """In which file it lies."""
         return self.directory / (self.pack or f"{self.ref}{_FINISHED}")
+
+    @property
+    def store(self) -> str:
+        """How the store of the session is called for which it was stored."""
+        name = self.directory.name
+        for word in (_IN_TRASH, _ARCHIVE_IN_TRASH):
+            before, found, time_ = name.rpartition(f"_{word}_")
+            if found and _DELETED_AT.fullmatch(time_):
+                return before
+        return name
+
+    @property
+    def index(self) -> int | None:
+        """The line number that the entry had there when it was stored; 0-based."""
+        number = self.ref.partition("_")[0]
+        return int(number) if number.isdecimal() else None
 
     def record(self) -> Record | None:
         """What the index said of a line that lies in a pack."""
@@ -370,9 +389,13 @@ class Contents:
             remove_database(self._file)
 
 
-@lru_cache(maxsize=8)
 def contents_of(layout: Layout) -> Contents:
     """The index of a root's stores; one for all who ask in this process."""
+    return _contents(layout if layout.bound_to is None else replace(layout, bound_to=None))
+
+
+@lru_cache(maxsize=8)
+def _contents(layout: Layout) -> Contents:
     return Contents(layout)
 
 

@@ -38,6 +38,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.index import INDEX_FILE, Index
+from bsd.store.origins import ids_of, is_origin
 from bsd.text.change import Readable
 
 _log = get_logger("store")
@@ -120,6 +121,14 @@ class Stored(Protocol):
         """All lines that any store keeps of an entry of this id, the newest first."""
         ...
 
+    def is_own(self, place: StoredPlace) -> bool:
+        """Whether a line is stored for this very session."""
+        ...
+
+    def ids_of(self, place: StoredPlace) -> frozenset[str]:
+        """The ids by which a program may know the session for which a line is stored."""
+        ...
+
     def taken(self, ref: str) -> bool:
         """Whether a file of this name exists or was ever indexed."""
         ...
@@ -148,6 +157,7 @@ class SessionStore:
         self._layout = layout
         self._unread: Path | None = None  # a pack of another session that has what was looked for
         self._forgotten: frozenset[str] | None = None  # read when it is asked for
+        self._origins: dict[SessionName, bool] = {}  # whether these are, if somebody has asked
         self.index = Index(self.directory / INDEX_FILE, name)
         self._unfinished: list[str] = []  # refs of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
@@ -260,12 +270,12 @@ class SessionStore:
 
     def _elsewhere(self, hash: str) -> bytes | None:
         """The line as another store of the root has it, or its archive."""
-        places = self._contents.with_hash(hash)
+        places = self._reached(self._contents.with_hash(hash))
         if line := next(filter(None, (place.line() for place in places)), None):
             return line
         if places:  # it has just moved, if it is not damaged
             self._contents.changed()
-            again = self._contents.with_hash(hash)
+            again = self._reached(self._contents.with_hash(hash))
             new = (place for place in again if place not in places)
             if line := next(filter(None, (place.line() for place in new)), None):
                 return line
@@ -279,7 +289,31 @@ class SessionStore:
 
     def of_entry(self, entry_id: str) -> list[StoredPlace]:
         """All lines that any store of the root keeps of an entry of this id, the newest first."""
-        return self._contents.of_entry(entry_id)
+        return self._reached(self._contents.of_entry(entry_id))
+
+    def is_own(self, place: StoredPlace) -> bool:
+        """Whether a line lies in this store, or in the archive of the same session."""
+        return place.directory.name == self.directory.name
+
+    def ids_of(self, place: StoredPlace) -> frozenset[str]:
+        """The ids by which a program may know the session for which a line is stored."""
+        name = self._layout.session_of_store(place.store)
+        return ids_of(self._layout, name) if name else frozenset()
+
+    def _reached(self, places: list[StoredPlace]) -> list[StoredPlace]:
+        """Those that the caller may reach: see `Layout.bound_to`."""
+        bound = self._layout.bound_to
+        if bound is None:
+            return places
+        return [place for place in places if self.is_own(place) or self._is_origin(place, bound)]
+
+    def _is_origin(self, place: StoredPlace, bound: SessionName) -> bool:
+        name = self._layout.session_of_store(place.store)
+        if name is None:
+            return False
+        if name not in self._origins:
+            self._origins[name] = is_origin(self._layout, name, bound)
+        return self._origins[name]
 
     def held(self, ref: str, hash: str) -> str | None:
         """Under which name this very store holds a line: what was handed down may have another."""

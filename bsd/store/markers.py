@@ -3,13 +3,14 @@
 Some programs write lines anew without members that they do not know: Codex when it migrates a
 thread, old versions of Claude Code when they resume a session (there under new ids, too). Then
 placeholders stand without `_extracted`. What they stand for is a stored line of the id that they
-name, and like the entry in all that it still has.
+name, if the entry is proved to be a copy of it (`provenance`); else they are text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from sys import maxsize
 
 from bsd.agents.dialect import Facts, Format
@@ -22,7 +23,10 @@ from bsd.agents.entry import (
     placeholder,
     standing_at,
 )
+from bsd.foundation.immutable import immutable
+from bsd.store.contents import StoredPlace
 from bsd.store.extracted import Missing, Stored, digest
+from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy
 from bsd.text.reader import Transcript, parse_entry, parse_kept
 from bsd.text.spans import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.text.splice import SpliceError, edit, find
@@ -40,11 +44,12 @@ class Markers:
         self._stored = stored
         self._ids: set[str | None] | None = None
 
-    def of(self, entry: Entry, facts: Facts) -> list[Marker]:
+    def of(self, entry: Entry, facts: Facts, index: int) -> list[Marker]:
         """The entry's marker, and those that it must have had; nothing if nothing of it is away.
 
         A marker names one stored line. Of several only a program that makes one entry of two, or
-        drops a marker before values leave anew, leaves placeholders in one entry.
+        drops a marker before values leave anew, leaves placeholders in one entry. `index` is the
+        entry's line number in the session, 0-based.
         """
         own = Marker.of(entry)
         named = set(away_paths(entry, own).values()) if own else set()
@@ -53,30 +58,127 @@ class Markers:
             for path, name in loose_placeholders(entry, self._fmt).items()
             if path not in named and path[:-1] not in named
         }
+        one = _PossibleCopy(entry, facts, index)
         names = dict.fromkeys(standing.values())
         lost = (
-            self._lost(entry, facts, name, [path for path in standing if standing[path] == name])
+            self._lost(one, name, [path for path in standing if standing[path] == name])
             for name in names
         )
         return [marker for marker in (own, *lost) if marker is not None]
 
-    def _lost(self, entry: Entry, facts: Facts, name: str, paths: list[ValuePath]) -> Marker | None:
-        """The marker that named what these placeholders stand for, if that is stored."""
-        if name != facts.id and self.stands_here(name):
-            return None
+    def _lost(self, one: _PossibleCopy, name: str, paths: list[ValuePath]) -> Marker | None:
+        """The marker that named what these placeholders stand for, if the entry is a copy of it."""
         found: list[tuple[int, Marker]] = []
+        for place, line, original, proof in self._candidates(one, name):
+            if proof is Proof.NONE:
+                continue
+            if proof is Proof.LIKELY and not self._is_among_copies(one.index, place):
+                continue
+            if keys := tuple(_keys(one.entry, original, self._fmt, paths)):
+                differing = self._differing(one.entry, original, name)
+                marker = Marker(place.ref, place.hash, len(line), keys, place.at)
+                found.append((differing, marker))
+        # The newest of those that have most in common.
+        return min(found, key=lambda one: one[0])[1] if found else None
+
+    def may_be_lost(self, entry: Entry, facts: Facts, index: int, name: str) -> bool:
+        """Whether a placeholder that opens nothing may have been written by bsd, all the same.
+
+        Otherwise it is text: if a line is stored of the entry that it names, and this entry is not
+        proved to be a copy of it.
+        """
+        one = _PossibleCopy(entry, facts, index)
+        if not self._may_be_named(one, name):
+            return False
+        if name != facts.id and self._fmt.tells_origin and not self._has_origin:
+            return False
+        proofs = [proof for _, _, _, proof in self._candidates(one, name)]
+        return not proofs or Proof.CERTAIN in proofs
+
+    def _may_be_named(self, one: _PossibleCopy, name: str) -> bool:
+        """Whether an entry can be that which a placeholder in it names."""
+        if name == one.facts.id:
+            return True
+        return self._fmt.renews_id(one.entry, name) and not self.stands_here(name)
+
+    def _candidates(
+        self, one: _PossibleCopy, name: str
+    ) -> Iterator[tuple[StoredPlace, bytes, Entry, Proof]]:
+        """What is stored of an entry of this id, and how far `one` is proved to be a copy of it."""
+        if not self._may_be_named(one, name):
+            return
         for place in self._stored.of_entry(name):
             line = self._stored.load(place.ref, place.hash)
             original = None if isinstance(line, Missing) else parse_kept(line)
             if original is None or isinstance(line, Missing):
                 continue
-            differing = self._differing(entry, facts, original, name)
-            keys = tuple(_keys(entry, original, self._fmt, paths))
-            if differing is not None and keys:
-                marker = Marker(place.ref, place.hash, len(line), keys, place.at)
-                found.append((differing, marker))
-        # The newest of those that have most in common.
-        return min(found, key=lambda one: one[0])[1] if found else None
+            if self._fmt.facts(original).id != name:  # its key alone is the same
+                continue
+            own = self._stored.is_own(place)
+            at_its_place = self._stands_at_its_place(one.index, place)
+            proof = proof_of_copy(
+                one.entry, original, self._fmt, own=own, at_its_place=at_its_place
+            )
+            yield place, line, original, proof
+
+    def _stands_at_its_place(self, index: int, place: StoredPlace) -> bool:
+        """Whether a line stands where its program copied the stored one to.
+
+        Each copy begins with its own header, followed by the whole file that it was made from.
+        """
+        if not self._fmt.tells_origin or place.index is None:
+            return False
+        own, ids = self._stored.is_own(place), self._stored.ids_of(place)
+        headers = self._headers
+        first = next((at for at, names in headers if own or names[0] in ids), None)
+        return first is not None and any(
+            at >= first and index - at == place.index for at, _ in headers
+        )
+
+    @cached_property
+    def _headers(self) -> list[tuple[int, tuple[str, ...]]]:
+        """The headers at the beginning of the session: their line numbers, and what they name."""
+        found = []
+        for line in self._source.lines():
+            entry = parse_entry(line.raw)
+            names = self._fmt.origins(entry) if entry is not None else ()
+            if not names:
+                break
+            found.append((line.index, names))
+        return found
+
+    @property
+    def _has_origin(self) -> bool:
+        """Whether the session says that its program made it from another one."""
+        return len(self._headers) > 1 or any(len(names) > 1 for _, names in self._headers)
+
+    def _is_among_copies(self, index: int, place: StoredPlace) -> bool:
+        """Whether an entry stands among certain copies of lines of the same session, in order.
+
+        Such a copy must follow it: what somebody writes in a session stands behind all of them.
+        """
+        number = place.index
+        copies = [(at, was) for store, at, was in self._certain_copies if store == place.store]
+        return (
+            number is not None
+            and any(at > index for at, _ in copies)
+            and all((at < index) == (was < number) for at, was in copies)
+        )
+
+    @cached_property
+    def _certain_copies(self) -> set[tuple[str, int, int]]:
+        """Stores, line numbers here, and line numbers there, of entries with new ids."""
+        found = set()
+        for line in self._source.lines_holding(NEEDLES[1]):
+            entry = parse_entry(line.raw)
+            if entry is None:
+                continue
+            one = _PossibleCopy(entry, self._fmt.facts(entry), line.index)
+            for name in {*loose_placeholders(entry, self._fmt).values()} - {one.facts.id}:
+                for place, _, _, proof in self._candidates(one, name):
+                    if proof is Proof.CERTAIN and place.index is not None:
+                        found.add((place.store, line.index, place.index))
+        return found
 
     def stands_here(self, name: str) -> bool:
         """Whether an entry of this id is in the session: others only speak of it, then."""
@@ -85,21 +187,23 @@ class Markers:
             self._ids = {self._fmt.facts(entry).id for entry in entries if entry is not None}
         return name in self._ids
 
-    def _differing(self, entry: Entry, facts: Facts, original: Entry, name: str) -> int | None:
-        """How many values are inline and not as they were stored; None: it is another entry.
-
-        One with a new id must be like the stored one in everything.
-        """
-        was = self._fmt.facts(original)
-        if was.id != name or _ties(was) != _ties(facts):
-            return None
+    def _differing(self, entry: Entry, original: Entry, name: str) -> int:
+        """How many values are inline and not as they were stored."""
         texts = {value.path: value.text for value in self._fmt.values(original, 1)}
-        differing = sum(
+        return sum(
             value.path in texts and value.text != texts[value.path]
             for value in self._fmt.values(entry, 1)
             if value.text is None or ends_in_placeholder(value.text) != name
         )
-        return None if differing and facts.id != name else differing
+
+
+@immutable
+class _PossibleCopy:
+    """An entry that may be a copy, and its line number."""
+
+    entry: Entry
+    facts: Facts
+    index: int
 
 
 def loose_placeholders(entry: Entry, fmt: Format) -> dict[ValuePath, str]:
@@ -162,12 +266,6 @@ def _head(entry: Entry, path: ValuePath, name: str) -> str:
     return text.removesuffix(placeholder(name)) if isinstance(text, str) else ""
 
 
-def _ties(facts: Facts) -> tuple[object, ...]:
-    """What an entry has in common with its copy, whatever this is called."""
-    calls = tuple((call.id, call.name) for call in facts.calls)
-    return facts.is_message, facts.role, facts.result_of, calls
-
-
 def keys_of(entry: Entry, marker: Marker) -> Iterator[ValuePath]:
     """Where the placeholders of a marker stand: a block's in the text that took its place."""
     for path in away_paths(entry, marker).values():
@@ -182,7 +280,7 @@ def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
 def stored_line(
     raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stored
 ) -> bytes | Missing:
-    """The line that a marker names, if it is of the entry that the placeholders name.
+    """The line that a marker names, if it is of this very entry (`is_marked_copy`).
 
     `raw` is the present line, `entry` what it says. A hash opens nothing by itself: whoever may
     write a line could name any. Where the file is lost, a stored copy of the entry may have the
@@ -199,7 +297,7 @@ def stored_line(
     original = parse_kept(line)
     if original is None:
         return Missing.CORRUPT
-    return line if not names or fmt.facts(original).id in names else Missing.FOREIGN
+    return line if is_marked_copy(entry, original, fmt) else Missing.FOREIGN
 
 
 def _made_of_copies(

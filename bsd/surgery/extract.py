@@ -291,7 +291,7 @@ class _Extraction:
         # `in` would take the bytes for a number first, and make an exception of that.
         some_away = outcome.subject.marked or raw.find(_PLACEHOLDER) >= 0
         if some_away and (entry := parse_entry(raw)) is not None:
-            markers = self._markers.of(entry, self._fmt.facts(entry))
+            markers = self._markers.of(entry, self._fmt.facts(entry), outcome.index)
             if len(markers) == 1:
                 return self._kept_of_marked(outcome, raw, entry, markers[0], leaving, first)
             # Several have no place, or the member is another's.
@@ -322,10 +322,12 @@ class _Extraction:
         """Find one file for what is away and what leaves now: a marker names only one."""
         paths = away_paths(entry, marker)
         unmarked = [(MARKER,)] if outcome.subject.marked else []
-        original = original_of(raw, entry, marker, self._fmt, self._stored)
-        if not paths or original is Missing.FOREIGN:  # what is there now is somebody's text
+        if not paths:  # what is there now is somebody's text
             whole = edit(raw, remove=unmarked)
             return self._in_new_file(first, whole)
+        original = original_of(raw, entry, marker, self._fmt, self._stored)
+        if original is Missing.FOREIGN:  # a placeholder is never written over another one
+            raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
         if isinstance(original, Missing):
             raise _LeaveAlone(STORED_MISSING)
         back = Return.of(entry, original, self._fmt, list(paths.values()))

@@ -205,7 +205,7 @@ def _marked(located: Located, markers: Markers) -> list[_MarkedValues]:
             frozenset(away_paths(located.entry, marker)),
             marker == Marker.of(located.entry),
         )
-        for marker in markers.of(located.entry, located.facts)
+        for marker in markers.of(located.entry, located.facts, located.line.index)
     ]
 
 
@@ -372,7 +372,7 @@ def plan_remark(source: Transcript, fmt: Format, stored: Stored) -> tuple[Plan, 
         if entry is None or Marker.of(entry) is not None:  # one that says nothing is lost, too
             continue
         facts = fmt.facts(entry)
-        found = markers.of(entry, facts)
+        found = markers.of(entry, facts, line.index)
         if len(found) != 1 or facts.is_header:
             continue
         try:

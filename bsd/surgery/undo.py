@@ -25,6 +25,7 @@ from bsd.store.history import (
     with_end,
 )
 from bsd.store.markers import away_paths
+from bsd.store.provenance import is_marked_copy
 from bsd.surgery.conversation import identifier
 from bsd.surgery.locate import OriginalLine, Return, made_again, name_of
 from bsd.surgery.plan import Plan
@@ -331,6 +332,8 @@ class _Undoing:
         if original is None or isinstance(content, Missing):
             why = content if isinstance(content, Missing) else Missing.CORRUPT
             raise self._content_lost(line, why, marker.ref)
+        if not is_marked_copy(entry, original.entry, self._fmt):
+            return None  # the marker was copied from another entry: nothing of this one is away
         sizes = Return.of(present, original, self._fmt, list(paths.values())).sizes
         ref = held or self._stored.free_ref(marker.ref, self._refs)
         self._refs.add(ref)

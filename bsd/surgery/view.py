@@ -201,7 +201,8 @@ def extracted_content(
     `unavailable`, as in the answer of a restoration.
     """
     located = locate(source, fmt, entry)
-    markers = Markers(source, fmt, stored).of(located.entry, located.facts)
+    finder = Markers(source, fmt, stored)
+    markers = finder.of(located.entry, located.facts, located.line.index)
     if not markers:
         raise nothing_away()
     content: dict[str, Any] = {}

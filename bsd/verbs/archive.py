@@ -296,7 +296,7 @@ def _show(hands: RootHands, asked: ShowGone) -> GoneEntries:
             )
         rows = list(views(source, fmt, start=asked.start, limit=asked.limit + 1))
     store = SessionStore(layout, copy.name)
-    entries = tuple(entry_row(store, row) for row in rows[: asked.limit])
+    entries = tuple(entry_row(store, fmt, row) for row in rows[: asked.limit])
     after = rows[asked.limit].index if len(rows) > asked.limit else None
     return GoneEntries(session=told, entries=entries, next=after)
 

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.care import catalog
 from bsd.care.catalog import children
 from bsd.foundation.definition import INTERNAL, Answer, contract
@@ -98,7 +99,7 @@ def list_entries(
         pick = _from if asked.before is None else _before
         found, next_, previous = pick(outline, asked)
         rows = outline.views(source, fmt, found)
-        return Entries(tuple(entry_row(store, row) for row in rows), next_, previous)
+        return Entries(tuple(entry_row(store, fmt, row) for row in rows), next_, previous)
 
 
 _Page = tuple[list[int], int | None, int | None]
@@ -121,14 +122,14 @@ def _before(outline: Outline, asked: ListEntries) -> _Page:
     return found, after, None
 
 
-def entry_row(store: SessionStore, view: EntryView) -> EntryRow:
+def entry_row(store: SessionStore, fmt: Format, view: EntryView) -> EntryRow:
     """An entry, with the beginning of what is away of it."""
-    beginning, why_not = _kept(store, view)
+    beginning, why_not = _kept(store, fmt, view)
     known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
     return EntryRow(**known, extracted_preview=beginning, unavailable=why_not)
 
 
-def _kept(store: SessionStore, row: EntryView) -> tuple[str | None, str | None]:
+def _kept(store: SessionStore, fmt: Format, row: EntryView) -> tuple[str | None, str | None]:
     """The beginning of what is away, or why it cannot be had."""
     if row.marker is None or row.marker.size > _LARGEST_PREVIEWED:
         return None, None
@@ -138,13 +139,13 @@ def _kept(store: SessionStore, row: EntryView) -> tuple[str | None, str | None]:
         line = Missing.GONE
     if isinstance(line, Missing):
         return None, unavailable(line, store)
-    return _beginning(line, row.marker.keys), None
-
-
-def _beginning(line: bytes, keys: Iterable[str]) -> str | None:
     entry = parse_entry(line)
-    if entry is None:
-        return None
+    if entry is None or fmt.facts(entry).id != row.id:  # reading it says more
+        return None, None
+    return _beginning(entry, row.marker.keys), None
+
+
+def _beginning(entry: Entry, keys: Iterable[str]) -> str | None:
     for path in paths_of(keys).values():
         value = value_at(entry, path)
         if isinstance(value, str):

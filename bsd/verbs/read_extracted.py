@@ -341,7 +341,7 @@ def _show(hands: Hands, name: SessionName, asked: ShowExtracted, _: Meanwhile) -
     with source:
         located = locate(source, fmt, asked.entry)
         marker = Marker.of(located.entry)
-        own = _read_own(store, marker) if marker else None
+        own = _read_own(store, marker) if marker and _is_of(store, marker, located) else None
         if marker is None or own is None:
             # Where a marker was dropped, or names what another store has, looking takes more.
             found = extracted_content(source, fmt, located.name, store)
@@ -366,6 +366,12 @@ def _in_pieces(located: Located, marker: Marker, own: _Own) -> InPieces:
         parts += [b"," * bool(number) + orjson.dumps(key) + b":", span]
     parts.append(b'},"unavailable":' + orjson.dumps(missing) + b"}")
     return InPieces(tuple(parts), own.path, own.state)
+
+
+def _is_of(store: SessionStore, marker: Marker, located: Located) -> bool:
+    """Whether a marker names a line that is stored for this very entry, by the store's index."""
+    record = store.index.records.get(f"{marker.ref}.json")
+    return record is not None and record.entry_id == located.facts.id
 
 
 def _read_own(store: SessionStore, marker: Marker) -> _Own | None:

@@ -12,6 +12,7 @@ from bsd.agents.entry import Entry, Marker, error_text, model_of
 from bsd.foundation.definition import INTERNAL, Answer
 from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.store.extracted import Stored
+from bsd.store.markers import stored_line
 from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript, parse_entry
 from bsd.text.spans import value_at
@@ -148,7 +149,7 @@ def summarize(source: Transcript, fmt: Format, stored: Stored) -> SummaryFields:
     found = SummaryFields()
     for line in source.lines():
         if (entry := parse_entry(line.raw)) is not None:
-            found.take(_original(entry, stored), fmt)
+            found.take(_original(line.raw, entry, fmt, stored), fmt)
     found.conclude()
     return found
 
@@ -158,10 +159,10 @@ def _query(source: Transcript, fmt: Format, _: Summarize, means: Means) -> Summa
     return Summary(means.name.session, means.name.agent, found, iso_utc(means.now))
 
 
-def _original(entry: Entry, stored: Stored) -> Entry:
+def _original(raw: bytes, entry: Entry, fmt: Format, stored: Stored) -> Entry:
     """The entry as it was before values were taken out of it, if the store has them."""
     marker = Marker.of(entry)
-    line = stored.load(marker.ref, marker.hash) if marker else None
+    line = stored_line(raw, entry, marker, fmt, stored) if marker else None
     return (parse_entry(line) if isinstance(line, bytes) else None) or entry
 
 

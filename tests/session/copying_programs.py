@@ -109,7 +109,12 @@ def _anew(lines: Lines, name: UUID) -> Lines:
 def _flat_lines() -> Lines:
     kinds = ("user", "thinking", "assistant", "tool_result")
     return [
-        {"__id": f"e{number:03}", "type": kinds[number % 4], "content": LONG}
+        {
+            "__id": f"e{number:03}",
+            "type": kinds[number % 4],
+            "__ts": f"2026-01-01T00:00:{number:02}Z",  # by which a copy is told without a marker
+            "content": LONG,
+        }
         for number in range(16)
     ]
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bsd.agents.entry import ends_in_placeholder, is_placeholder
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
@@ -25,7 +26,8 @@ from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
 from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
-from tests.agents.sources.codex import codex_meta
+from tests.agents.sources.claude_code import claude_code_line
+from tests.agents.sources.codex import codex_line, codex_meta
 from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import LONG, NAME, Clock, conversation, make_surgeon, write
@@ -146,6 +148,112 @@ def test_a_copy_is_restored_to_the_byte(copy: Copied) -> None:
     assert copy.kind.reads(path.read_bytes())
     set_at_rest(path)
     assert verify(home.layout).clean
+
+
+def codex_fork_of_a_fork(lines: list[Line]) -> list[Line]:
+    """Each fork has a header of its own, and then the whole file that it was made from."""
+    fork = codex_fork(lines)
+    head = codex_meta(forked_from_id=FORK)
+    head["payload"]["id"] = FORK.replace("1", "2")
+    return [head, *({**one, "timestamp": "2025-10-02T00:00:00.000Z"} for one in fork)]
+
+
+def said_in(kind: Kind, away: list[str]) -> list[Line]:
+    """What a person types and a model thinks behind what was copied: each of the placeholders."""
+    texts = [f"[[extracted-{entry}]]" for entry in away]
+    if kind is CODEX:
+        said = [{"type": "input_text", "text": text} for text in texts]
+        return [
+            *(
+                codex_line(90_000, "response_item", type="message", role="user", content=[one])
+                for one in said
+            ),
+            *(codex_line(90_001, "event_msg", type="agent_reasoning", text=text) for text in texts),
+        ]
+    return [
+        claude_code_line(9000 + number, "user", [{"type": "text", "text": text}])
+        | {"version": "1.0.50", "sessionId": FORK, "timestamp": "2026-03-02T10:00:00.000Z"}
+        for number, text in enumerate(texts)
+    ]
+
+
+SPOKEN = [*COPIES, (CODEX, ROLLOUT.replace("1111", "2222"), codex_fork_of_a_fork)]
+
+
+@pytest.mark.parametrize(("kind", "session", "copied"), SPOKEN, ids=[*IDS, "codex fork of a fork"])
+def test_what_is_said_in_a_copy_of_what_was_copied_stays(
+    kind: Kind,
+    session: str,
+    copied: Callable[[list[Line]], list[Line]],
+    tmp_path: Path,
+    clock: Clock,
+) -> None:
+    """Behind the copied lines, where nothing tells an entry from a copy but its place."""
+    home, surgeon, original = extracted(kind, tmp_path, clock)
+    lean = lines_of(home.path.read_bytes())
+    away = [str(ends_in_placeholder(text)) for text in placeholders_in(lean)]
+    said = said_in(kind, list(dict.fromkeys(away)))
+    name, path = add(home, session, [*copied(lean), *said])
+    for _ in range(2):
+        verify(home.layout, repair=True, remark=surgeon.remark)
+        set_at_rest(path)
+        assert performed.restore_all(surgeon, name).unavailable == {}
+        set_at_rest(path)
+    assert without_restored(path.read_bytes()) == raw([*copied(original), *said])
+    assert verify(home.layout).clean
+
+
+def test_prompts_without_anything_that_tells_them_apart_come_back_by_their_place(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """Version 1.0.50 gives them new ids and times: nothing is left of them but the placeholder."""
+    lines = [
+        line | {"message": {**line["message"], "content": f"{number}: {LONG}"}}
+        if line.get("message", {}).get("content") == "do it"
+        else line
+        for number, line in enumerate(CLAUDE_CODE.lines())
+    ]
+    home = Home.of(CLAUDE_CODE, tmp_path, lines)
+    surgeon = make_surgeon(home.layout, clock)
+    assert surgeon.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
+    lean = lines_of(home.path.read_bytes())
+    prompts = [one["uuid"] for one in lean if is_prompt(one)]
+    assert len(prompts) == 3
+    said = said_in(CLAUDE_CODE, prompts)
+    name, path = add(home, FORK, [*claude_code_old_resume(lean), *said])
+    for _ in range(2):
+        verify(home.layout, repair=True, remark=surgeon.remark)
+        set_at_rest(path)
+        assert performed.restore_all(surgeon, name).unavailable == {}
+        set_at_rest(path)
+    expected = raw([*claude_code_old_resume(lines), *said])
+    assert without_restored(path.read_bytes()) == expected
+
+
+def is_prompt(line: Line) -> bool:
+    content = line.get("message", {}).get("content")
+    return isinstance(content, str) and is_placeholder(content)
+
+
+def placeholders_in(tree: Any) -> Iterator[str]:
+    """All texts in it that are nothing but a placeholder."""
+    inside = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    if isinstance(tree, str) and is_placeholder(tree):
+        yield tree
+    for one in inside:
+        yield from placeholders_in(one)
+
+
+def test_a_fork_that_names_no_origin_keeps_its_placeholders(tmp_path: Path, clock: Clock) -> None:
+    """A thread of its own, with call ids as they come again in every thread of some providers."""
+    home, surgeon, _ = extracted(CODEX, tmp_path, clock)
+    lines = codex_fork(lines_of(home.path.read_bytes()))
+    del lines[0]["payload"]["forked_from_id"]
+    name, path = add(home, ROLLOUT, [lines[0], *lines[2:]])
+    before = path.read_bytes()
+    assert performed.restore_all(surgeon, name).status is Status.UNCHANGED
+    verify(home.layout, repair=True, remark=surgeon.remark)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("copy", COPIES, ids=IDS, indirect=True)

@@ -77,6 +77,12 @@ class Shelf:
         found = self.find(entry_id)
         return [StoredPlace(Path("store"), *found, "", 0)] if found else []
 
+    def is_own(self, _: StoredPlace) -> bool:
+        return True
+
+    def ids_of(self, _: StoredPlace) -> frozenset[str]:
+        return frozenset()
+
     def taken(self, ref: str) -> bool:
         return ref in self.files
 

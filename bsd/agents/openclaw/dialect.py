@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Any
 
 from bsd.agents.dialect import (
@@ -78,6 +79,13 @@ class OpenClaw(Format):
             is_compaction=is_compaction,
             kept_from=text_of(entry.get("firstKeptEntryId")) if is_compaction else None,
         )
+
+    def origins(self, entry: Entry) -> tuple[str, ...]:
+        own = text_of(entry.get("id")) if entry.get("type") == "session" else None
+        if own is None:
+            return ()
+        parent = text_of(entry.get("parentSession"))  # the path of a transcript
+        return (own, PurePath(parent).stem) if parent else (own,)
 
     def title(self, entry: Entry) -> Title | None:
         if entry.get("type") == "session_info":

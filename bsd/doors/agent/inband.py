@@ -120,12 +120,13 @@ class InBand:
         found = self._search(name, due, names)
 
         def plan(
-            source: TranscriptFile, fmt: Format, store: SessionStore
+            source: TranscriptFile, fmt: Format, _: SessionStore
         ) -> tuple[Plan, list[Answered]]:
             policy = Policy.of(self.config.current)
             calls = [call for call in own_calls(source, fmt, policy, None) if call.is_due]
             calls = [call for call in calls if _key(call) not in audited]
-            means = Means(name, store, self.clock(), lambda: self.config.current)
+            bound = SessionStore(replace(self.layout, bound_to=name), name)
+            means = Means(name, bound, self.clock(), lambda: self.config.current)
             hands = _OnePlan(self.layout, Revised(source), fmt, means)
             return _Round(hands, self.config.current, found, names).answer(calls)
 

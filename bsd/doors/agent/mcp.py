@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any
@@ -431,6 +431,7 @@ def serve(
     layout: Layout, config: ConfigService, settings: Settings | None, scope: Scope, which: str
 ) -> None:
     """Serve tools until stdin ends, or a signal comes: for sessions, for memory, or all."""
+    layout = replace(layout, bound_to=scope.session)  # children read no other session's store
     stopping = threading.Event()
     with _children(layout, config, settings) as children:
         hands = _ServersHands(layout, config, settings, children, stopping, scope)

@@ -1,0 +1,89 @@
+"""Which sessions a session was made from, as its program says: forks, branches, renamed files.
+
+A caller that may reach one session only may reach the content of these, and of no other session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from bsd.agents.dialect import NotOurs
+from bsd.agents.owner import ENDING
+from bsd.agents.owners import owner_of
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.text.reader import TranscriptFile, parse_entry
+
+_MOST_LINES = 400  # of a transcript; the program's own notes may stand before the first message
+_MOST_GENERATIONS = 16
+
+
+def ids_of(layout: Layout, name: SessionName) -> frozenset[str]:
+    """The ids by which a session's program may know it, told by its name."""
+    with suppress(BsdError):  # of an agent whose directory or source is gone
+        return frozenset(owner_of(layout, name.agent).ids_in(name.session))
+    return frozenset((name.session,))
+
+
+def is_origin(layout: Layout, other: SessionName, name: SessionName) -> bool:
+    """Whether a session was made from another one, by what its program says.
+
+    It counts as the same session under a former name if only the transcript of `name` is there.
+    """
+    if other == name:
+        return True
+    if layout.source_of(other.agent) != layout.source_of(name.agent):
+        return False
+    own, origins = _ids_in(layout, name)
+    known_as = ids_of(layout, other)
+    return not known_as.isdisjoint(origins) or (
+        not known_as.isdisjoint(own) and not _is_there(layout, other)
+    )
+
+
+def _ids_in(layout: Layout, name: SessionName) -> tuple[set[str], set[str]]:
+    """The ids of a session, and of those that it was made from, in all generations."""
+    own, origins = set(ids_of(layout, name)), set[str]()
+    try:
+        path = layout.session_file(name)
+    except BsdError:
+        return own, origins
+    paths, seen = [path], {path}
+    for _ in range(_MOST_GENERATIONS):
+        named = [ids for each in paths for ids in _named_in(layout, name.agent, each)]
+        if paths == [path]:
+            own.update(ids[0] for ids in named[:1])
+        found = {one for ids in named for one in ids} - own
+        origins |= found
+        paths = [each for one in sorted(found) if (each := _beside(path, one)) not in seen]
+        seen.update(paths)
+        if not paths:
+            break
+    return own, origins
+
+
+def _named_in(layout: Layout, agent: str, path: Path) -> Iterator[tuple[str, ...]]:
+    """What the first lines of a transcript say of its origin; nothing if it cannot be read."""
+    with suppress(BsdError, OSError), TranscriptFile(path) as source:
+        found = owner_of(layout, agent).detect(line.raw for line in source.lines())
+        fmt = found.reads if isinstance(found, NotOurs) else found
+        if fmt is None:
+            return
+        for line in islice(source.lines(), _MOST_LINES):
+            if (entry := parse_entry(line.raw)) is not None and (ids := fmt.origins(entry)):
+                yield ids
+
+
+def _beside(path: Path, session: str) -> Path:
+    with suppress(BsdError):  # no name, so no file
+        return path.with_name(f"{check_name(session, 'session')}{ENDING}")
+    return path
+
+
+def _is_there(layout: Layout, name: SessionName) -> bool:
+    with suppress(BsdError):
+        return bool(layout.session_file(name))
+    return False

@@ -1,0 +1,99 @@
+"""Whether a line is a copy of a stored original: the one rule by which content is found.
+
+Programs copy lines into other sessions, placeholders included: forks, branches, resumed and
+renamed sessions. A person or a model may write the same placeholder as text. Only a line that is
+proved to be a copy gets the content; in any other line a placeholder is text.
+
+The rule is pure. Finding candidates, and the places where they stand, is the job of `markers`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from bsd.agents.dialect import Facts, Format
+from bsd.agents.entry import Entry, ends_in_placeholder
+from bsd.text.spans import value_at
+
+
+class Proof(Enum):
+    """How far a line without marker is proved to be a copy of a stored original."""
+
+    NONE = "another entry"
+    LIKELY = "like it in all that is left, which is too little: its place must decide"
+    CERTAIN = "the same entry"
+
+
+def is_marked_copy(entry: Entry, original: Entry, fmt: Format) -> bool:
+    """Whether an entry whose marker names the hash of a stored line is that line's entry.
+
+    Its own id must be the stored one. Only an entry that its program has written anew under
+    another id may differ in that, if it is like the stored one in all that is still there.
+    """
+    facts, was = fmt.facts(entry), fmt.facts(original)
+    if was.id == facts.id:
+        # Calls may have been taken out of an entry; its role and what it answers stay.
+        return _ties(was)[:-1] == _ties(facts)[:-1]
+    return _may_be_renamed(entry, facts, was, fmt) and _agrees(entry, original, fmt)
+
+
+def proof_of_copy(
+    entry: Entry, original: Entry, fmt: Format, *, own: bool, at_its_place: bool
+) -> Proof:
+    """How far an entry without marker is proved to be a stored line's.
+
+    Args:
+        entry: the entry in which a placeholder stands that names the id of `original`.
+        original: the stored line.
+        fmt: the dialect of both.
+        own: the line is stored for the very session in which the entry stands.
+        at_its_place: the program says that it made the session from the one whose line is
+            stored, and the entry stands at the line to which that one was copied.
+    """
+    facts, was = fmt.facts(entry), fmt.facts(original)
+    if was.is_header or _ties(was) != _ties(facts):
+        return Proof.NONE
+    if was.id == facts.id and own:
+        return Proof.CERTAIN
+    if was.id != facts.id and not _may_be_renamed(entry, facts, was, fmt):
+        return Proof.NONE
+    if not _agrees(entry, original, fmt):
+        return Proof.NONE
+    if at_its_place or _is_of_the_same_time(facts, was):
+        return Proof.CERTAIN
+    if was.id == facts.id or fmt.tells_origin:
+        # An id without a time is too little: flat entries are numbered anew in each session.
+        return Proof.NONE
+    return Proof.CERTAIN if _shares_provider_ids(facts, was) else Proof.LIKELY
+
+
+def _may_be_renamed(entry: Entry, facts: Facts, was: Facts, fmt: Format) -> bool:
+    return was.id is not None and _ties(was) == _ties(facts) and fmt.renews_id(entry, was.id)
+
+
+def _ties(facts: Facts) -> tuple[object, ...]:
+    """What an entry has in common with its copy, whatever this is called."""
+    calls = tuple((call.id, call.name) for call in facts.calls)
+    return facts.is_message, facts.role, facts.result_of, calls
+
+
+def _is_of_the_same_time(facts: Facts, was: Facts) -> bool:
+    return facts.time_ms is not None and facts.time_ms == was.time_ms
+
+
+def _shares_provider_ids(facts: Facts, was: Facts) -> bool:
+    """Whether both have the id of a call or of an answer; providers give no id twice."""
+    if any(call.id for call in facts.calls) or facts.result_of:
+        return True  # they are the same, as the ties were compared
+    return facts.answer is not None and facts.answer == was.answer
+
+
+def _agrees(entry: Entry, original: Entry, fmt: Format) -> bool:
+    """Whether each value that is inline in both is the same in both."""
+    originals = {value.path for value in fmt.values(original, 1)}
+    return all(
+        value_at(entry, value.path) == value_at(original, value.path)
+        for value in fmt.values(entry, 1)
+        if value.path in originals
+        and (value.text is None or ends_in_placeholder(value.text) is None)
+    )
