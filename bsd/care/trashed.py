@@ -493,10 +493,15 @@ class Journal:
 
 
 def journals(layout: Layout) -> Iterator[Path]:
-    """The journals that somebody has not ended, or is at; raises Forbidden."""
+    """The journals that somebody has not ended, or is at; raises BsdError."""
     moving = layout.refuse_outside(layout.moving)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        yield from sorted(path for path in moving.iterdir() if path.suffix == ".json")
+    try:
+        found = sorted(path for path in moving.iterdir() if path.suffix == ".json")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise os_problem(error, f"reading {moving}") from error
+    yield from found
 
 
 # --- what is told without a meta file ---

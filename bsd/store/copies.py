@@ -35,6 +35,8 @@ from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Conflict, Unavailable, os_problem
 from bsd.foundation.files import (
     LARGEST_RECORD,
+    NotPlain,
+    TooLarge,
     UntrustedFile,
     read_ours,
     sync_dir,
@@ -236,8 +238,9 @@ def read_copy(directory: Path) -> SessionCopy | None:
         return _copy_of(directory, said)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except UntrustedFile as error:
-        raise Unavailable(f"reading {path}: {error.strerror}", hint=error.hint) from error
+    except (UntrustedFile, NotPlain, TooLarge) as error:
+        problem = os_problem(error, f"reading {path}")
+        raise Unavailable(problem.message, hint=problem.hint) from error
     except OSError as error:
         raise os_problem(error, f"reading {path}") from error
     except (*_BROKEN, BsdError) as error:
@@ -377,11 +380,7 @@ class CopiedTranscript(InBlocks):
             part = self._file.parts[number]
             content = self._parts.read(part)
             if len(content) != part.size:
-                raise Unavailable(
-                    f"the copy of {self._name} says of a part that it has {part.size} bytes, and"
-                    f" it has {len(content)}",
-                    hint="bring its directory in the archive back from a backup, if there is one",
-                )
+                raise Unavailable(f"the copy of {self._name} says wrongly how long a part of it is")
             self._last = (number, content)
         return self._last[1]
 

@@ -121,10 +121,15 @@ class InFlight:
 
     def refuse_known(self, sessions: Path) -> None:
         """Raise LeftAlone where it has turned out that names cannot be exchanged."""
-        with suppress(FileNotFoundError):
+        try:
             if self._exchanges.get(sessions.stat().st_dev, True):
                 return
             found = filesystem.strength(sessions)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise os_problem(error, f"looking at {sessions}") from error
+        else:
             raise LeftAlone(
                 f"its file system ({found.filesystem}) cannot exchange two names, without which "
                 "no file is replaced safely",
