@@ -22,7 +22,6 @@ from tests import forked
 from tests.care.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.care.trashing import NAME as TRASHED
 from tests.care.trashing import put, trash_of
-from tests.daemon.running import configure
 from tests.needs import NOBODY
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, conversation, jsonl
@@ -75,7 +74,7 @@ def manifest(layout: Layout, name: SessionName = NAME) -> Path:
 def say(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what a copy says, and leave its checksum out, as the first versions did."""
     said = json.loads(path.read_bytes())
-    said.pop("sha256")
+    said.pop("sha256", None)
     change(said)
     path.write_text(json.dumps(said))
 
