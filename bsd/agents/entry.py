@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from bsd.foundation.files import LARGEST_LINE
 from bsd.foundation.immutable import immutable
 from bsd.text.reader import parse_entry
 from bsd.text.spans import ValuePath, value_at
@@ -399,7 +400,7 @@ class Marker:
         return cls(
             ref,
             hash_,
-            size if isinstance(size, int) else 0,
+            size if type(size) is int and 0 <= size <= LARGEST_LINE else 0,
             tuple(keys),
             at if isinstance(at, str) else "",
         )

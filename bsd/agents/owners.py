@@ -146,11 +146,13 @@ class Claim:
         texts = [document[name] for name in ("source", "root", "root_id")]
         if not all(isinstance(one, int) for one in numbers):
             raise TypeError("a number is none")
+        if not all(isinstance(one, str) for one in texts):
+            raise TypeError("a text is none")
         # Paths of any other kind would be looked for somewhere else, or be no paths.
-        if not all(text.startswith("/") and "\0" not in text for text in texts[:2]):
+        if not all(text.startswith("/") and b"\0" not in os.fsencode(text) for text in texts[:2]):
             raise ValueError("a path is none")
         dev, ino, root_dev = numbers
-        return cls(texts[0], dev, ino, texts[1], str(texts[2]), root_dev)
+        return cls(texts[0], dev, ino, texts[1], texts[2], root_dev)
 
 
 def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -274,7 +276,7 @@ def _claims_in(directory: Path) -> Iterator[tuple[Path, Claim]]:
             yield path, Claim.from_json(json.loads(read_plain(path, LARGEST_NOTE)))
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             _tell_once(f"The claim {path} cannot be read: {error}")
 
 

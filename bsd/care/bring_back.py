@@ -4,6 +4,9 @@ All files are made beside their places first, as restore-all would leave them; t
 name unless that is taken, the transcript last: until that is there, no program finds any session.
 Whoever is killed in between is gone on from by the next call. Steps, as `after_step` hears of them:
 staged, then for each file placed, at last listed.
+
+The path of a file is made from the session's name, and the file belongs to the owner of the
+directory in which it lies, whatever its copy says. No link is followed on the way (`relocate`).
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import filecmp
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
@@ -21,9 +23,10 @@ from pathlib import Path
 from bsd.agents.owner import ENDING, Owner, PutBack
 from bsd.agents.owners import owner_of, secure
 from bsd.care.keeping import parts_of_session
-from bsd.care.relocate import link_back
+from bsd.care.relocate import link_back, open_in_place, remove_file, remove_tree
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import INTERNAL, Answer, contract
+from bsd.foundation.directories import give_to_owner_of, make_directories, opened
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -34,10 +37,7 @@ from bsd.foundation.errors import (
 )
 from bsd.foundation.files import (
     LARGEST_RECORD,
-    create_private,
-    make_private_dir,
-    read_plain,
-    sync_dir,
+    read_ours,
     write_all,
     write_private,
 )
@@ -136,7 +136,8 @@ class BringBack:
         self._after_step = after_step
         self._unavailable: dict[str, str] = {}
         self._advice: list[str] = []
-        self._staging = _returning(layout) / f"{layout.store_name(head.name)}@{head.origin}"
+        returning = inside(_returning(layout), layout.root)
+        self._staging = returning / f"{layout.store_name(head.name)}@{head.origin}"
 
     def run(self) -> BroughtBack:
         """Raises Conflict if a file is in the way, Busy, Forbidden, LeftAlone, Unavailable."""
@@ -151,7 +152,7 @@ class BringBack:
             if source := layout.source_of(self._name.agent):
                 secure(layout, source)
             try:
-                _clear(self._staging)  # of who was killed: we have the lock
+                _clear(layout, self._staging)  # of who was killed: we have the lock
                 coming = [one for copy in reversed(copies) for one in self._files(copy)]
                 self._refuse_taken(coming)
                 self._stage(coming)
@@ -168,7 +169,7 @@ class BringBack:
             except OSError as error:
                 raise os_problem(error, f"bringing back {head.name}") from error
             finally:
-                _clear(self._staging)
+                _clear(layout, self._staging)
         return self._told(copies, coming, owner, done)
 
     def _refuse_strangers(self) -> Owner:
@@ -234,10 +235,10 @@ class BringBack:
             note_forgotten(layout.history_dir(name), name, hashes)
 
     def _target(self, copy: SessionCopy, file: CopiedFile, top: Path) -> Path:
-        if copy is not self._head:
-            return top / file.path
         if file is not copy.transcript:
-            return top / self._renamed(file.path)
+            return top / (self._renamed(file.path) if copy is self._head else file.path)
+        if copy is not self._head:
+            return top / f"{copy.name.session}{ENDING}"
         places = self._layout.places_of(self._name)
         if copy.put_away and len(places) > 1:
             return places[1]
@@ -268,7 +269,7 @@ class BringBack:
     # --- made beside their places ---
 
     def _stage(self, coming: Sequence[_Coming]) -> None:
-        make_private_dir(self._staging)
+        make_directories(self._staging)
         beside = [os.fsencode(one.temporary) for one in coming]
         write_private(self._staging / _BESIDE, b"\0".join(beside))
         for one in coming:
@@ -306,12 +307,12 @@ class BringBack:
     def _place(self, one: _Coming) -> None:
         """Give a file its name, which nobody else may have taken meanwhile."""
         if not os.path.lexists(one.target):
-            _make_directories(one.target.parent, one.top)
+            make_directories(one.target.parent)
+        _give(one)
         try:
             link_back(one.staged, one.target, one.temporary)
         except FileExistsError:
-            with suppress(FileNotFoundError):
-                one.temporary.unlink()
+            remove_file(one.temporary)
             if not (_looks_placed(one) and filecmp.cmp(one.staged, one.target, shallow=False)):
                 raise Conflict(
                     f"{one.target} has just appeared, and is not what would come back",
@@ -381,7 +382,7 @@ def sweep_returning(layout: Layout) -> None:
             with suppress(Busy, OSError):
                 file = layout.lock_file_of(store)
                 with OwnLock(file, 0.0, name=name):
-                    _clear(directory / each)
+                    _clear(layout, inside(directory, layout.root) / each)
 
 
 def clear_returning(layout: Layout, name: SessionName) -> None:
@@ -390,18 +391,19 @@ def clear_returning(layout: Layout, name: SessionName) -> None:
         directory = layout.refuse_outside(_returning(layout))
         for each in os.listdir(directory):
             if each.rpartition("@")[0] == layout.store_name(name):
-                _clear(directory / each)
+                _clear(layout, inside(directory, layout.root) / each)
 
 
-def _clear(staging: Path) -> None:
+def _clear(layout: Layout, staging: Path) -> None:
     """Remove what one call has made beside the places of files, and under the root."""
     with suppress(OSError):
-        told = read_plain(staging / _BESIDE, LARGEST_RECORD)
+        told = read_ours(staging / _BESIDE, layout.root, LARGEST_RECORD)
         for path in map(Path, map(os.fsdecode, filter(None, told.split(b"\0")))):
-            if _TEMPORARY.fullmatch(path.name):
+            if _TEMPORARY.fullmatch(path.name) and layout.holds(path):
                 with suppress(OSError):
-                    path.unlink()
-    shutil.rmtree(staging, ignore_errors=True)
+                    remove_file(path)
+    with suppress(OSError):
+        remove_tree(staging)
 
 
 def _advice(owner: Owner, path: Path, head: SessionCopy) -> list[str]:
@@ -451,7 +453,7 @@ def _write_edited(source: TranscriptFile, edits: Sequence[Edit], path: Path) -> 
 
 def _write_new(path: Path, pieces: Iterable[bytes]) -> None:
     """A new private file, durable when this returns."""
-    target = create_private(path)
+    target = open_in_place(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         for piece in pieces:
             write_all(target, piece)
@@ -461,19 +463,20 @@ def _write_new(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def _dress(one: _Coming) -> None:
-    """Give a file mode, owner and time as they were."""
-    file = one.file
-    found = one.staged.stat()
-    if os.geteuid() == 0 and (file.uid, file.gid) != (found.st_uid, found.st_gid):
-        os.chown(one.staged, file.uid, file.gid)
-    one.staged.chmod(file.mode)
-    os.utime(one.staged, ns=(file.was.mtime_ns, file.was.mtime_ns))
+    """Give a file mode and time as they were; no more than permissions."""
+    staged = open_in_place(one.staged)
+    try:
+        os.fchmod(staged, one.file.mode & 0o777)
+        os.utime(staged, ns=(one.file.was.mtime_ns, one.file.was.mtime_ns))
+    finally:
+        os.close(staged)
 
 
-def _make_directories(directory: Path, top: Path) -> None:
-    """Durably, those of them that are missing."""
-    first = make_private_dir(directory)
-    for made in (directory, *directory.parents):
-        sync_dir(made.parent)
-        if made in (first, top) or not made.is_relative_to(first):
-            break
+def _give(one: _Coming) -> None:
+    """Let a file belong to the owner of the directory in which it will lie."""
+    with opened(one.target.parent) as directory, suppress(FileNotFoundError):
+        staged = open_in_place(one.staged)  # unless it has been given its name already
+        try:
+            give_to_owner_of(directory, staged)
+        finally:
+            os.close(staged)

@@ -102,6 +102,7 @@ def _files(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.s
 
 
 _HOUR = 3600
+_BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _MOST_HOURS = 24 * 366  # what is older is added to the oldest
 _BLOCK = 1 << 20
 
@@ -182,7 +183,7 @@ class SavedByHour:
                     self._take(line)
 
     def _take(self, line: bytes) -> None:
-        with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        with suppress(*_BROKEN):
             change = json.loads(line)
             saved = _saved_by(change)
             if saved:

@@ -30,10 +30,11 @@ from bsd.care.verify import verify
 from bsd.foundation.ages import look
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError
+from bsd.foundation.files import MEND_PLANTED
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout
 from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
-from bsd.session.commit.inflight import MEND_PLANTED, InFlight, unreached
+from bsd.session.commit.inflight import InFlight, unreached
 
 _INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")

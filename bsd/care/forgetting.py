@@ -415,7 +415,7 @@ def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -
     """
     failed = 0
     patience = replace(patience or Patience(), wait=0.0)
-    for each in begun(layout):
+    for each in begun(layout, actor):
         try:
             Forgetting(layout, actor=actor, patience=patience).go_on(each)
             _log.info(f"What was begun has been forgotten of {each.session}", entry=each.entry)

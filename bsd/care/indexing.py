@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -45,6 +46,7 @@ _PIECE = 256 * 1024  # bytes read at once for a hash
 _GUARDED = 4096  # bytes before the offset that must be what they were
 _NO_SHELF = (0, 0)
 _MOST_LINES = 1 << 62  # a name or an index may say anything
+_DIGITS = re.compile(r"[0-9]{1,12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,11 +437,17 @@ def _packed_words(archive: SessionArchive, refs: frozenset[str]) -> Iterator[Wor
 
 def _words_away(ref: str, data: bytes, record: Record | None) -> Words:
     entry = parse_entry(data) or {}
-    number = record.index if record else int(ref.partition("_")[0])
+    number = record.index if record else _number_in(ref)
     paths = list(_paths(record.keys)) if record else []
     text = words_at(entry, paths) if paths else words_of(entry, None)
     name = record.entry_id if record else entry_id(entry)
     return Words(number if 0 <= number < _MOST_LINES else 0, name, text, ref)
+
+
+def _number_in(ref: str) -> int:
+    """The line number with which the name of a stored line begins; 0 for a name that is odd."""
+    digits = ref.partition("_")[0]
+    return int(digits) if _DIGITS.fullmatch(digits) else 0
 
 
 def _paths(keys: Iterable[str]) -> Iterator[ValuePath]:

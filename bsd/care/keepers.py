@@ -6,11 +6,13 @@ And who else keeps what a session, or one entry of it, says: forks, copies, chil
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -19,12 +21,21 @@ from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.keeping import gone_sessions
-from bsd.foundation.errors import BsdError, os_problem
-from bsd.foundation.files import LARGEST_LINE, LARGEST_RECORD, read_plain, sync_dir, write_private
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import BsdError, Conflict, os_problem
+from bsd.foundation.files import (
+    LARGEST_LINE,
+    LARGEST_RECORD,
+    read_ours,
+    read_plain,
+    sync_dir,
+    write_private,
+)
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.session.session import format_of
+from bsd.store.checked import moment, text, text_or_none
 from bsd.store.contents import contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy, copies_of
 from bsd.text.reader import InBlocks, Line, Transcript, TranscriptFile, parse_entry, parse_kept
@@ -34,6 +45,8 @@ _log = get_logger("archive")
 
 _VERSION = 1
 _ENDING = ".json"
+_ORIGIN = re.compile(r"[0-9a-f]{16}")
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _FORGOTTEN = encode_string("[content forgotten]")
 
 
@@ -75,35 +88,67 @@ class Begun:
             sync_dir(self.path.parent)
 
     @classmethod
-    def read(cls, path: Path) -> Begun:
-        """Raises OSError, and as any broken document."""
-        said = orjson.loads(read_plain(path, LARGEST_RECORD))
+    def read(cls, layout: Layout, path: Path) -> Begun:
+        """Raises OSError, Forbidden for one that is not bsd's own, Conflict for a broken one."""
+        try:
+            return cls._of(path, orjson.loads(read_ours(path, layout.root, LARGEST_RECORD)))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise os_problem(error, f"reading the note {path}") from error
+        except (ValueError, LookupError, TypeError, BsdError) as error:
+            raise Conflict(
+                f"the note {path} of what is being forgotten cannot be read: {error}",
+                hint="was it written by a newer bsd? nothing is forgotten by it",
+            ) from error
+
+    @classmethod
+    def _of(cls, path: Path, said: Any) -> Begun:
         if said["version"] != _VERSION:
             raise ValueError(f"it is of version {said['version']!r:.20}")
-        return cls(
-            path,
-            SessionName.parse(said["session"]),
-            float(said["at"]),
-            said["entry"],
-            said["origin"],
-            frozenset(map(str, said["hashes"])),
-        )
+        entry, origin = text_or_none(said["entry"]), text_or_none(said["origin"])
+        if origin is not None and not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r:.40} is the origin of no copy")
+        hashes = frozenset(map(text, said["hashes"]))
+        if not all(map(_HASH.fullmatch, hashes)):
+            raise ValueError("a hash is none")
+        session = SessionName.parse(text(said["session"]))
+        return cls(path, session, moment(said["at"]), entry, origin, hashes)
 
 
-def begun(layout: Layout) -> Iterator[Begun]:
-    """All that was begun and not ended, by whoever is at it or was killed."""
+def begun(layout: Layout, actor: str) -> Iterator[Begun]:
+    """All that was begun and not ended, by whoever is at it or was killed.
+
+    Nothing is forgotten by a note that is not bsd's own, or cannot be read; it is left alone.
+    """
     try:
-        paths = sorted(layout.forgetting.glob(f"[!.]*{_ENDING}"))
+        paths = _notes(layout)
     except OSError as error:
         _log.warning("What is being forgotten cannot be read", problem=str(error))
         return
     for path in paths:
         try:
-            yield Begun.read(path)
+            yield Begun.read(layout, path)
         except FileNotFoundError:
             continue  # it has just ended
-        except (OSError, ValueError, LookupError, TypeError, BsdError) as error:
-            _log.warning("What is being forgotten cannot be read", path=str(path), why=str(error))
+        except BsdError as error:
+            _log.warning("A note of what is being forgotten is left alone", problem=error.message)
+            AuditLog(layout.audit_file).refused(path, error.message, actor)
+
+
+def broken_notes(layout: Layout) -> Iterator[tuple[Path, BsdError | OSError]]:
+    """The notes by which nothing is forgotten, and why; raises OSError."""
+    for path in _notes(layout):
+        try:
+            Begun.read(layout, path)
+        except FileNotFoundError:
+            continue
+        except BsdError as error:
+            yield path, error
+
+
+def _notes(layout: Layout) -> list[Path]:
+    return sorted(layout.forgetting.glob(f"[!.]*{_ENDING}"))
 
 
 _LINES_LOOKED_AT, _IDS_LOOKED_FOR = 200, 8

@@ -56,6 +56,7 @@ from bsd.store.copies import (
     archived,
     copies_in,
     copies_of,
+    copy_directories,
     copy_directory,
     damaged_copies,
     parts_of,
@@ -685,6 +686,7 @@ def find_gone(layout: Layout, text: str) -> SessionCopy:
         if not chosen:  # its program may have put something there, and have taken it away again
             chosen = [copy for copy in gone_sessions(layout) if copy.name == name]
     if not chosen:
+        _refuse_damaged(layout, text.partition("@")[0])
         raise NotFound(f"there is no copy of {text} in the archive", hint=_HINT)
     if len(chosen) > 1:
         which = ", ".join(copy.id for copy in chosen)
@@ -692,12 +694,21 @@ def find_gone(layout: Layout, text: str) -> SessionCopy:
     return chosen[0]
 
 
+def _refuse_damaged(layout: Layout, text: str) -> None:
+    """Raise Unavailable if there is a copy of a session of this name that cannot be used."""
+    with suppress(Invalid, FileNotFoundError):
+        for directory in copy_directories(layout.archive_dir(SessionName.parse(text))):
+            read_copy(directory)
+
+
 def parts_of_session(layout: Layout, head: SessionCopy) -> list[SessionCopy]:
     """The copies of sessions that are parts of this one, and gone with it: of each the latest."""
     found: dict[SessionName, SessionCopy] = {}
     for copy in gone_sessions(layout):
         if copy.parent == str(head.name):
-            found.setdefault(copy.name, copy)
+            with suppress(BsdError):  # its agent is none of this program's
+                if _parent(layout, owner_of(layout, copy.name.agent)) == copy.parent:
+                    found.setdefault(copy.name, copy)
     return [found[name] for name in sorted(found)]
 
 

@@ -1,6 +1,8 @@
 """Moves files and directories, from one mount to another too, and never leaves less than a whole.
 
-Every function may be cut off anywhere and called again: it goes on from what it finds.
+Every function may be cut off anywhere and called again: it goes on from what it finds. What it
+changes it reaches through descriptors of the directories (`foundation/directories`): a user who
+may rename in one of them cannot lead it elsewhere by a link.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ import errno
 import filecmp
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation import files
-from bsd.foundation.files import sync_dir
+from bsd.foundation.directories import is_there, look, opened
+from bsd.foundation.files import open_plain, sync_dir
 from bsd.foundation.filesystem import MetadataNotKept, keep_metadata, open_elsewhere, strength
-from bsd.foundation.leases import open_plain, somebody_waits, take_lease
+from bsd.foundation.leases import somebody_waits, take_lease
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.protocol import FileChanged, copy_range
 
@@ -27,12 +30,13 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 def rename(source: Path, target: Path) -> bool:
     """Rename durably; False if the two are on different mounts. Raises OSError."""
-    try:
-        os.rename(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        return False
+    with opened(source.parent) as here, opened(target.parent) as there:
+        try:
+            os.rename(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return False
     sync_names(source, target)
     return True
 
@@ -43,11 +47,28 @@ def sync_names(*paths: Path) -> None:
         sync_dir(directory)
 
 
+def set_mode(path: Path, mode: int) -> None:
+    """Set the permissions of a plain file, which may be gone; never more than these."""
+    with suppress(FileNotFoundError):
+        descriptor = open_in_place(path)
+        try:
+            os.fchmod(descriptor, stat.S_IMODE(mode) & 0o777)
+        finally:
+            os.close(descriptor)
+
+
+def open_in_place(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a plain file, no link on the way to it; raises as `open_plain`."""
+    with opened(path.parent) as directory:
+        return open_plain(path.name, flags, directory=directory)
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its times, mode, owner and attributes; durable but for its name."""
-    fd = open_plain(str(source), os.O_RDONLY)
+    fd = open_in_place(source)
     try:
-        copy = files.open_plain(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        remove_file(target)  # what a killed call left, or another user's file
+        copy = open_in_place(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             _copy_from(fd, copy, 0)
             _dress(fd, copy, source)
@@ -83,13 +104,13 @@ def give_up_for_copy(source: Path, copy: Path) -> bool:
 
     What was added since it was copied is added to the copy first.
     """
-    fd = open_plain(str(source), os.O_RDONLY)
+    fd = open_in_place(source)
     try:
         strong = strength(source.parent).level == "strong"
         alone = take_lease(fd) if strong else set(open_elsewhere(source)) <= {os.getpid()}
         if not alone:
             return False
-        grown = open_plain(str(copy), os.O_WRONLY)
+        grown = open_in_place(copy, os.O_WRONLY)
         try:
             _copy_from(fd, grown, os.fstat(grown).st_size)
             os.fsync(grown)
@@ -97,7 +118,7 @@ def give_up_for_copy(source: Path, copy: Path) -> bool:
             os.close(grown)
         if strong and somebody_waits(fd):
             return False  # whoever it is has found the file, and will write into it
-        source.unlink()
+        remove_file(source)
         sync_names(source)
     finally:
         os.close(fd)
@@ -110,48 +131,50 @@ def link_back(source: Path, target: Path, temporary: Path) -> None:
     `temporary` lies beside `target` and is used across mounts. Raises FileExistsError if another
     file is at `target`, OSError.
     """
-    if not os.path.lexists(source):  # it has been given back; that may have been all
-        remove_file(temporary)
-        return
-    try:
-        _link(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        if not _same_file(temporary, target):
-            copy_file(source, temporary)
-        _link(temporary, target)
-        sync_names(target)
-        source.unlink()
-        sync_names(source)
-        temporary.unlink()
-        return
-    sync_names(target)
-    with suppress(FileNotFoundError):
-        source.unlink()
-    sync_names(source)
+    with opened(source.parent) as here, opened(target.parent) as there:
+        if not is_there(here, source.name):  # it has been given back; that may have been all
+            _remove(there, temporary.name)
+            return
+        try:
+            _link(here, source.name, there, target.name)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            if not _same_file(there, temporary.name, there, target.name):
+                copy_file(source, temporary)
+            _link(there, temporary.name, there, target.name)
+            os.fsync(there)
+            os.unlink(source.name, dir_fd=here)
+            os.fsync(here)
+            os.unlink(temporary.name, dir_fd=there)
+            return
+        os.fsync(there)
+        _remove(here, source.name)
+        os.fsync(here)
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(here: int, source: str, there: int, target: str) -> None:
     """Give a file a second name (where there are no links: another name) unless it is taken."""
-    if _same_file(source, target):
+    if _same_file(here, source, there, target):
         return
     try:
-        os.link(source, target, follow_symlinks=False)
+        os.link(source, target, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        if os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, "it is taken", str(target)) from error
-        if not rename(source, target):
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV)) from error
+        if is_there(there, target):
+            raise FileExistsError(errno.EEXIST, "it is taken", target) from error
+        os.rename(source, target, src_dir_fd=here, dst_dir_fd=there)
 
 
-def _same_file(one: Path, other: Path) -> bool:
-    try:
-        return os.path.samestat(one.lstat(), other.lstat())
-    except FileNotFoundError:
-        return False
+def _same_file(here: int, one: str, there: int, other: str) -> bool:
+    first, second = look(here, one), look(there, other)
+    return first is not None and second is not None and os.path.samestat(first, second)
+
+
+def _remove(directory: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
 
 
 def move_tree(source: Path, target: Path) -> None:
@@ -168,44 +191,56 @@ def move_tree(source: Path, target: Path) -> None:
 def copy_tree(source: Path, target: Path) -> None:
     """Copy a directory, so that `target` is all of it or not there."""
     part = target.with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(source, part, symlinks=True, copy_function=_copied)
-    for directory, _, _ in os.walk(part):
-        sync_dir(Path(directory))
-    os.rename(part, target)
-    sync_names(target)
+    remove_tree(part)
+    _copy_directory(source, part)
+    rename(part, target)
 
 
-def _copied(source: str, target: str) -> str:
-    copy_file(Path(source), Path(target))
-    return target
+def _copy_directory(source: Path, target: Path) -> None:
+    """Copy what a directory holds, with modes and times, durably; its links are copied as links."""
+    with opened(target.parent) as above:
+        os.mkdir(target.name, 0o700, dir_fd=above)
+    with opened(source) as here, opened(target) as there:
+        for name in sorted(os.listdir(here)):
+            mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
+            elif stat.S_ISDIR(mode):
+                _copy_directory(source / name, target / name)
+            else:
+                copy_file(source / name, target / name)
+        found = os.fstat(here)
+        os.fchmod(there, stat.S_IMODE(found.st_mode))
+        os.utime(there, ns=(found.st_atime_ns, found.st_mtime_ns))
+        os.fsync(there)
 
 
 def join(source: Path, target: Path) -> None:
     """Move what a directory holds into another; what is there with other content stays behind."""
-    for item in sorted(source.iterdir()):
-        place = target / item.name
+    with opened(source) as here:
+        names = sorted(os.listdir(here))
+    for name in names:
+        item, place = source / name, target / name
         if not os.path.lexists(place):
             if not rename(item, place):
                 _move_over(item, place)
         elif _equal(item, place):
-            item.unlink()
+            remove_file(item)
     sync_dir(target)
-    with suppress(OSError):  # something stays behind
-        source.rmdir()
-        sync_names(source)
+    with suppress(OSError), opened(source.parent) as above:  # something may stay behind
+        os.rmdir(source.name, dir_fd=above)
+        os.fsync(above)
 
 
 def _move_over(item: Path, place: Path) -> None:
     if item.is_dir() and not item.is_symlink():
         copy_tree(item, place)
-        shutil.rmtree(item)
+        remove_tree(item)
         return
     part = place.with_name(f".{place.name[:200]}.part")
     copy_file(item, part)
-    os.rename(part, place)
-    sync_names(place)
-    item.unlink()
+    rename(part, place)
+    remove_file(item)
 
 
 def in_the_way(source: Path, target: Path) -> list[str]:
@@ -223,13 +258,15 @@ def _equal(one: Path, other: Path) -> bool:
 
 def remove_tree(directory: Path) -> None:
     """Remove a directory and all in it, following no link; it may be gone."""
-    if directory.is_symlink():
-        directory.unlink()
-    elif directory.is_dir():
-        shutil.rmtree(directory)
+    with suppress(FileNotFoundError), opened(directory.parent) as above:
+        found = look(above, directory.name)
+        if found is not None and stat.S_ISLNK(found.st_mode):
+            os.unlink(directory.name, dir_fd=above)
+        elif found is not None and stat.S_ISDIR(found.st_mode):
+            shutil.rmtree(directory.name, dir_fd=above)
 
 
 def remove_file(path: Path) -> None:
     """Remove a file; it may be gone."""
-    with suppress(FileNotFoundError):
-        path.unlink()
+    with suppress(FileNotFoundError), opened(path.parent) as directory:
+        os.unlink(path.name, dir_fd=directory)

@@ -33,7 +33,9 @@ from bsd.care.trashed import (
     known_from_names,
     read_meta,
     weigh,
+    why_not_ours,
 )
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -395,6 +397,10 @@ class Trash:
             except (BsdError, OSError) as error:
                 problem = os_problem(error, str(path))
                 _log.error("A delete or restore cannot be finished", problem=problem.message)
+                with suppress(OSError):
+                    if why := why_not_ours(self.layout, path):
+                        audit = AuditLog(self.layout.audit_file)
+                        audit.refused(path, why, self._actor)
 
     def _recover(self, path: Path) -> None:
         names = sorted({item.name for item in Journal.read(self.layout, path).items})

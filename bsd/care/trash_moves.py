@@ -28,10 +28,12 @@ from bsd.care.relocate import (
     remove_file,
     remove_tree,
     rename,
+    set_mode,
     sync_names,
 )
 from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta, weigh
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.directories import make_directories, opened
 from bsd.foundation.errors import BsdError, Busy, Conflict
 from bsd.foundation.files import is_there, make_private_dir, sync_dir, write_private
 from bsd.foundation.layout import Layout
@@ -135,8 +137,7 @@ class Moves:
             if item.transcript is None or path.lstat().st_ino != item.transcript[0]:
                 raise Replaced(f"session {item.name} was written anew meanwhile", hint="try again")
             if not rename(path, place.transcript):
-                os.rename(path, staged)
-                sync_names(staged)
+                rename(path, staged)
                 self._after_step("staged")
         if os.path.lexists(staged) and not journal.permanent:
             copy_file(staged, place.transcript)
@@ -147,8 +148,7 @@ class Moves:
                     f"somebody has session {item.name} open; its file waits in {staged}",
                     hint="the next call of bsd finishes it",
                 )
-        with suppress(FileNotFoundError):
-            place.transcript.chmod(0o600)
+        set_mode(place.transcript, 0o600)
 
     def _take_entries(self, journal: Journal, item: Trashed) -> Trashed:
         def keep(text: str) -> None:
@@ -205,7 +205,7 @@ class Moves:
         place = self._place(item)
         path = self._layout.transcript(item.name)
         if place.meta.exists():
-            make_private_dir(path.parent)
+            make_directories(path.parent)
             self._return_store(journal, item, place)
             self._after_step("store")
             if item.transcript is not None:
@@ -217,7 +217,7 @@ class Moves:
             self._after_step("transcript")
             self._return_entries(item)
             self._after_step("entries")
-            place.meta.unlink()
+            remove_file(place.meta)
             sync_names(place.meta)
             self._after_step("meta")
         amount = item.size + item.extracted_bytes
@@ -237,7 +237,7 @@ class Moves:
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.
                 _make_younger(here, journal.at - item.trashed_at, journal.at)
-                make_private_dir(there.parent)
+                make_directories(there.parent)
                 move_tree(here, there)
         if records and records[-1].file not in store.index.records:
             store.index.add(records)
@@ -245,12 +245,10 @@ class Moves:
     def _return_transcript(self, item: Trashed, place: TrashPlace, path: Path, mode: int) -> None:
         temporary = place.beside(path, "restored")
         try:
-            with suppress(FileNotFoundError):
-                place.transcript.chmod(stat.S_IMODE(mode))
+            set_mode(place.transcript, mode)
             link_back(place.transcript, path, temporary)
         except FileExistsError:
-            with suppress(FileNotFoundError):
-                place.transcript.chmod(0o600)
+            set_mode(place.transcript, 0o600)
             remove_file(temporary)
             raise Taken(
                 f"there is a session {item.name} again",
@@ -325,8 +323,9 @@ class Moves:
 
 
 def _make_younger(directory: Path, seconds: float, now: float) -> None:
-    for path in directory.iterdir():
-        if path.is_file() and not path.is_symlink():
-            found = path.stat()
-            then = min(found.st_mtime + max(0.0, seconds), max(now, found.st_mtime))
-            os.utime(path, (found.st_atime, then))
+    with opened(directory) as here:
+        for name in os.listdir(here):
+            found = os.stat(name, dir_fd=here, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode):
+                then = min(found.st_mtime + max(0.0, seconds), max(now, found.st_mtime))
+                os.utime(name, (found.st_atime, then), dir_fd=here, follow_symlinks=False)

@@ -25,6 +25,7 @@ from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
 from bsd.foundation.files import (
     LARGEST_RECORD,
+    MEND_PLANTED,
     NotPlain,
     TooLarge,
     makers,
@@ -216,8 +217,15 @@ class Trashed(Answer):
             entries=int(document["entry_count"]),
             extracted_files=int(document["extracted_files"]),
             extracted_bytes=int(document["extracted_bytes"]),
-            sessions_json=_text(document["sessions_json"]),
+            sessions_json=_excerpt(document["sessions_json"]),
         )
+
+
+def _excerpt(value: object) -> str | None:
+    text = _text(value)
+    if text is not None and not isinstance(json.loads(text), dict):
+        raise TypeError("what its owner's list said of it is no map")
+    return text
 
 
 def _text(value: object) -> str | None:
@@ -243,8 +251,15 @@ def _read(path: Path) -> Any:
     return json.loads(data)
 
 
+def why_not_ours(layout: Layout, path: Path) -> str | None:
+    """What keeps bsd from believing a file in the trash, or a journal; raises OSError."""
+    return why_not_our_file(path.lstat(), makers(layout.root))
+
+
 def read_meta(layout: Layout, path: Path) -> Trashed:
-    """Read a meta file; raises Conflict if it is damaged, OSError."""
+    """Read a meta file; raises Conflict if it is damaged or not bsd's own, OSError."""
+    if why := why_not_ours(layout, path):
+        raise Conflict(f"{path} is not bsd's own: {why}", hint=MEND_PLANTED.format(path))
     try:
         found = Trashed.of(_read(path))
         if found.id != path.name.removesuffix(_META):
@@ -452,7 +467,7 @@ class Journal:
     @classmethod
     def read(cls, layout: Layout, path: Path) -> Journal:
         """Read one; raises Conflict, also for one that bsd has not written, and OSError."""
-        if why := why_not_our_file(path.lstat(), makers(layout.root)):
+        if why := why_not_ours(layout, path):
             raise Conflict(
                 f"the journal {path} is left alone, it is not bsd's own: {why}",
                 hint="look at who put it there, then move it away",
@@ -478,10 +493,15 @@ class Journal:
 
 
 def journals(layout: Layout) -> Iterator[Path]:
-    """The journals that somebody has not ended, or is at; raises Forbidden."""
+    """The journals that somebody has not ended, or is at; raises BsdError."""
     moving = layout.refuse_outside(layout.moving)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        yield from sorted(path for path in moving.iterdir() if path.suffix == ".json")
+    try:
+        found = sorted(path for path in moving.iterdir() if path.suffix == ".json")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise os_problem(error, f"reading {moving}") from error
+    yield from found
 
 
 # --- what is told without a meta file ---

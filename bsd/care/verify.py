@@ -16,6 +16,7 @@ from bsd.agents.dialect import Facts, Format, NotOurs
 from bsd.agents.entry import Entry, Marker, is_placeholder, standing_at
 from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
+from bsd.care.keepers import broken_notes
 from bsd.care.keeping import Keeping
 from bsd.care.leftovers import adds_nothing, stores_without_transcript
 from bsd.care.shelves import own_lock_of
@@ -23,12 +24,13 @@ from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.files import MEND_PLANTED
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import NEVER, iso_utc
-from bsd.session.commit.inflight import MEND_PLANTED, InFlight
+from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
 from bsd.session.rest import Patience
@@ -142,6 +144,8 @@ def verify(
     result.findings += _late_bytes(layout, repair=repair)
     result.findings += _in_flight(layout, clock())
     result.findings += _half_moved(layout, clock())
+    for note, why in broken_notes(layout):
+        result.findings.append(_unreadable(note, why, kind="half_forgotten"))
     result.findings += _broken_trash(layout)
     result.findings += _without_transcript(layout)
     return result

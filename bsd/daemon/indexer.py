@@ -197,6 +197,9 @@ class Indexer:
             turns = self._children.call(
                 *(rare_tasks.read_words, dues, _STEP_SECONDS, _STEP_BYTES, _LOCK_SECONDS),
                 background=True,
+                # One long text takes many seconds, and a database file survives whatever ends it:
+                # a daemon that stops does not wait.
+                only_reads=True,
             )
         except ChildDied:
             self._after_death(some)

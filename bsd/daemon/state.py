@@ -253,6 +253,7 @@ class DaemonState:
         self.settings = settings
         self.clocks = clocks or Clocks()
         self.layout = layout_of(settings.root, settings.sources)
+        self.layout.refuse_planted()
         self.config = ConfigService(self.layout.config_file, create=not settings.readonly)
         self.phase: Literal["starting", "running", "stopping"] = "starting"
         self.started_at = self.clocks.wall()  # epoch seconds

@@ -27,6 +27,8 @@ from bsd.foundation.spelling import iso_utc
 
 _log = get_logger("audit")
 
+_refused: set[Path] = set()
+
 
 class AuditLog:
     """Appends to and reads from one audit file; holds nothing open, so it may be rotated."""
@@ -65,6 +67,12 @@ class AuditLog:
             _cannot_be_written(os_problem(error, f"writing {self._path}"), action)
         except BsdError as error:
             _cannot_be_written(error, action)
+
+    def refused(self, file: Path, why: str, actor: str) -> None:
+        """Append that nothing is done by a file which bsd does not believe; once in a process."""
+        if file not in _refused:
+            _refused.add(file)
+            self.record(actor=actor, action="refuse_file", file=str(file), reason=why)
 
     def search(self, needle: bytes) -> Iterator[dict[str, Any]]:
         """Yield the changes whose lines hold these bytes, oldest first.
@@ -109,7 +117,7 @@ def _camel(name: str) -> str:
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         entry = None
     if isinstance(entry, dict):
         return entry

@@ -122,11 +122,11 @@ def _of_the_system(error: OSError, doing: str) -> BsdError:
         case errno.EROFS:
             return Forbidden(text, hint="remount the file system writable")
         case errno.EACCES | errno.EPERM:
-            return Forbidden(
-                text,
-                hint="run as the owner of these files, or mend their permissions; "
-                "`bsd doctor` names those that belong to somebody else",
+            usual = (
+                "run as the owner of these files, or mend their permissions; "
+                "`bsd doctor` names those that belong to somebody else"
             )
+            return Forbidden(text, hint=getattr(error, "hint", usual))
         case errno.EISDIR:
             return Conflict(text, hint="a file is wanted here, not a directory")
         case errno.ELOOP | errno.ENXIO:

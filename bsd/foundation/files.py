@@ -65,14 +65,21 @@ class TooLarge(OSError):
         super().__init__(errno.EFBIG, f"larger than {most} bytes", str(path))
 
 
-def open_plain(path: Path | str, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
+def open_plain(
+    path: Path | str,
+    flags: int = os.O_RDONLY,
+    *,
+    follow: bool = False,
+    directory: int | None = None,
+) -> int:
     """A descriptor of a plain file; raises OSError, NotPlain included, and waits for nothing.
 
-    With O_CREAT it is made private. `follow` is for files that their owner may well link.
+    With O_CREAT it is made private. `follow` is for files that their owner may well link, `path` a
+    name in an open `directory`, if there is one.
     """
     more = os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags | more, 0o600)
+        descriptor = os.open(path, flags | more, 0o600, dir_fd=directory)
     except OSError as error:
         if error.errno in _NO_PLAIN_FILE:
             raise NotPlain(path) from None
@@ -116,6 +123,10 @@ def plain_stream(path: Path | str, buffer: int = DEFAULT_BUFFER_SIZE) -> BinaryI
 def read_plain(path: Path | str, most: int, *, follow: bool = False) -> bytes:
     """The bytes of a plain file; raises as `open_plain`, and TooLarge."""
     descriptor = open_plain(path, follow=follow)
+    return _read(descriptor, path, most)
+
+
+def _read(descriptor: int, path: Path | str, most: int) -> bytes:
     try:
         size = os.fstat(descriptor).st_size
         if size > most:
@@ -143,6 +154,36 @@ def holds(path: Path | str, needle: bytes) -> bool:
 
 
 # --- believed ---
+
+MEND_PLANTED = (
+    "`ls -la {0}`: if nobody but bsd put it there, `chmod go-w {0}` (where modes cannot be set: "
+    "mount with umask=077); else move it away"
+)
+
+
+class UntrustedFile(PermissionError):
+    """A file that tells bsd what to do, and that others have made or may change."""
+
+    def __init__(self, path: Path | str, why: str) -> None:
+        super().__init__(errno.EPERM, f"it is left alone, it is not bsd's own: {why}", str(path))
+        self.hint = MEND_PLANTED.format(path)
+
+
+def open_ours(path: Path | str, root: Path) -> int:
+    """The same as `open_plain` for reading, of a file of bsd's own; raises UntrustedFile, too.
+
+    `root`: the directory to which the file belongs, see `makers`.
+    """
+    descriptor = open_plain(path)
+    if why := why_not_our_file(os.fstat(descriptor), makers(root)):
+        os.close(descriptor)
+        raise UntrustedFile(path, why)
+    return descriptor
+
+
+def read_ours(path: Path | str, root: Path, most: int) -> bytes:
+    """The bytes of a file of bsd's own; raises as `open_ours`, and TooLarge."""
+    return _read(open_ours(path, root), path, most)
 
 
 def makers(root: Path) -> frozenset[int]:

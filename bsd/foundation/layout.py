@@ -19,6 +19,8 @@ from bsd.foundation.sources import Source
 _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
 # A file name may have 255 bytes; trash adds `_extracted_<timestamp>` to a store directory's name.
 _LONGEST_STORE_NAME = 200
+# Directories of a root that nobody but bsd makes, and by which it acts.
+_OWN_ALONE = (".brainsurgeon", "archive")
 
 
 def check_name(text: str, what: str) -> str:
@@ -279,8 +281,33 @@ class Layout:
         self._inside(path, hint)
         return path
 
+    def refuse_planted(self) -> None:
+        """Raise Forbidden if what is bsd's own alone was made by another user."""
+        for place in _OWN_ALONE:
+            self._refuse_planted(place)
+
+    def _refuse_planted(self, place: str) -> None:
+        path = f"{self.root}/{place}"
+        try:
+            uid = os.stat(path).st_uid
+            if uid in {0, os.geteuid()} or uid == os.stat(self.root).st_uid:
+                return
+        except OSError:  # it is not there, or those who read it say what is wrong
+            return
+        raise Forbidden(
+            f"{path} belongs to uid {uid}, and neither to the owner of {self.root} nor to root: "
+            "nothing in it is believed",
+            hint=f"look at who made it; if it is bsd's own, `chown -R` it to the owner of "
+            f"{self.root}, else move it away",
+        )
+
     def _inside(self, path: Path, hint: str | None = None) -> Path:
-        return inside(path, self.root, hint)
+        real = inside(path, self.root, hint)
+        start = len(str(self.root)) + 1
+        place = str(path)[start:].partition("/")[0]
+        if place in _OWN_ALONE:
+            self._refuse_planted(place)
+        return real
 
 
 def _holds_something(directory: Path) -> bool:

@@ -263,7 +263,10 @@ class SessionArchive:
         for group in self._groups(span):
             merged: list[Path] = []
             with PackWriter(self.directory) as writer:
-                oldest, newest = self._gather(group, writer, merged)
+                try:
+                    oldest, newest = self._gather(group, writer, merged)
+                except PackFull:  # they stay as they are
+                    continue
                 if len(merged) < 2:
                     continue
                 made.append(writer.finish(oldest, newest))

@@ -5,6 +5,10 @@ each file of the session is made, and packs (`store.pack`) that hold the parts, 
 files are the transcript as it was, lean, and what else belongs to it; what was taken out of it lies
 in store and packs already. `<origin>` tells the session from another one that came to its name.
 
+`copy.json` is believed only if it is bsd's own (`foundation/files`) and what it says may be so:
+the names are those of its place, and every path lies below the directory of its session. It has a
+checksum; copies of bsd versions before that have none and are read by the same rules.
+
 Parts are whole lines, cut where the lines say: one that changed leaves most others as they were, so
 that a copy that is renewed costs what is new. New parts are durable before `copy.json` names them,
 and it names none any more when they go.
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import zlib
 from bisect import bisect_right
@@ -28,12 +33,29 @@ import orjson
 
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Conflict, Unavailable, os_problem
-from bsd.foundation.files import LARGEST_RECORD, read_plain, sync_dir, write_private
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    NotPlain,
+    TooLarge,
+    UntrustedFile,
+    read_ours,
+    sync_dir,
+    write_private,
+)
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
-from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter, why_damaged
+from bsd.store.checked import (
+    moment,
+    path_below,
+    sha256_in_hex,
+    text,
+    text_or_none,
+    truth,
+    whole_number,
+)
+from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter, root_of, why_damaged
 from bsd.text.change import Identity
 from bsd.text.reader import ChangedWhileReading, InBlocks, Transcript
 
@@ -41,7 +63,10 @@ _log = get_logger("archive")
 
 _MANIFEST = "copy.json"
 _BEGINNING = "session-"
+_ENDING = ".jsonl"
 _VERSION = 1
+_CHECKSUM = "sha256"  # of the document without it
+_ORIGIN = re.compile(r"[0-9a-f]{16}")
 # A part ends after so many bytes if its last line says so, and after so many in any case.
 _LEAST, _MOST = 128 << 10, 1 << 20
 _ONE_OF = 8
@@ -83,12 +108,30 @@ class CopiedFile:
     @classmethod
     def of(cls, said: Any) -> CopiedFile:
         """Read what `as_json` wrote; raises as any broken document."""
-        parts = tuple(Part(bytes.fromhex(known), int(size)) for known, size in said["parts"])
-        was = Identity(*map(int, said["was"]))
+        parts = tuple(
+            Part(sha256_in_hex(known), whole_number(size)) for known, size in said["parts"]
+        )
+        dev, ino, size, *times = said["was"]
+        mtime_ns, ctime_ns = (whole_number(one, least=-1 << 63) for one in times)
+        was = Identity(
+            whole_number(dev, 1 << 64),
+            whole_number(ino, 1 << 64),
+            whole_number(size),
+            mtime_ns,
+            ctime_ns,
+        )
         if sum(part.size for part in parts) != was.size:
             raise ValueError("its parts are not as long as it was")
-        mode, uid, gid = (int(said[name]) for name in ("mode", "uid", "gid"))
-        return cls(str(said["path"]), was, mode, uid, gid, parts)
+        # Never more than permissions: nothing that runs as its owner is made of a copy.
+        mode = whole_number(said["mode"]) & 0o777
+        return cls(
+            text(said["path"]),
+            was,
+            mode,
+            whole_number(said["uid"]),
+            whole_number(said["gid"]),
+            parts,
+        )
 
 
 @immutable
@@ -196,17 +239,13 @@ def read_copy(directory: Path) -> SessionCopy | None:
     """What is kept there; None if nothing is. Raises Unavailable if nobody can tell."""
     path = directory / _MANIFEST
     try:
-        said = orjson.loads(read_plain(path, LARGEST_RECORD))
-        if said["version"] != _VERSION:
-            raise ValueError(f"it is of version {said['version']!r:.20}")
-        told = {name: said[name] for name in _PLAIN}
-        told["left_out"] = tuple(map(str, told["left_out"]))
-        files = tuple(map(CopiedFile.of, said["files"]))
-        if not files:
-            raise ValueError("it names no file")
-        return SessionCopy(directory, SessionName.parse(said["session"]), files=files, **told)
+        said = orjson.loads(read_ours(path, root_of(path), LARGEST_RECORD))
+        return _copy_of(directory, said)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except (UntrustedFile, NotPlain, TooLarge) as error:
+        problem = os_problem(error, f"reading {path}")
+        raise Unavailable(problem.message, hint=problem.hint) from error
     except OSError as error:
         raise os_problem(error, f"reading {path}") from error
     except (*_BROKEN, BsdError) as error:
@@ -214,6 +253,44 @@ def read_copy(directory: Path) -> SessionCopy | None:
             f"{path} is not as bsd wrote it ({error})",
             hint="what it is about cannot be brought back; `bsd archive forget` removes it",
         ) from error
+
+
+def _copy_of(directory: Path, said: Any) -> SessionCopy:
+    """What a document says; raises as any broken document."""
+    if said["version"] != _VERSION:
+        raise ValueError(f"it is of version {said['version']!r:.20}")
+    if _CHECKSUM in said and said.pop(_CHECKSUM) != _checksum(said):
+        raise ValueError("its checksum is another one")
+    name, origin = SessionName.parse(text(said["session"])), text(said["origin"])
+    if not _ORIGIN.fullmatch(origin) or directory.name != f"{_BEGINNING}{origin}":
+        raise ValueError("it lies in the place of another copy")
+    store, place = Layout(directory).store_name(name), directory.parent.name
+    if place != store and not place.startswith(f"{store}_archive_"):  # in the trash
+        raise ValueError(f"it is about {name}, and lies in the place of another session")
+    files = tuple(map(CopiedFile.of, said["files"]))
+    if not files or files[0].path != f"{name.session}{_ENDING}":
+        raise ValueError("it does not name the transcript first")
+    for file in files[1:]:
+        path_below(file.path, name.session)
+    if len({file.path for file in files}) < len(files):
+        raise ValueError("it names a file twice")
+    return SessionCopy(
+        directory,
+        name,
+        origin,
+        files,
+        kept_at=moment(said["kept_at"]),
+        title=text_or_none(said["title"]),
+        parent=text_or_none(said["parent"]),
+        listed=text_or_none(said["listed"]),
+        put_away=truth(said["put_away"]),
+        left_out=tuple(map(text, said["left_out"])),
+        gone_at=None if said["gone_at"] is None else moment(said["gone_at"]),
+    )
+
+
+def _checksum(said: dict[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def damaged_copies(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
@@ -279,6 +356,7 @@ class CopiedTranscript(InBlocks):
 
     def __init__(self, copy: SessionCopy, file: CopiedFile | None = None) -> None:
         self._file = file or copy.transcript
+        self._name = copy.name
         super().__init__(self._file.was, _MOST)
         self._parts = CopiedParts(copy)
         self._ends = list(accumulate(part.size for part in self._file.parts))
@@ -304,7 +382,11 @@ class CopiedTranscript(InBlocks):
 
     def _part(self, number: int) -> bytes:
         if self._last[0] != number:
-            self._last = (number, self._parts.read(self._file.parts[number]))
+            part = self._file.parts[number]
+            content = self._parts.read(part)
+            if len(content) != part.size:
+                raise Unavailable(f"the copy of {self._name} says wrongly how long a part of it is")
+            self._last = (number, content)
         return self._last[1]
 
     def whole(self) -> Iterator[bytes]:
@@ -400,7 +482,9 @@ class NewParts:
 def write_copy(copy: SessionCopy) -> None:
     """Say what is kept, durably: from now on it counts. Raises OSError."""
     new = not copy.directory.is_dir()
-    write_private(copy.directory / _MANIFEST, orjson.dumps(copy.as_json(), option=_PRETTY) + b"\n")
+    said = copy.as_json()
+    said[_CHECKSUM] = _checksum(said)
+    write_private(copy.directory / _MANIFEST, orjson.dumps(said, option=_PRETTY) + b"\n")
     if new:
         sync_dir(copy.directory.parent)
 

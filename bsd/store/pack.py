@@ -38,6 +38,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
@@ -49,7 +50,7 @@ from bsd.foundation.files import (
     LARGEST_LINE,
     create_private,
     make_durable_dir,
-    open_plain,
+    open_ours,
     sync_dir,
     write_all,
 )
@@ -74,8 +75,25 @@ _END = struct.Struct("<QQIIQQQ")
 _TAIL = _END.size + 32 + len(_STAMP)
 _MOST_LINES = 1 << 24  # more would make the index too large for its frame
 _PIECE = 1 << 20
+# A few bytes inflate to very many, so no more of a frame whose length is not known is read at once.
+_SMALL_PIECE = 1 << 10
+# What the records of a pack may inflate to: so much in all, and more for each line.
+_MOST_RECORDS, _MOST_A_RECORD = 16 << 20, 64 << 10
+# What inflates to more than this, and by more than so many times, is no block of a damaged pack.
+_MUCH, _RATIO = 64 << 20, 1000
+_LATEST_MS = 253402300800 * 1000  # the year 10000, which no calendar here has
 _SHOWN = 10
 _LONGEST_FRAME_HEADER = 18  # bytes (RFC 8878, 3.1.1.1)
+
+
+def root_of(path: Path) -> Path:
+    """The root to which a file belongs that lies in a session's archive, or in a copy in one."""
+    depth = 3 if path.parent.name.startswith("session-") else 2
+    return path.parents[depth] if len(path.parents) > depth else path.parent
+
+
+def _most_of_records(lines: int) -> int:
+    return _MOST_RECORDS + _MOST_A_RECORD * lines
 
 
 class PackDamaged(Exception):
@@ -128,12 +146,13 @@ class Packed(NamedTuple):
 class Pack:
     """One pack, open for reading; to be used in a `with`.
 
-    Raises PackDamaged for what is torn or no pack, OSError, FileNotFoundError too.
+    Raises PackDamaged for what is torn or no pack, OSError, FileNotFoundError too, and
+    UntrustedFile for one that others have made or may change.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = open_plain(path)
+        self._file = open_ours(path, root_of(path))
         try:
             self._size = os.fstat(self._file).st_size
             self._read_end()
@@ -156,6 +175,8 @@ class Pack:
             raise PackDamaged(self.path, why)
         numbers = _END.unpack(tail[: _END.size])
         self._index, self._records, lines, blocks, content, oldest, newest = numbers
+        if max(oldest, newest) >= _LATEST_MS:
+            raise PackDamaged(self.path, "its times are none")
         self._hash = tail[_END.size : -len(_STAMP)]
         self._places = self._index + self._records
         self._blocks = self._places + _PLACE.size * lines
@@ -214,20 +235,37 @@ class Pack:
         """What the index of the store said of each line, in their order."""
         return map(self._parsed, self._record_lines())
 
-    def _record_lines(self) -> list[bytes]:
+    def _record_lines(self) -> Iterator[bytes]:
+        """The records as JSON, one after the other; raises PackDamaged at the end for too few."""
         self.check_index()
-        try:  # the hash was right, so this does not become longer than it was
-            unpacker = zstandard.ZstdDecompressor().decompressobj()
-            text = unpacker.decompress(self._read(self._index, self._records))
+        left = _most_of_records(self.summary.lines)
+        number, begun = 0, b""
+        with zstandard.ZstdDecompressor().stream_reader(
+            self._read(self._index, self._records)
+        ) as text:
+            while piece := self._next_piece(text):
+                left -= len(piece)
+                if left < 0:
+                    raise PackDamaged(self.path, "its records are larger than any")
+                *whole, begun = (begun + piece).split(b"\n")
+                number += len(whole)
+                if number > self.summary.lines:
+                    break
+                yield from whole
+        if number != self.summary.lines or begun:
+            raise PackDamaged(self.path, "its records do not fit its lines")
+
+    def _next_piece(self, text: zstandard.ZstdDecompressionReader) -> bytes:
+        try:
+            return text.read(_PIECE)
         except zstandard.ZstdError as error:
             raise PackDamaged(self.path, f"its records cannot be read ({error})") from error
-        found = text.split(b"\n")[:-1]
-        if len(found) != self.summary.lines:
-            raise PackDamaged(self.path, "its records do not fit its lines")
-        return found
 
     def _parsed(self, line: bytes) -> Mapping[str, Any]:
-        record = orjson.loads(line)
+        try:
+            record = orjson.loads(line)
+        except ValueError as error:
+            raise PackDamaged(self.path, f"a record is not JSON ({error})") from error
         if not isinstance(record, dict):
             raise PackDamaged(self.path, "a record is none")
         return record
@@ -249,7 +287,10 @@ class Pack:
 
     def record(self, place: PackPlace) -> Mapping[str, Any]:
         """What the index of the store said of one line."""
-        return self._parsed(self._record_lines()[place.number])
+        line = next(islice(self._record_lines(), place.number, None), None)
+        if line is None:
+            raise PackDamaged(self.path, "a line of it has no record")
+        return self._parsed(line)
 
     def _place(self, number: int) -> PackPlace:
         return PackPlace._make(
@@ -302,7 +343,7 @@ class Salvage:
         OSError.
         """
         gaps = False
-        with open(open_plain(self.path), "rb", closefd=True) as file:
+        with open(open_ours(self.path, root_of(self.path)), "rb", closefd=True) as file:
             start: int | None = len(_HEAD)
             while start is not None:
                 file.seek(start)
@@ -337,10 +378,10 @@ def _block_at(file: BinaryIO, start: int) -> bytes | None:
             return None
         unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
         file.seek(start)
-        while not unpacker.eof and (piece := file.read(_PIECE)):
+        while not unpacker.eof and (piece := file.read(_SMALL_PIECE)):
             content.append(unpacker.decompress(piece))
             length += len(content[-1])
-            if length > wanted:
+            if length > min(wanted, max(_MUCH, _RATIO * (file.tell() - start))):
                 return None
         if unpacker.eof and length == wanted:
             file.seek(file.tell() - len(unpacker.unused_data))
@@ -410,7 +451,7 @@ class PackWriter:
         self._places: dict[bytes, bytes] = {}  # by hash
         self._blocks: list[bytes] = []
         self._block: list[bytes] = []
-        self._length = self._content = 0
+        self._length = self._content = self._said = 0
         self._file = create_private(self._path)
         self._offset = len(_HEAD)  # which is written with the first block
 
@@ -453,9 +494,13 @@ class PackWriter:
             raise PackFull
         if self._block and self._length + len(line) >= _BLOCK:
             self._end_block()
+        said = orjson.dumps(record) + b"\n"
+        if self._said + len(said) > _most_of_records(self.lines + 1):
+            raise PackFull
+        self._said += len(said)
         place = (len(self._blocks), self._length, len(line), self.lines)
         self._places[hash_] = _PLACE.pack(hash_, *place)
-        self._record_frame += self._records.compress(orjson.dumps(record) + b"\n")
+        self._record_frame += self._records.compress(said)
         self._block.append(line)
         if not line.endswith(b"\n"):
             self._block.append(b"\n\n")

@@ -183,7 +183,11 @@ def ask(
     wait: float = WAIT_SECONDS,
 ) -> Result:
     """What the index knows already, or `nothing` if there is none; raises as `use`."""
-    return use(path, question, wait=wait) if path.exists() else nothing
+    try:
+        is_there = path.exists()
+    except OSError as error:
+        raise os_problem(error, f"looking at {path}") from error
+    return use(path, question, wait=wait) if is_there else nothing
 
 
 def _once(path: Path, work: Callable[[SearchIndex], Result], wait: float) -> Result:

@@ -34,11 +34,16 @@ def part_the_mounts() -> None:
 def _refusing(call: Callable[..., None]) -> Callable[..., None]:
     def refusing(source: Any, target: Any, **more: Any) -> None:
         # Both in the trash directory, or neither.
-        if ("/trash/" in os.fspath(source)) != ("/trash/" in os.fspath(target)):
+        here, there = (_at(more.get(name)) for name in ("src_dir_fd", "dst_dir_fd"))
+        if ("/trash/" in f"{here}{source}") != ("/trash/" in f"{there}{target}"):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fspath(source))
         call(source, target, **more)
 
     return refusing
+
+
+def _at(directory: int | None) -> str:
+    return "" if directory is None else f"{os.readlink(f'/proc/self/fd/{directory}')}/"
 
 
 def act(what: str, trash: Trash) -> None:

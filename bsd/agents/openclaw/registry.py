@@ -15,6 +15,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from bsd.foundation.files import (
     LARGEST_RECORD,
     UNCERTAIN_NS,
     NotPlain,
+    create_private,
     open_plain,
     read_plain,
     sync_dir,
@@ -217,7 +219,8 @@ def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
 
     path = sessions / REGISTRY_FILE
     if not os.path.lexists(path):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with suppress(FileExistsError):  # the gateway was quicker
+            os.close(create_private(path))
     _edit(path, edit, wait)
     return done
 

@@ -102,6 +102,7 @@ class Call:
             raise os_problem(error, f"looking at {root}") from error
         if not stat.S_ISDIR(mode):
             raise ConfigError(f"{root} is not a directory", hint=hint)
+        Layout(root).refuse_planted()
         if not (self.settings and self.settings.sources):
             return Layout(root)
         from bsd.agents.owners import layout_of

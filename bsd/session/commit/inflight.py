@@ -25,6 +25,7 @@ from bsd.foundation.errors import (
     os_problem,
 )
 from bsd.foundation.files import (
+    MEND_PLANTED,
     make_private_dir,
     makers,
     sync_dir,
@@ -41,10 +42,6 @@ _PROBE = ".probe"
 # What older versions put into session directories, and a crash may have left there.
 _PROBE_THERE = ".brainsurgeon-probe"
 _OWN = Path(".brainsurgeon") / "inflight"
-MEND_PLANTED = (
-    "`ls -la {0}`: if nobody but bsd put it there, `chmod go-w {0}` (where modes cannot be set: "
-    "mount with umask=077); else move it away"
-)
 
 
 class InFlight:
@@ -124,10 +121,15 @@ class InFlight:
 
     def refuse_known(self, sessions: Path) -> None:
         """Raise LeftAlone where it has turned out that names cannot be exchanged."""
-        with suppress(FileNotFoundError):
+        try:
             if self._exchanges.get(sessions.stat().st_dev, True):
                 return
             found = filesystem.strength(sessions)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise os_problem(error, f"looking at {sessions}") from error
+        else:
             raise LeftAlone(
                 f"its file system ({found.filesystem}) cannot exchange two names, without which "
                 "no file is replaced safely",

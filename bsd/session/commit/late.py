@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from bsd.agents.entry import Entry
 from bsd.foundation import files
-from bsd.foundation.errors import Busy, Forbidden
+from bsd.foundation.errors import Busy, Forbidden, os_problem
 from bsd.foundation.files import (
     LARGEST_NOTE,
     make_private_dir,
@@ -420,8 +420,12 @@ class Orphan:
 
 
 def list_orphans(layout: Layout) -> list[Orphan]:
-    """Every orphan under the root, the oldest first; for status, doctor and verify."""
-    return sorted(_orphans(layout.orphans), key=lambda orphan: (orphan.found_at_ns, orphan.file))
+    """Every orphan under the root, the oldest first; raises BsdError if nobody can look there."""
+    try:
+        found = list(_orphans(layout.orphans))
+    except OSError as error:
+        raise os_problem(error, f"reading {layout.orphans}") from error
+    return sorted(found, key=lambda orphan: (orphan.found_at_ns, orphan.file))
 
 
 def forget_orphan(orphan: Orphan) -> None:
