@@ -24,8 +24,8 @@ _RECALL = "memory_recall"
 _CUT = "…"
 # What is left of texts and of lists, the first that makes an answer small enough.
 _BOUNDS = (
-    *((4000, 1000), (4000, 200), (1000, 100), (1000, 50), (400, 50), (400, 20), (200, 10)),
-    *((100, 5), (40, 3)),
+    *((4000, 1000), (4000, 200), (1000, 100), (1000, 50), (400, 50), (400, 20), (200, 20)),
+    *((100, 20), (40, 10)),
 )
 
 
@@ -100,15 +100,17 @@ def _cut(value: Any, characters: int, members: int) -> Any:
     if isinstance(value, str):
         return value if len(value) <= characters else value[:characters] + _CUT
     if isinstance(value, Mapping):
-        kept = list(value.items())[:members]
-        found = {_cut(str(key), characters, members): one for key, one in kept}
-        cut = {key: _cut(one, characters, members) for key, one in found.items()}
-        more = len(value) - len(kept)
-        return cut | ({_CUT: f"{more} more"} if more else {})
+        cut: dict[str, Any] = {}
+        for key, one in list(value.items())[:members]:
+            name = _cut(str(key), characters, members)
+            cut[name] = _cut(one, characters, members)
+            if isinstance(one, list | tuple) and (more := len(one) - members) > 0:
+                cut[f"{name}_left_out"] = more
+        if (more := len(value) - members) > 0:
+            cut[_CUT] = f"{more} more"
+        return cut
     if isinstance(value, list | tuple):
-        items = [_cut(one, characters, members) for one in value[:members]]
-        more = len(value) - len(items)
-        return [*items, f"{_CUT} {more} more"] if more else items
+        return [_cut(one, characters, members) for one in value[:members]]
     return value
 
 

@@ -245,3 +245,14 @@ def test_a_text_is_a_block_of_its_own(house: House) -> None:
             assert result.structured_content is None
 
     serve(house, work)
+
+
+def test_what_is_left_out_of_a_long_answer_is_counted(house: House, program: str) -> None:
+    """Each of so many targets is wrong in a way of its own."""
+
+    async def work(call: Callable[..., Any]) -> None:
+        targets = [[f"{number:06x}" + "0" * 60] for number in range(2000)]
+        refused = await call("context", session="s1", action="discard", targets=targets)
+        assert len(refused["errors"]) + refused["errors_left_out"] == 2000
+
+    asking(house, program, work)
