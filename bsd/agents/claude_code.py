@@ -36,6 +36,7 @@ from bsd.agents.dialect import (
 )
 from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.agents.owner import ENDING, Owner, Process, SourceKind
+from bsd.agents.page_size import PageSize
 from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.immutable import immutable
@@ -533,6 +534,8 @@ KIND = SourceKind(
     called="projects",
     owner=_owner,
     at_work=_at_work,
+    # It takes 500,000 characters of a tool that asks for them; its model shall have room to work.
+    page_size=PageSize(most=60_000, texts=57_000, whole=60_000, as_json=False),
 )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import Entry
+from bsd.agents.page_size import OTHERS, PageSize
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.sources import PutAway, Route
@@ -267,3 +268,4 @@ class SourceKind(NamedTuple):
     put_away: PutAway | None = None  # as in Source
     # Transcripts below the source's directory that a process has at work, as far as can be told.
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
+    page_size: PageSize = OTHERS  # of an answer that it takes over MCP

@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 
 from bsd.agents.openclaw.home import RootAgent
 from bsd.agents.owner import ENDING, Owner, Process, SourceKind
+from bsd.agents.page_size import OTHERS, PageSize
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import (
     BsdError,
@@ -64,6 +65,11 @@ def kind_of(word: str) -> SourceKind:
     """The program that the settings call by a word; raises KeyError."""
     kind: SourceKind = import_module(KINDS[word]).KIND
     return kind
+
+
+def page_size_for(client: str | None) -> PageSize:
+    """How much one answer may carry to a program that calls itself so over MCP."""
+    return kind_of(client).page_size if client in KINDS else OTHERS
 
 
 def owner_of(layout: Layout, agent: str) -> Owner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -218,39 +219,106 @@ def calls_in(
     return tuple(found)
 
 
-# --- pictures ---
+# --- pictures, and other content in base64 ---
 
-_MEDIA_TYPE = re.compile(r"image/[A-Za-z0-9.+-]{1,60}")
+LARGEST_PICTURE = 5_000_000  # characters of base64, as much as providers take
+_MEDIA_TYPE = re.compile(r"[a-z]{1,20}/[A-Za-z0-9.+-]{1,60}")
 _DATA_URL = re.compile(r"data:([^;,]*);base64,")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_SHORTEST_BASE64 = 200  # characters: a shorter text does no harm
+_UNKNOWN_TYPE = "application/octet-stream"
+# How files of a type begin. A provider refuses every later request of a session that holds a
+# picture of another type, or one whose bytes are of another.
+_BEGINNINGS: Mapping[str, tuple[bytes, ...]] = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+_OTHER_BEGINNINGS: Mapping[str, tuple[bytes, ...]] = {
+    "application/pdf": (b"%PDF-",),
+    "application/zip": (b"PK\x03\x04",),
+    "application/gzip": (b"\x1f\x8b\x08",),
+    "image/svg+xml": (b"<svg",),
+    "image/tiff": (b"II*\x00", b"MM\x00*"),
+    "audio/mpeg": (b"ID3",),
+    "audio/ogg": (b"OggS",),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture as it is sent to a model."""
+class Media:
+    """Content in base64, as a block or a text of a session holds it."""
 
-    media_type: str
+    media_type: str  # as it is called there
     data: str  # base64
 
+    @property
+    def size(self) -> int:
+        """Bytes that it has when it is decoded."""
+        return len(self.data) * 3 // 4 - self.data[-2:].count("=")
 
-def picture_of(value: Any) -> Picture | None:
-    """Read a value as a block with a picture; None if it is none."""
+    def why_not_shown(self) -> str | None:
+        """Why no model can be sent it as a picture; None: it can."""
+        if self.media_type not in _BEGINNINGS:
+            return "models take png, jpeg, gif and webp only"
+        if len(self.data) > LARGEST_PICTURE:
+            return f"it is larger than {LARGEST_PICTURE:,} characters of base64"
+        try:
+            content = base64.b64decode(self.data, validate=True)
+        except ValueError:  # also for what is not ASCII
+            return "it is not valid base64"
+        if _type_of(content) != self.media_type:
+            return f"its bytes are not {self.media_type}"
+        return None
+
+
+def media_of(value: Any) -> Media | None:
+    """Read a value as content in base64: a block, or a text that is nothing else."""
+    if isinstance(value, str):
+        return _media_in(value)
     if not isinstance(value, dict):
         return None
     source = value.get("source")
-    match value.get("type"):
-        case "image" if isinstance(source, dict):
-            media, data = source.get("media_type"), source.get("data")
-        case "image":
-            media, data = value.get("mimeType"), value.get("data")
-        case "input_image":
-            url = text_of(value.get("image_url")) or ""
-            head = _DATA_URL.match(url)
-            media, data = (head[1], url[head.end() :]) if head else (None, None)
-        case _:
+    if isinstance(source, dict):
+        if source.get("type") == "text":
             return None
-    if not isinstance(media, str) or not _MEDIA_TYPE.fullmatch(media) or not text_of(data):
+        media, data = source.get("media_type"), source.get("data")
+    elif value.get("type") == "input_image":
+        url = text_of(value.get("image_url")) or ""
+        head = _DATA_URL.match(url)
+        media, data = (head[1], url[head.end() :]) if head else (None, None)
+    elif value.get("type") == "image" or "mimeType" in value:
+        media, data = value.get("mimeType"), value.get("data")
+    else:
         return None
-    return Picture(media, str(data))
+    if not isinstance(data, str) or not data:
+        return None
+    known = isinstance(media, str) and _MEDIA_TYPE.fullmatch(media)
+    return Media(str(media) if known else _UNKNOWN_TYPE, data)
+
+
+def _media_in(text: str) -> Media | None:
+    """Read a text as a file in base64 of a type that is known, or as a data URL."""
+    if len(text) < _SHORTEST_BASE64:
+        return None
+    url = _DATA_URL.match(text)
+    data = text[url.end() :] if url else text
+    if len(data) < _SHORTEST_BASE64 // 2 or not _BASE64.fullmatch(data):
+        return None
+    media = _type_of(base64.b64decode(data[:32]))
+    if url and _MEDIA_TYPE.fullmatch(url[1]):
+        media = url[1]
+    return None if media is None else Media(media, data)
+
+
+def _type_of(content: bytes) -> str | None:
+    """Tell the type of a file by its beginning."""
+    for media, beginnings in {**_BEGINNINGS, **_OTHER_BEGINNINGS}.items():
+        if content.startswith(beginnings):
+            is_webp = content[8:12] == b"WEBP"
+            return media if media != "image/webp" or is_webp else None
+    return None
 
 
 # --- words, by which an entry is found ---

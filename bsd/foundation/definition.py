@@ -141,6 +141,7 @@ class Argument:
     names: Mapping[str, str] | None = None  # door → what it is called there, if not as here
     query: bool = False  # HTTP: it stands in the query, not in the body
     people_only: bool = False  # said at a terminal; HTTP and tools do not take it
+    by_door: bool = False  # known by the door that is asked; no caller says it
     schema: Mapping[str, Any] | None = None  # JSON schema, where the type does not say it all
 
 
@@ -193,7 +194,8 @@ class Tool:
     title: str
     description: str
     destroys: bool = False  # what it takes away a person has to bring back
-    pictures: bool = False  # it may give pictures, and then its answer is not JSON alone
+    pictures: bool = False  # it gives texts and pictures, so that its answer is not JSON alone
+    lists: bool = False  # its answer may fill a page
     takes: tuple[str, ...] = ()  # of the verb's arguments, in this order; empty: all
 
 

@@ -29,6 +29,8 @@ A_MOMENT = "a date as 2026-11-22, a time as 2026-11-22T08:30:00Z, or epoch secon
 
 _AnyFact = dict[str, Any]
 _LIMIT = argument("No more than so many facts.", least=1, most=_MOST_FOUND)
+_MOST_OFFSET = 10**9
+_OFFSET = argument("As `next` says.", least=0, most=_MOST_OFFSET)
 _ID = argument("The id of a fact, as recall shows it.", least=1)
 
 
@@ -121,6 +123,7 @@ class RecallMemory(_FindMemories):
     entity: str | None = field(
         default=None, metadata=argument("Only facts about this; does without a query.")
     )
+    offset: int = field(default=0, metadata=_OFFSET)  # of facts; of one, characters of its text
     refresh: bool = True  # no parameter: see `MemoryHands`
 
     def __post_init__(self) -> None:
@@ -133,6 +136,7 @@ class LookupMemory(_FindMemories):
     entity: str = field(metadata=argument("Who or what it is about, in whatever case."))
     key: str | None = field(default=None, metadata=argument("Only this property."))
     limit: int = field(default=20, metadata=_LIMIT)
+    offset: int = field(default=0, metadata=_OFFSET)
     refresh: bool = True
 
     def __post_init__(self) -> None:
@@ -150,25 +154,34 @@ def _recall(memory: Memory, asked: RecallMemory) -> MemoryFound:
     if not memory.exists():
         return MemoryFound([])  # nobody has stored anything yet
     if asked.id is not None:
-        return MemoryFound([_shown(memory.get(asked.id, refresh=asked.refresh))])
+        return MemoryFound([_read_on(memory.get(asked.id, refresh=asked.refresh), asked.offset)])
     if asked.query and asked.query.strip():
         found = memory.recall(
             asked.query,
-            limit=asked.limit,
+            limit=asked.offset + asked.limit,
             wanted=asked.facts(asked.entity),
             refresh=asked.refresh,
         )
-        return MemoryFound([_shown(one) for one in found])
+        return MemoryFound([_shown(one) for one in found[asked.offset :]])
     return _look_up(memory, asked.entity or "", None, asked)
+
+
+def _read_on(fact: Fact, offset: int) -> _AnyFact:
+    """A fact with its text from a character on; raises Invalid for an offset behind the end."""
+    if offset and offset >= len(fact.text):
+        raise Invalid(
+            f"the text has {len(fact.text)} characters, so there is nothing from {offset} on",
+            hint="leave `offset` out to begin at its beginning",
+        )
+    return {**_shown(fact), "text": fact.text[offset:]}
 
 
 def _look_up(
     memory: Memory, entity: str, key: str | None, asked: RecallMemory | LookupMemory
 ) -> MemoryFound:
-    found = memory.lookup(
-        entity, key, limit=asked.limit, wanted=asked.facts(), refresh=asked.refresh
-    )
-    return MemoryFound([_shown(one) for one in found])
+    most = asked.offset + asked.limit
+    found = memory.lookup(entity, key, limit=most, wanted=asked.facts(), refresh=asked.refresh)
+    return MemoryFound([_shown(one) for one in found[asked.offset :]])
 
 
 def _lookup(memory: Memory, asked: LookupMemory) -> MemoryFound:
@@ -347,6 +360,7 @@ VERBS: tuple[WingVerb[Memory, Any, Any], ...] = (
             "Find facts of earlier sessions by any of the words of `query`, by `id`, or all "
             "about an `entity`; the best first. Ask before you ask the user for what you may "
             "have known.",
+            lists=True,
         ),
         RecallMemory,
         MemoryFound,
@@ -359,6 +373,7 @@ VERBS: tuple[WingVerb[Memory, Any, Any], ...] = (
             "Tell what is known about an `entity`, or about one property of it, `key`: the "
             "surest and newest facts first. Words need not match; to search by words there is "
             "memory_recall.",
+            lists=True,
         ),
         LookupMemory,
         MemoryFound,
@@ -394,6 +409,7 @@ VERBS: tuple[WingVerb[Memory, Any, Any], ...] = (
             "Keep what you are about to do",
             "Before something risky or long: save your intent and how things stand, for some "
             "hours. After an interruption: restore shows the last one that was saved.",
+            lists=True,
         ),
         CheckpointMemory,
         MemoryCheckpoint,

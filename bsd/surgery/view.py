@@ -190,6 +190,8 @@ class ExtractedContent(Answer):
     size_bytes: int
     content: dict[str, Any]
     unavailable: dict[str, str]
+    # Keys of values that the program never sends to its model: copies for its own page.
+    display: frozenset[str] = field(default=frozenset(), metadata=INTERNAL)
 
 
 def extracted_content(
@@ -207,6 +209,7 @@ def extracted_content(
         raise nothing_away()
     content: dict[str, Any] = {}
     missing: dict[str, str] = {}
+    display: set[str] = set()
     for marker in markers:
         keys = paths_of(marker.keys)
         original = original_of(located.line.raw, located.entry, marker, fmt, stored)
@@ -214,6 +217,8 @@ def extracted_content(
             missing |= dict.fromkeys(keys, unavailable(original, stored))
             continue
         sources = source_paths(located.entry, original.entry, fmt, list(keys.values()))
+        shown = {value.path for value in fmt.values(original.entry, 1) if value.display}
+        display |= {key for key, path in keys.items() if sources.get(path) in shown}
         for key, path in keys.items():
             if path in sources:
                 content[key] = value_at(original.entry, sources[path])
@@ -227,6 +232,7 @@ def extracted_content(
         size_bytes=sum(marker.size for marker in markers),
         content=content,
         unavailable=missing,
+        display=frozenset(display),
     )
 
 

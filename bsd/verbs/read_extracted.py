@@ -1,10 +1,10 @@
 """What was taken out of an entry, without putting it back; nobody is waited for.
 
-read_extracted: the texts, a page at a time. What is away comes from the store, what is inline again
-from the session itself: who was given the first page of a text that came back meanwhile shall get
-the second one. read_held is the same for who puts it back as well. show_extracted: the values as
-they are stored, and where; a large one is no part of the answer, whoever shows it reads it from its
-file, piece by piece.
+read_extracted: the texts that a model was sent, a page at a time. What is away comes from the
+store, what is inline again from the session itself: who was given the first page of a text that
+came back meanwhile shall get the second one. read_held is the same for who puts it back as well.
+show_extracted: the values as they are stored, and where; a large one is no part of the answer,
+whoever shows it reads it from its file, piece by piece.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import orjson
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Marker
-from bsd.agents.values import Picture, picture_of
+from bsd.agents.page_size import OTHERS, PageSize
+from bsd.agents.values import LARGEST_PICTURE, Media, media_of
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.files import plain_file
@@ -41,27 +42,32 @@ from bsd.text.splice import Span, SpliceError, find
 from bsd.verbs.restore import ENTRY, KEYS
 from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument
 
-LONGEST_TEXT = 40_000  # characters of all texts of a page
-LARGEST_PICTURES = 5_000_000  # characters of base64, as much as providers take
+AND_ALL_AFTER = "…"  # after a key, in place of all keys that follow it
+_MOST_KEYS = 20  # that an answer names beside those whose texts it gives
+_ABOUT_A_TEXT = 60  # characters that an answer says of each text, beside its key
+_DEEPEST = 100  # levels of lists and objects in which pictures are looked for
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some of an entry's values, and where the rest begins.
 
-    A picture stands under `pictures`, and under `texts` what it is. Anything else that is no text
-    is JSON there.
+    A picture stands under `pictures`, and under `texts` what it is; of other content in base64 only
+    the latter. Anything else that is no text is JSON there.
     """
 
     entry_id: str
     texts: dict[str, str] = field(default_factory=dict)
-    pictures: dict[str, Picture] = field(default_factory=dict)
+    pictures: dict[str, Media] = field(default_factory=dict)
     following: tuple[str, ...] = ()  # keys of which there is more; the first one may be cut
     offset: int = 0  # so many characters of that one have been given
     left: int = 0  # characters of all of them that have not
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract; those that say nothing are left out."""
+    def as_json(self, *, in_order: bool = False) -> dict[str, Any]:
+        """The fields of the contract; those that say nothing are left out.
+
+        `in_order`: the keys are those of the entry in their order, so that many need not be named.
+        """
         answer: dict[str, Any] = {"texts": self.texts}
         if self.pictures:
             answer["pictures"] = {
@@ -69,46 +75,79 @@ class Page:
                 for key, one in self.pictures.items()
             }
         if self.following:
+            many = in_order and len(self.following) > _MOST_KEYS
             answer["characters_left"] = self.left
             answer["next"] = {
                 "tool": "read_extracted",
                 "entry": self.entry_id,
-                "keys": list(self.following),
+                "keys": [self.following[0], AND_ALL_AFTER] if many else list(self.following),
                 "offset": self.offset,
             }
         return answer
 
 
 def page_of(
-    entry_id: str, content: Mapping[str, Any], keys: Sequence[str], offset: int = 0
+    entry_id: str,
+    content: Mapping[str, Any],
+    keys: Sequence[str],
+    offset: int = 0,
+    size: PageSize = OTHERS,
 ) -> Page:
     """A page of the values with these keys; `offset` characters of the first are passed over.
 
     Raises Invalid for an offset behind the end.
     """
     page = Page(entry_id)
-    room = LONGEST_TEXT
+    shown = {key: _shown(content[key]) for key in keys}
+    about = {key: size.of(key) * 2 + _ABOUT_A_TEXT for key in keys}
+    whole = sum(size.of(shown[key]) for key in keys)
+    said = sum(about.values())
+    fits = not offset and whole <= size.whole and said <= size.most - size.texts
+    room = size.whole if fits else size.texts
     for number, key in enumerate(keys):
-        picture = None if offset else picture_of(content[key])
-        taken = sum(len(one.data) for one in page.pictures.values())
-        if picture is not None and len(picture.data) <= LARGEST_PICTURES:
-            if taken + len(picture.data) > LARGEST_PICTURES:
-                return _ended(page, content, keys[number:], 0)
-            page.pictures[key] = picture
-            page.texts[key] = _described(picture)
-            continue
-        text = text_of_value(content[key])
+        text = shown[key]
         if offset and offset >= len(text):
             raise Invalid(
                 f"{key} has {len(text)} characters, so there is nothing from {offset} on",
                 hint="leave `offset` out to begin at its beginning",
             )
-        if room:
-            page.texts[key] = text[offset : offset + room]
-        if offset + room < len(text):
-            return _ended(page, content, keys[number:], offset + room if room else 0)
-        room, offset = room - (len(text) - offset), 0
+        media = None if offset else media_of(content[key])
+        if media is not None and media.why_not_shown() is None:
+            taken = sum(len(one.data) for one in page.pictures.values())
+            if taken + len(media.data) > LARGEST_PICTURE:
+                return _ended(page, shown, keys[number:], 0)
+            page.pictures[key] = media
+        if not fits and page.texts:
+            room -= about[key]
+        given = size.cut(text[offset:], room)
+        if not given and len(text) > offset:
+            page.pictures.pop(key, None)
+            return _ended(page, shown, keys[number:], 0)
+        page.texts[key] = given
+        if offset + len(given) < len(text):
+            return _ended(page, shown, keys[number:], offset + len(given))
+        room, offset = room - size.of(given), 0
     return page
+
+
+def _shown(value: Any) -> str:
+    """A value as a model is given it: itself, JSON, or for content in base64 what it is."""
+    media = media_of(value)
+    return text_of_value(_without_base64(value)) if media is None else _described(media)
+
+
+def _without_base64(value: Any, depth: int = _DEEPEST) -> Any:
+    """The same list or object with descriptions in place of content in base64."""
+    if not isinstance(value, dict | list) or not depth:
+        return value
+    if isinstance(value, list):
+        return [_member(one, depth) for one in value]
+    return {key: _member(one, depth) for key, one in value.items()}
+
+
+def _member(value: Any, depth: int) -> Any:
+    media = media_of(value)
+    return _without_base64(value, depth - 1) if media is None else _described(media)
 
 
 def text_of_value(value: Any) -> str:
@@ -126,18 +165,24 @@ def matching(name: str, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if names_value(name, parse_path(key))]
 
 
-def _ended(page: Page, content: Mapping[str, Any], left: Sequence[str], offset: int) -> Page:
-    characters = sum(len(text_of_value(content[key])) for key in left) - offset
+def _ended(page: Page, shown: Mapping[str, str], left: Sequence[str], offset: int) -> Page:
+    characters = sum(len(shown[key]) for key in left) - offset
     return replace(page, following=tuple(left), offset=offset, left=characters)
 
 
-def _described(picture: Picture) -> str:
-    return f"[a picture: {picture.media_type}, {len(picture.data) * 3 // 4} bytes]"
+def _described(media: Media) -> str:
+    why = media.why_not_shown()
+    what = "picture" if media.media_type.startswith("image/") else "file"
+    if why is None:
+        return f"[a {what}: {media.media_type}, {media.size} bytes]"
+    get = "a person gets it by `bsd show AGENT/SESSION --entry ID --key KEY`"
+    return f"[a {what} that is not shown: {media.media_type}, {media.size} bytes; {why}; {get}]"
 
 
 # --- what an entry holds ---
 
 Content = Mapping[str, Any]  # key → value
+Inline = tuple[Content, frozenset[str]]  # values, and the keys of those the model is not sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +192,44 @@ class Held:
     entry_id: str
     away: Content
     unavailable: Mapping[str, str]  # key → what to show instead
-    inline: Callable[[], Content]
+    inline: Callable[[], Inline]
+    display: frozenset[str] = frozenset()  # those away that the model was never sent
 
-    def page(self, keys: Sequence[str] | None, offset: int = 0) -> dict[str, Any]:
+    def page(
+        self, keys: Sequence[str] | None, offset: int = 0, size: PageSize = OTHERS
+    ) -> dict[str, Any]:
         """A page as JSON, and of what is asked for what cannot be had.
 
-        No `keys` means all that is away. Raises Invalid for keys that are none, and for an offset
-        behind the end.
+        No `keys` means all that is away and that the model was sent; copies of it are named. Raises
+        Invalid for keys that are none, and for an offset behind the end.
         """
-        page, lost = self._page(keys, offset)
-        return {**page.as_json(), **({"unavailable": lost} if lost else {})}
+        if keys is None:
+            return self._page_of_all(None, offset, size)
+        if tuple(keys[1:]) == (AND_ALL_AFTER,):
+            return self._page_of_all(keys[0], offset, size)
+        values, lost = self._named(keys)
+        page = page_of(self.entry_id, values, list(values), offset, size)
+        return _page_document(page, {}, lost)
+
+    def _page_of_all(self, first: str | None, offset: int, size: PageSize) -> dict[str, Any]:
+        """A page of all that the model was sent, from the key `first` on if there is one."""
+        known, display = self.away, self.display
+        is_inline = not (self.away or self.unavailable) if first is None else first not in known
+        if is_inline:
+            known, display = self.inline()
+        wanted, beside = _sent_and_beside(known, display)
+        lost = self.unavailable
+        if first is not None:
+            if first not in wanted:
+                return self.page((first,), offset, size)
+            wanted, beside, lost = wanted[wanted.index(first) :], {}, {}
+        page = page_of(self.entry_id, known, wanted, offset, size)
+        return _page_document(page, beside, lost, in_order=True)
 
     def value(self, key: str) -> tuple[str, Any]:
         """One value and its key, whole; raises Invalid, and Conflict if it cannot be had."""
-        known = self.away if matching(key, [*self.away, *self.unavailable]) else self.inline()
+        is_away = matching(key, [*self.away, *self.unavailable])
+        known = self.away if is_away else self.inline()[0]
         found = matching(key, known)
         if len(found) == 1:
             return found[0], known[found[0]]
@@ -170,10 +239,8 @@ class Held:
         keys = ", ".join(found or [*self.away, *self.unavailable] or known) or "none"
         raise Invalid(f"entry {self.entry_id}: {key} {which}", hint=f"one of {keys}")
 
-    def _page(self, keys: Sequence[str] | None, offset: int) -> tuple[Page, dict[str, str]]:
-        if keys is None:
-            known = self.away if self.away or self.unavailable else self.inline()
-            return page_of(self.entry_id, known, list(known), offset), dict(self.unavailable)
+    def _named(self, keys: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values that these names mean, and those that cannot be had; raises Invalid."""
         values: dict[str, Any] = {}
         lost: dict[str, str] = {}
         unknown: list[str] = []
@@ -181,7 +248,7 @@ class Held:
             found = {key: self.away[key] for key in matching(name, self.away)}
             gone = {key: self.unavailable[key] for key in matching(name, self.unavailable)}
             if not found and not gone:
-                inline = self.inline()
+                inline, _ = self.inline()
                 found = {key: inline[key] for key in matching(name, inline)}
             if not found and not gone:
                 unknown.append(name)
@@ -192,7 +259,45 @@ class Held:
                 f"entry {self.entry_id} has no extracted key {', '.join(unknown)}",
                 hint=f"its keys: {', '.join([*self.away, *self.unavailable]) or 'none'}",
             )
-        return page_of(self.entry_id, values, list(values), offset), lost
+        return values, lost
+
+
+def _sent_and_beside(known: Content, display: frozenset[str]) -> tuple[list[str], dict[str, str]]:
+    """The keys of what the model was sent, and of the rest what each is.
+
+    If it was sent none of them, each text among them is given once.
+    """
+    sent = [key for key in known if key not in display]
+    texts: dict[str, str] = {}  # the first key with a text
+    for key in sent:
+        texts.setdefault(text_of_value(known[key]), key)
+    wanted, beside = list(sent), {}
+    for key in (one for one in known if one in display):
+        text = text_of_value(known[key])
+        if (same := texts.setdefault(text, key)) != key:
+            beside[key] = f"the same as {same}"
+        elif sent:
+            beside[key] = f"{len(text)} characters that only the program shows; `keys` gets them"
+        else:
+            wanted.append(key)
+    return wanted, beside
+
+
+def _page_document(
+    page: Page,
+    beside: Mapping[str, str],
+    lost: Mapping[str, str],
+    *,
+    in_order: bool = False,
+) -> dict[str, Any]:
+    document = page.as_json(in_order=in_order)
+    if beside:
+        document["beside"] = dict(list(beside.items())[:_MOST_KEYS])
+        if (more := len(beside) - _MOST_KEYS) > 0:
+            document["beside"][AND_ALL_AFTER] = f"{more} more"
+    if lost:
+        document["unavailable"] = dict(lost)
+    return document
 
 
 def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held:
@@ -203,7 +308,7 @@ def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held
     )
 
 
-def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, Content]]) -> Held:
+def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, Inline]]) -> Held:
     try:
         found = away()
     except (LeftAlone, Busy):
@@ -212,14 +317,15 @@ def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, 
         entry_id, values = inline()  # raises the same, unless all of the entry is inline
         return Held(entry_id, {}, {}, lambda: values)
     entry_id = found.entry_id or f"#{found.index}"
-    return Held(entry_id, found.content, found.unavailable, lambda: inline()[1])
+    return Held(entry_id, found.content, found.unavailable, lambda: inline()[1], found.display)
 
 
-def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Content]:
+def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Inline]:
     located = locate(source, fmt, entry)
-    paths = [value.path for value in fmt.values(located.entry)]
-    values = {format_path(path): value_at(located.entry, path) for path in paths}
-    return located.facts.id or f"#{located.line.index}", values
+    known = fmt.values(located.entry)
+    values = {format_path(one.path): value_at(located.entry, one.path) for one in known}
+    display = frozenset(format_path(one.path) for one in known if one.display)
+    return located.facts.id or f"#{located.line.index}", (values, display)
 
 
 # --- read_extracted ---
@@ -227,15 +333,20 @@ def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Content]:
 OFFSET = argument(
     "Where a long text goes on, as `next` says.", metavar="N", least=0, most=10**12 - 1
 )
+PAGE_SIZE = argument(by_door=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadExtracted:
-    """Without `keys` all that is away."""
+    """Without `keys` all that is away and that the model was sent."""
 
     entry: str = field(metadata=ENTRY)
     keys: tuple[str, ...] | None = field(default=None, metadata=KEYS)
     offset: int = field(default=0, metadata=OFFSET)
+    size: PageSize = field(default=OTHERS, metadata=PAGE_SIZE)
+
+
+BESIDE = contract("Of what the model was not sent, what each value is, by key", omit=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,12 +361,13 @@ class ReadOut(Answer):
     )
     characters_left: int | None = field(default=None, metadata=contract(omit=True))
     next: dict[str, Any] = field(default_factory=dict, metadata=contract(omit=True))
+    beside: dict[str, str] = field(default_factory=dict, metadata=BESIDE)
     unavailable: dict[str, str] = field(default_factory=dict, metadata=contract(omit=True))
 
 
 def _query(source: Transcript, fmt: Format, asked: ReadExtracted, means: Means) -> ReadOut:
     held = held_by(source, fmt, asked.entry, means.stored)
-    page = held.page(asked.keys, asked.offset)
+    page = held.page(asked.keys, asked.offset, asked.size)
     return ReadOut(session=str(means.name), entry_id=held.entry_id, **page)
 
 
@@ -269,8 +381,8 @@ READ_EXTRACTED = Verb(
             "read_extracted",
             "Read an extracted entry",
             "Read the text that a placeholder [[extracted-ID]] stands for; nothing is changed. "
-            "Long texts come in pages of 40,000 characters: `next` of the answer says with which "
-            "arguments to read on. Pictures are shown.",
+            "Long texts come in pages: `next` of the answer says with which arguments to read on. "
+            "Pictures are shown.",
             pictures=True,
         ),
     ),
@@ -292,7 +404,7 @@ def _query_held(source: Transcript, fmt: Format, asked: ReadExtracted, means: Me
     is_away = bool(held.away or held.unavailable)
     page: dict[str, Any] = {"texts": {}}
     if is_away or asked.offset:
-        page = held.page(asked.keys, asked.offset)
+        page = held.page(asked.keys, asked.offset, asked.size)
     return ReadHeld(session=str(means.name), entry_id=held.entry_id, is_away=is_away, **page)
 
 

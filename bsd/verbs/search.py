@@ -215,6 +215,7 @@ class SearchExtracted:
     limit: int = field(
         default=10, metadata=argument("No more than so many entries.", least=1, most=100)
     )
+    offset: int = field(default=0, metadata=argument("As `next` says.", least=0, most=1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +237,11 @@ class ExtractedHits(Answer):
 
 
 def _act(hands: Hands, name: SessionName, asked: SearchExtracted, _: Meanwhile) -> ExtractedHits:
-    hits = search(
-        hands.layout, asked.query, agent=name.agent, limit=asked.limit, extracted_from=name
+    most = asked.offset + asked.limit
+    hits = search(hands.layout, asked.query, agent=name.agent, limit=most, extracted_from=name)
+    found = tuple(
+        ExtractedHit(hit.entry, hit.index, hit.snippet.text) for hit in hits[asked.offset :]
     )
-    found = tuple(ExtractedHit(hit.entry, hit.index, hit.snippet.text) for hit in hits)
     return ExtractedHits(str(name), asked.query, found)
 
 
@@ -256,6 +258,7 @@ SEARCH_EXTRACTED = Verb(
             "Find words in what was moved out of a session, without putting it back: the entries "
             "that hold them all, best first, each with its id and the text around them. Often that "
             "is all you need; if not, read_extracted gives the whole text.",
+            lists=True,
         ),
     ),
 )

@@ -57,15 +57,65 @@ def test_claude_code_gives_its_model_the_text_in_the_same_turn(
         ("mcp__bsd__purge_control", {"action": "get_context"}),
     )
     assert claude.run(prompt, *options) == session
-    restored, read, listed = map(json.loads, model.results()[-3:])
+    (restored, given), (read, given_again), (listed, _) = map(parted, model.results()[-3:])
     assert path.read_bytes().startswith(lean), "nothing of it was changed"
-    assert text in restored["texts"].values()
+    assert given == text
+    assert given_again.startswith(text), "and the copy for the program's own page"
     assert (restored["restored"], restored["inline"]) == (False, "not in this program")
-    assert text in read["texts"].values()
     assert restored["session"] == read["session"] == listed["session"]
     assert listed["session"].endswith(f"/{session}")
     claude.beside.restore_all()
     assert path.read_bytes().startswith(before)
+
+
+def test_claude_code_shows_its_model_a_long_value_of_json_whole_and_once(
+    claude: ClaudeCode, session: str, model: Model
+) -> None:
+    """60,000 characters: as JSON within JSON they would be more, and in a file instead."""
+    path = claude.path(session)
+    rows = [{"name": f"row {number}", "path": "C:\\a\\b", "n": number} for number in range(2000)]
+    text = json.dumps(rows)[:59_998] + '"]'
+    assert len(text) == 60_000
+    before, entry = with_result(path.read_bytes(), text)
+    path.write_bytes(before)
+    claude.beside.extract()
+    lean = path.read_bytes()
+    assert text.encode() not in lean
+    servers = {"mcpServers": {"bsd": server(claude.beside.root)}}
+    options = ["--resume", session, "--mcp-config", json.dumps(servers), "--strict-mcp-config"]
+    call = {"entry": entry, "inline": True}
+    assert claude.run(asking("What was it?", ("mcp__bsd__restore_remote", call)), *options)
+    answer, given = parted(model.results()[-1])
+    assert given == text, "all of it, as it is"
+    assert "".join(model.results()).count(text[1000:2000]) == 1, "once"
+    assert list(answer["beside"].values()) == ["the same as message.content[0].content"]
+    assert not model.refused
+    # What the program has written down of it is a session like any other.
+    assert path.read_bytes().startswith(lean)
+    claude.run("Thank you.", "--resume", session)
+    assert not model.refused
+    claude.beside.restore_all()
+    assert path.read_bytes().startswith(before)
+
+
+def with_result(content: bytes, text: str) -> tuple[bytes, str]:
+    """A session whose first result of a tool is this text, with its copy, and the entry's id."""
+    lines = content.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        entry = json.loads(line)
+        blocks = entry.get("message", {}).get("content")
+        if isinstance(blocks, list) and blocks[0]["type"] == "tool_result":
+            blocks[0]["content"] = text
+            entry["toolUseResult"] = {"stdout": text, "stderr": "", "interrupted": False}
+            lines[number] = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+            return b"".join(lines), entry["uuid"]
+    raise AssertionError("there is no result")
+
+
+def parted(result: str) -> tuple[Any, str]:
+    """An answer: what it says, and the text behind that."""
+    said, end = json.JSONDecoder().raw_decode(result)
+    return said, result[end:]
 
 
 def test_codex_gives_its_model_the_text_in_the_same_turn(
@@ -97,7 +147,7 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
         output = served.requests[-1]["input"][-1]
         assert output["type"] == "function_call_output"
         given = json.dumps(output)
-        assert json.dumps(json.dumps(text)[1:60])[1:-1] in given
+        assert json.dumps(text)[1:60] in given.replace("\\\\", "\\")
         assert "not in this program" in given
         assert str(name) in given, "it has found its own session"
         assert path.read_bytes().startswith(lean), "nothing of it was changed"

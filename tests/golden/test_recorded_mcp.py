@@ -54,7 +54,10 @@ class Server:
         while line := self._process.stdout.readline():
             answer = json.loads(line)
             if answer.get("id") == self._number:
-                return self._world.steady(answer.get("result", answer.get("error")))
+                result = answer.get("result", answer.get("error"))
+                for part in result.get("content", []):
+                    part["text"] = _read(part["text"])
+                return self._world.steady(result)
         raise AssertionError("the server has ended")
 
     def call(self, name: str, **arguments: Any) -> Any:
@@ -69,6 +72,14 @@ class Server:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
+
+
+def _read(text: str) -> Any:
+    """What a block says, if it is JSON; else the block."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def test_tools(ask: Ask, world: World) -> None:

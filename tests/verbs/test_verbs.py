@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import pytest
 
+from bsd.agents.claude_code import KIND
+from bsd.agents.page_size import OTHERS, PageSize
 from bsd.doors.cli.call import Call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.verb_words import VerbWords
@@ -22,7 +24,7 @@ from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.verb_names import NAMES, Name
 from bsd.verbs.edit import SHOW_EDITABLE
-from bsd.verbs.read_extracted import LONGEST_TEXT, READ_HELD, SHOW_EXTRACTED, page_of
+from bsd.verbs.read_extracted import READ_HELD, SHOW_EXTRACTED, page_of
 from bsd.verbs.verb import Verb, all_verbs, perform
 
 VERBS = all_verbs()
@@ -71,14 +73,15 @@ def test_verbs_load_neither_pydantic_nor_http_nor_click() -> None:
 # --- page after page gives every text whole, each page at most as long as it may be ---
 
 
-def read_all(content: Mapping[str, str]) -> dict[str, str]:
+def read_all(content: Mapping[str, str], size: PageSize) -> dict[str, str]:
     """What a model has read that goes on as it is told until nothing is left."""
     read = dict.fromkeys(content, "")
     keys, offset, left = list(content), 0, sum(map(len, content.values()))
     while keys:
-        page = page_of("e1", content, keys, offset)
+        page = page_of("e1", content, keys, offset, size)
         given = sum(map(len, page.texts.values()))
-        assert 0 < given <= LONGEST_TEXT
+        assert given > 0
+        assert sum(map(size.of, page.texts.values())) <= size.whole
         for key, text in page.texts.items():
             read[key] += text
         left -= given
@@ -88,16 +91,17 @@ def read_all(content: Mapping[str, str]) -> dict[str, str]:
     return read
 
 
-@pytest.mark.parametrize("first", [1, LONGEST_TEXT - 1, LONGEST_TEXT, 60_000, 100_001])
-@pytest.mark.parametrize("second", [1, 30_000, LONGEST_TEXT, 90_000])
-def test_pages_together_are_the_texts(first: int, second: int) -> None:
+@pytest.mark.parametrize("size", [KIND.page_size, OTHERS])
+@pytest.mark.parametrize("first", [1, 15_500, 59_999, 60_000, 100_001])
+@pytest.mark.parametrize("second", [1, 30_000, 60_000, 90_000])
+def test_pages_together_are_the_texts(first: int, second: int, size: PageSize) -> None:
     content = {
         "a": "".join(map(chr, range(200, 300))) * (first // 100 + 1),
         "b": "".join(map(chr, range(400, 507))) * (second // 107 + 1),
         "c": "end",
     }
     content["a"], content["b"] = content["a"][:first], content["b"][:second]
-    assert read_all(content) == content
+    assert read_all(content, size) == content
 
 
 def test_behind_the_end_there_is_nothing() -> None:

@@ -30,13 +30,24 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from bsd import __version__
+from bsd.agents.owners import page_size_for
+from bsd.agents.page_size import PageSize
 from bsd.daemon import rare_tasks
 from bsd.daemon.children import Children
 from bsd.daemon.loops import Beats, Loop
+from bsd.doors.agent.answers import (
+    MAX_RESULT_SIZE,
+    first_fitting,
+    paged_results,
+    sent_answer,
+    shortened_facts,
+)
 from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import (
+    MOST_ENTRIES,
     TOOLS,
     AgentTool,
+    Asked,
     carry_out,
     error_answer,
     freely,
@@ -258,6 +269,7 @@ class ServerStopping(Exception):
 class _Work:
     """One call, from when it is made until its answer is there."""
 
+    size: PageSize  # of its answer
     done: anyio.Event = field(default_factory=anyio.Event)
     answer: types.CallToolResult | None = None
     meanwhile: dict[str, Any] | None = None  # what is true before that
@@ -268,8 +280,8 @@ class _Work:
     def so_far(self) -> types.CallToolResult:
         """What whoever can wait no longer is told."""
         if self.meanwhile is not None:
-            return _result(self.meanwhile)
-        return _result(error_answer(_NOT_YET), failed=True)
+            return sent_answer(self.meanwhile, self.size)
+        return sent_answer(error_answer(_NOT_YET), self.size, failed=True)
 
 
 _NOT_YET = Unavailable(
@@ -317,11 +329,11 @@ class Toolbox:
         return types.ListToolsResult(tools=[one for one in tools if one.name in self._offered])
 
     async def call(
-        self, _: ServerRequestContext[Any], params: types.CallToolRequestParams
+        self, context: ServerRequestContext[Any] | None, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         """Carry a call out; what goes wrong with it is an answer, too."""
         which = json.dumps([params.name, params.arguments], sort_keys=True, default=str)
-        work = self._late.pop(which, None) or self._begin(params)
+        work = self._late.pop(which, None) or self._begin(params, _page_size(context))
         with anyio.move_on_after(self._patience):
             await work.done.wait()
         if work.answer is not None:
@@ -335,14 +347,14 @@ class Toolbox:
         """Say where work goes on for which nobody waits any more; before the first call."""
         self._tasks = tasks
 
-    def _begin(self, params: types.CallToolRequestParams) -> _Work:
-        work = _Work()
+    def _begin(self, params: types.CallToolRequestParams, size: PageSize) -> _Work:
+        work = _Work(size)
         assert self._tasks is not None  # noqa: S101 - `serve` has said it
         self._tasks.start_soon(self._do, work, params)
         return work
 
     async def _do(self, work: _Work, params: types.CallToolRequestParams) -> None:
-        answer = partial(self._answer, params.name, params.arguments, work.is_under_way)
+        answer = partial(self._answer, params.name, params.arguments, work)
         much = reads_much(params.name, params.arguments)
         limiter = self._one_by_one if much else self._limiter
         try:
@@ -357,11 +369,12 @@ class Toolbox:
             return self._idle.wait_for(lambda: not self._working, _LEAVE_SECONDS)
 
     def _answer(
-        self, name: str, arguments: dict[str, Any] | None, meanwhile: Meanwhile
+        self, name: str, arguments: dict[str, Any] | None, work: _Work
     ) -> types.CallToolResult:
         with self._at_work():
             try:
-                return _result(self._carry_out(name, arguments, meanwhile))
+                answer = self._carry_out(name, arguments, work)
+                return sent_answer(answer, work.size, structured=_has_schema(name))
             except ServerStopping:
                 problem: BsdError = Unavailable("the server stops")
             except BsdError as error:
@@ -369,20 +382,27 @@ class Toolbox:
             except Exception as error:  # noqa: BLE001 - one call's trouble is not the others'
                 _log.exception("A call has failed", tool=name)
                 problem = Unavailable(f"internal error: {error!r}")
-        return _result(error_answer(problem), failed=True)
+        return sent_answer(error_answer(problem), work.size, failed=True)
 
     def _carry_out(
-        self, name: str, arguments: dict[str, Any] | None, meanwhile: Meanwhile
+        self, name: str, arguments: dict[str, Any] | None, work: _Work
     ) -> dict[str, Any]:
         if self._stopping.is_set():
             raise ServerStopping
         if name not in self._offered:
             raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(self._offered)}")
+        size, given = work.size, dict(arguments or {})
         if (tool := MEMORY_TOOLS.get(name)) is not None:
-            return tool.carry_out(arguments, self._memory)
-        call = read_call(name, arguments)
-        session = self._scope.find(self._hands.layout, call.session, call.lacks)
-        return in_short(carry_out(call, session, self._hands, meanwhile))
+            offset = tool.read(arguments).get("offset", 0)
+            answer = shortened_facts(tool.carry_out(arguments, self._memory), offset, size)
+        else:
+            call = read_call(name, arguments).with_pages_of(size)
+            session = self._scope.find(self._hands.layout, call.session, call.lacks)
+            answer = carry_out(call, session, self._hands, work.is_under_way)
+            offset = call.offset
+            if "extracted_ids" in answer:
+                return _listing(answer, call, size)
+        return paged_results(answer, name, given, offset, size) if "results" in answer else answer
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -394,6 +414,25 @@ class Toolbox:
             with self._idle:
                 self._working -= 1
                 self._idle.notify_all()
+
+
+def _page_size(context: ServerRequestContext[Any] | None) -> PageSize:
+    """How much the program that asks takes, by the name that it gave when it began."""
+    client = context.session.client_params if context is not None else None
+    return page_size_for(client.client_info.name if client else None)
+
+
+def _listing(whole: dict[str, Any], call: Asked, size: PageSize) -> dict[str, Any]:
+    """Return a page of what `get_context` lists."""
+    page = first_fitting(lambda most: in_short(whole, call.offset, most), MOST_ENTRIES, size)
+    if call.session is not None and "next" in page:
+        page["next"]["session"] = call.session
+    return page
+
+
+def _has_schema(name: str) -> bool:
+    """Whether the answers of a tool are JSON alone, as its output schema says."""
+    return name in MEMORY_TOOLS or not TOOLS[name].told.pictures
 
 
 def _session_tool(tool: AgentTool, *, takes_session: bool) -> types.Tool:
@@ -424,6 +463,7 @@ def _described(
             idempotent_hint=idempotent,
             open_world_hint=False,
         ),
+        meta=MAX_RESULT_SIZE if told.pictures or told.lists else None,
     )
 
 
@@ -487,23 +527,3 @@ async def _obey_signals(toolbox: Toolbox) -> None:
             await run_sync(toolbox.leave)
             # A thread that waits for the next line of stdin would keep us for ever.
             os._exit(128 + number)
-
-
-def _result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolResult:
-    pictures = answer.get("pictures", {})
-    said = {key: value for key, value in answer.items() if key != "pictures"}
-    text = json.dumps(said, ensure_ascii=False, default=str)
-    # Transcripts hold lone surrogates, and messages are UTF-8.
-    text = text.encode("utf-8", "replace").decode()
-    return types.CallToolResult(
-        content=[
-            types.TextContent(text=text),
-            *(
-                types.ImageContent(data=one["data"], mime_type=one["media_type"])
-                for one in pictures.values()
-            ),
-        ],
-        # A program that is given both may show its model this alone, and then no picture.
-        structured_content=None if failed or pictures else json.loads(text),
-        is_error=failed,
-    )

@@ -292,18 +292,24 @@ _PLAIN = re.compile(
     r"Restored \d+ keys? for entry |Set _extractable=|Session: .*\nTotal entries: |Restore failed: "
     r"|Error: (session|entry|value) parameter is required|Error: Unknown action '"
 )
+_DECODER = json.JSONDecoder()
 _MOST_IDS = 50
 _MOST_SHOWN = 20
 _LONGEST = 4000  # characters
 
 
 def read_answer(text: str) -> dict[str, Any] | None:
-    """Read a result's text as an answer, if it is a JSON object."""
+    """Read a result's text as an answer: a JSON object, behind which texts may stand that it names.
+
+    Over MCP these are blocks of their own.
+    """
     try:
-        answer = json.loads(text)
+        answer, end = _DECODER.raw_decode(text.lstrip())
     except (ValueError, RecursionError):
         return None
-    return answer if isinstance(answer, dict) else None
+    if not isinstance(answer, dict):
+        return None
+    return answer if gives_text(answer) or not text.lstrip()[end:].strip() else None
 
 
 def gives_text(answer: dict[str, Any] | None) -> bool:
@@ -376,14 +382,15 @@ def _restored(answer: Mapping[str, Any]) -> str:
     parts += [f"{key}: {why}" for key, why in answer.get("unavailable", {}).items()]
     if suggestion := answer.get("suggestion"):
         parts.append(suggestion)
-    return f"[{'. '.join(part.rstrip('.') for part in parts) or 'nothing to restore'}]"
+    return f"[{_cut('. '.join(part.rstrip('.') for part in parts)) or 'nothing to restore'}]"
 
 
 def _read(answer: Mapping[str, Any]) -> str:
     """The texts, each below its key if there are several; what follows them is said at the end."""
     texts = answer["texts"]
     parts = [text if len(texts) == 1 else f"{key}:\n{text}" for key, text in texts.items()]
-    parts += [f"{key}: {why}" for key, why in answer.get("unavailable", {}).items()]
+    for name in ("beside", "unavailable"):
+        parts += [f"{key}: {what}" for key, what in answer.get(name, {}).items()]
     if following := answer.get("next"):
         more = f"{answer['characters_left']} more characters: read_extracted with"
         parts.append(f"[{more} keys {following['keys']} and offset {following['offset']}]")

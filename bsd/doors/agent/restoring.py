@@ -11,13 +11,22 @@ from enum import StrEnum
 from typing import Any
 
 from bsd.agents.owners import owner_of
+from bsd.agents.page_size import OTHERS, PageSize
 from bsd.daemon.instance import is_running
 from bsd.foundation.definition import contract
 from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.surgery.restore import Restored
-from bsd.verbs.read_extracted import OFFSET, READ_EXTRACTED, READ_HELD, ReadExtracted, ReadHeld
+from bsd.verbs.read_extracted import (
+    BESIDE,
+    OFFSET,
+    PAGE_SIZE,
+    READ_EXTRACTED,
+    READ_HELD,
+    ReadExtracted,
+    ReadHeld,
+)
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument, perform
 
@@ -37,6 +46,11 @@ class RestoreInline(Restore):
         ),
     )
     offset: int = field(default=0, metadata=OFFSET)
+    size: PageSize = field(default=OTHERS, metadata=PAGE_SIZE)
+
+    def reading(self) -> ReadExtracted:
+        """What this asks for, where the text is only read."""
+        return ReadExtracted(self.entry, self.keys, self.offset, self.size)
 
 
 class Inline(StrEnum):
@@ -63,6 +77,7 @@ class RestoredText(Restored):
     )
     characters_left: int | None = field(default=None, metadata=contract(omit=True))
     next: dict[str, Any] = field(default_factory=dict, metadata=contract(omit=True))
+    beside: dict[str, str] = field(default_factory=dict, metadata=BESIDE)
 
 
 def _restore(
@@ -73,7 +88,7 @@ def _restore(
     `meanwhile` is given the answer that is true while they are being put back. Raises what reading
     the entry raises, and Conflict if nothing of it is away.
     """
-    found = perform(READ_HELD, hands, name, ReadExtracted(asked.entry, asked.keys, asked.offset))
+    found = perform(READ_HELD, hands, name, asked.reading())
     if asked.offset:  # whoever reads on has had the first page, and with it all else that was asked
         return _text_only(found, Inline.NOT_NOW, "What follows the first page is only read.")
     if not found.is_away:
@@ -128,7 +143,7 @@ RESTORE_INLINE = Verb(
 def in_session(asked: RestoreInline) -> tuple[Verb[Any, Any], Restore | ReadExtracted]:
     """What is meant where the call stands in the session: it comes back, or its text is read."""
     if asked.inline is False:
-        return READ_EXTRACTED, ReadExtracted(asked.entry, asked.keys, asked.offset)
+        return READ_EXTRACTED, asked.reading()
     return RESTORE, asked
 
 
@@ -207,4 +222,4 @@ def _page_of(found: ReadHeld) -> dict[str, Any]:
     return {name: getattr(found, name) for name in _PAGE}
 
 
-_PAGE = ("texts", "pictures", "characters_left", "next", "unavailable")
+_PAGE = ("texts", "pictures", "characters_left", "next", "beside", "unavailable")

@@ -7,12 +7,13 @@ one thing is taken as that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
+from bsd.agents.page_size import PageSize
 from bsd.doors.agent.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.doors.models import Expected, answer_model, arguments_model, field_errors, fields_of
 from bsd.doors.parameters import ACTIONS
@@ -141,7 +142,7 @@ def unknown_choice(name: str, value: object, choices: tuple[str, ...]) -> Invali
 
 
 # A listing that fills the context would be worse than what it helps against.
-_MOST_ENTRIES = 50
+MOST_ENTRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,13 @@ class Asked:
     session: str | None
     verb: Verb[Any, Any]
     arguments: Any
+    offset: int = 0  # where a listing goes on, if it is one
+
+    def with_pages_of(self, size: PageSize) -> Asked:
+        """The same call by a program that takes answers of this size."""
+        if isinstance(self.arguments, RestoreInline | ReadExtracted):
+            return replace(self, arguments=replace(self.arguments, size=size))
+        return self
 
     @property
     def lacks(self) -> str | None:
@@ -176,7 +184,7 @@ class AgentTool:
     def read(self, arguments: object) -> Asked:
         """Understand a call; raises Invalid that says everything that is wrong with it."""
         read = read_arguments(self.model, arguments)
-        return Asked(read.session, *self.meant(read))
+        return Asked(read.session, *self.meant(read), offset=getattr(read, "offset", 0))
 
     def schema(self, *, takes_session: bool = True) -> dict[str, Any]:
         """The JSON schema of its arguments; without `session` where there is only one."""
@@ -194,7 +202,11 @@ class AgentTool:
 def _tool(told: Tool, verb: Verb[Any, Any]) -> AgentTool:
     """The tool of one verb."""
     takes = verb.arguments
-    known = {name: said for name, (_, said) in arguments_of(takes).items() if not said.query}
+    known = {
+        name: said
+        for name, (_, said) in arguments_of(takes).items()
+        if not (said.query or said.by_door)
+    }
 
     def meant(read: Arguments) -> tuple[Verb[Any, Any], Any]:
         given = {name: _plain(getattr(read, name)) for name in known}
@@ -355,11 +367,24 @@ def error_answer(error: BsdError) -> dict[str, Any]:
     return answer
 
 
-def in_short(context: dict[str, Any]) -> dict[str, Any]:
-    """What a model is told, which `get_context` could be too much for: the largest entries."""
+def in_short(context: dict[str, Any], offset: int = 0, most: int = MOST_ENTRIES) -> dict[str, Any]:
+    """What a model is told, which `get_context` could be too much for: the largest entries first.
+
+    `offset`: how many of them, and of the ids that are away, earlier pages had.
+    """
     entries: list[dict[str, Any]] = context.get("entries", [])
-    if len(entries) <= _MOST_ENTRIES:
+    ids: list[Any] = context.get("extracted_ids", [])
+    if max(len(entries), len(ids)) <= most and not offset:
         return context
-    largest = sorted(entries, key=lambda entry: -int(entry["size_bytes"]))[:_MOST_ENTRIES]
-    shown = sorted(largest, key=lambda entry: int(entry["index"]))
-    return {**context, "entries": shown, "entries_left_out": len(entries) - len(shown)}
+    end = offset + most
+    largest = sorted(entries, key=lambda entry: -int(entry["size_bytes"]))[offset:end]
+    page = {
+        **context,
+        "extracted_ids": ids[offset:end],
+        "entries": sorted(largest, key=lambda entry: int(entry["index"])),
+        "entries_left_out": max(len(entries) - end, 0),
+    }
+    if max(len(entries), len(ids)) > end:
+        page["extracted_ids_left_out"] = max(len(ids) - end, 0)
+        page["next"] = {"tool": _PURGE_CONTROL.name, "action": "get_context", "offset": end}
+    return page

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 @command(
     "restore_remote",
     """
-    Prints the text, whoever is using the session, 40,000 characters at a time; it is put back
-    inline as well, unless the session is in use.
+    Prints the text that the model was sent, whoever is using the session, 15,000 bytes at a time;
+    it is put back inline as well, unless the session is in use. Copies for the program's own page
+    are named; --keys prints them.
 
     \b
     Examples:
       bsd restore_remote --session 4f2a --entry 1c556fa0 --keys content,output
-      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys output --offset 40000
+      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys output --offset 15000
     """,
 )
 @click.pass_obj
@@ -181,6 +182,8 @@ def _tell_restored(answer: dict[str, Any]) -> None:
         say(f"Previously restored at {answer['previous_restored_at']}. {answer['suggestion']}")
     for key, text in answer.get("texts", {}).items():
         say(f"\n{key}:\n{text}")
+    for key, what in answer.get("beside", {}).items():
+        say(f"\n{key}: {what}")
     if following := answer.get("next"):
         keys, offset = following["keys"], following["offset"]
         more = f"{answer['characters_left']} more characters"

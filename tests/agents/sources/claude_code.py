@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from tests.agents.sources.tree import LONG, Kind
+from tests.pictures import PNG
 
 
 def claude_code_line(number: int, kind: str, content: Any, **more: Any) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def claude_code_turn(first: int) -> list[dict[str, Any]]:
     """A prompt, a call, its result with a copy, a picture, and the answer that ends the turn."""
     thinking = {"type": "thinking", "thinking": LONG, "signature": "c2ln" * 200}
     call = {"type": "tool_use", "id": f"toolu_{first}", "name": "Write", "input": {"text": LONG}}
-    source = {"type": "base64", "media_type": "image/png", "data": "QUJD" * 300}
+    source = {"type": "base64", "media_type": "image/png", "data": PNG}
     picture = {"type": "image", "source": source}
     result = {"type": "tool_result", "tool_use_id": f"toolu_{first}", "content": LONG}
     more = {"type": "tool_use", "id": f"toolu_{first}p", "name": "Read", "input": {"path": "p.png"}}
@@ -46,7 +47,7 @@ def claude_code_turn(first: int) -> list[dict[str, Any]]:
         line(first + 2, "assistant", [call], stop_reason="tool_use"),
         line(first + 3, "user", [result], toolUseResult={"stdout": LONG, "stderr": ""}),
         line(first + 4, "assistant", [more], stop_reason="tool_use"),
-        line(first + 5, "user", [shown], toolUseResult={"file": {"base64": "QUJD" * 300}}),
+        line(first + 5, "user", [shown], toolUseResult={"file": {"base64": PNG}}),
         line(first + 6, "assistant", [{"type": "text", "text": "done"}], stop_reason="end_turn"),
     ]
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from tests.agents.sources.tree import LONG, Kind
+from tests.pictures import PNG
 
 
 def codex_line(number: int, kind: str, **payload: Any) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def codex_meta(**more: Any) -> dict[str, Any]:
 
 def codex_turn(first: int) -> list[dict[str, Any]]:
     """A prompt with a picture, two calls with results and what is shown of them, the answer."""
-    picture = {"type": "input_image", "image_url": "data:image/png;base64," + "QUJD" * 300}
+    picture = {"type": "input_image", "image_url": "data:image/png;base64," + PNG}
     text = {"type": "input_text", "text": LONG}
     arguments = json.dumps({"command": ["bash", "-lc", LONG]})
     shell, patch = f"call_{first}", f"call_{first}p"

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 from tests.agents.sources.tree import LONG, Kind
+from tests.pictures import PNG
 
 
 def pi_turn(first: int) -> list[dict[str, Any]]:
     call, read = f"toolu_{first}", f"toolu_{first}p"
-    picture = {"type": "image", "data": "QUJD" * 300, "mimeType": "image/png"}
+    picture = {"type": "image", "data": PNG, "mimeType": "image/png"}
     thinking = {"type": "thinking", "thinking": LONG, "thinkingSignature": "cGlz" * 50}
     calls = [
         {"type": "toolCall", "id": call, "name": "write", "arguments": {"text": LONG}},

@@ -26,7 +26,9 @@ from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import Home
 from tests.daemon.running import configure, running
+from tests.doors.agent.answers import document_of
 from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.pictures import PNG
 from tests.sessions import sample
 from tests.waiting import DEADLINE_SECONDS
 
@@ -80,11 +82,16 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
 
 
 def serve(
-    house: House, work: Callable[[Client], Awaitable[None]], *options: str, **env: str
+    house: House,
+    work: Callable[[Client], Awaitable[None]],
+    *options: str,
+    program: str = "test",
+    **env: str,
 ) -> None:
-    """Let `work` talk to a server of its own."""
+    """Let `work` talk to a server of its own, as a program that calls itself so."""
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp_types import Implementation
 
     async def run(errors: TextIO) -> None:
         server = StdioServerParameters(
@@ -93,7 +100,8 @@ def serve(
             env={**os.environ, **env},
         )
         with anyio.fail_after(DEADLINE_SECONDS):
-            async with Client(stdio_client(server, errlog=errors)) as client:
+            about = Implementation(name=program, version="1")
+            async with Client(stdio_client(server, errlog=errors), client_info=about) as client:
                 await work(client)
 
     with (house.root.parent / "errors").open("w+") as errors:
@@ -102,22 +110,17 @@ def serve(
         assert errors.read() == ""
 
 
-def text(result: CallToolResult) -> Any:
-    """What a model would read: JSON."""
-    (block,) = result.content
-    assert block.type == "text"
-    return json.loads(block.text)
-
-
-def answer(result: CallToolResult) -> Any:
-    assert not result.is_error, text(result)
-    assert result.structured_content == text(result)
-    return result.structured_content
+def answer(result: CallToolResult, *, structured: bool = False) -> Any:
+    """What a model would read; structured content it has only where there is no text beside it."""
+    assert not result.is_error, document_of(result)
+    document = document_of(result)
+    assert result.structured_content == (document if structured else None)
+    return document
 
 
 def error(result: CallToolResult) -> str:
     assert result.is_error
-    return str(text(result)["error"])
+    return str(document_of(result)["error"])
 
 
 def test_every_tool_without_a_daemon(house: House) -> None:
@@ -160,7 +163,7 @@ def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> No
         look = await client.call_tool("purge_control", {"action": "get_context", "session": "beta"})
         assert "there is no tool purge_control" in error(look)
         recalled = await client.call_tool("memory_recall", {"query": "harbours"})
-        (found,) = answer(recalled)["results"]
+        (found,) = answer(recalled, structured=True)["results"]
         assert (found["id"], found["recall_count"]) == (fact.id, 0)
         forgotten = await client.call_tool("memory_forget", {"memoryId": fact.id})
         assert "only reads" in error(forgotten)
@@ -172,7 +175,8 @@ def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> No
 
 async def the_memory(client: Client) -> None:
     async def call(tool: str, **arguments: Any) -> Any:
-        return answer(await client.call_tool(f"memory_{tool}", arguments))
+        called = await client.call_tool(f"memory_{tool}", arguments)
+        return answer(called, structured=True)
 
     async def refused(tool: str, **arguments: Any) -> str:
         return error(await client.call_tool(f"memory_{tool}", arguments))
@@ -202,7 +206,8 @@ async def every_tool(client: Client, house: House, name: str, *, names_it: bool 
 
     async def call(tool: str, **arguments: Any) -> Any:
         house.rest()
-        return answer(await client.call_tool(tool, {**named, **arguments}))
+        called = await client.call_tool(tool, {**named, **arguments})
+        return answer(called, structured=tool in {"search_extracted", "context"})
 
     first, second, third = results = house.away(name, "toolResult")[:3]
     context = await call("purge_control", action="get_context")
@@ -252,7 +257,7 @@ async def what_is_wrong(client: Client, house: House) -> None:
         "context", {"session": "main/alpha", "action": "replace", "targets": targets}
     )
     assert refused.is_error
-    assert text(refused)["success"] is False
+    assert document_of(refused)["success"] is False
     set_status(house.root, "main/alpha", "running")
     here = {"session": "main/alpha"}
     entry = house.away("main/alpha")[0]
@@ -264,7 +269,7 @@ async def what_is_wrong(client: Client, house: House) -> None:
     set_status(house.root, "main/alpha", "done")
     assert entry in house.away("main/alpha")
     assert "is in use" in error(busy)
-    assert text(busy)["busy"] is True
+    assert document_of(busy)["busy"] is True
 
 
 async def in_parallel(client: Client, house: House) -> None:
@@ -309,7 +314,8 @@ def test_nothing_but_the_protocol_and_a_clean_end(house: House) -> None:
         assert process.stderr.read() == b""
     assert "placeholder" in answers[0]["result"]["instructions"]
     assert answers[1]["id"] == 2
-    assert answers[1]["result"]["structuredContent"]["session"] == "main/beta"
+    (block,) = answers[1]["result"]["content"]
+    assert json.loads(block["text"])["session"] == "main/beta"
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in rest.splitlines())
 
 
@@ -349,18 +355,14 @@ def test_a_program_need_not_name_its_own_session(house: House, tmp_path: Path) -
         for entry in listing["extracted_ids"]:
             result = await client.call_tool("restore_remote", {"entry": entry, "inline": True})
             assert not result.is_error
-            first, *shown = result.content
-            assert first.type == "text"
-            document = json.loads(first.text)
+            document = answer(result)
             assert document["session"] == str(home.name)
             assert document["inline"] == "not in this program"
             assert document["texts"]
-            # Programs that are given it show nothing else to their model.
-            assert (result.structured_content is None) is bool(shown)
-            for one in shown:
-                assert one.type == "image"
-                assert (one.mime_type, one.data) == ("image/png", "QUJD" * 300)
-                pictures += 1
+            for one in result.content:
+                if one.type == "image":
+                    assert (one.mime_type, one.data) == ("image/png", PNG)
+                    pictures += 1
         assert pictures
 
     serve(house, work, XDG_CONFIG_HOME=str(tmp_path))

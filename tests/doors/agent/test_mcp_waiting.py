@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from bsd.surgery.view import Context
 from bsd.verbs.read_extracted import ReadExtracted, ReadHeld, ReadOut
 from bsd.verbs.restore import Restore
 from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
+from tests.doors.agent.answers import document_of
 from tests.waiting import DEADLINE_SECONDS
 
 NAME = SessionName("main", "s1")
@@ -93,17 +93,10 @@ def serve(hands: Slow, work: Callable[[Ask], Awaitable[None]]) -> None:
     anyio.run(run)
 
 
-def said(result: types.CallToolResult) -> dict[str, Any]:
-    (block,) = result.content
-    assert isinstance(block, types.TextContent)
-    document: dict[str, Any] = json.loads(block.text)
-    return document
-
-
 async def in_the_end(ask: Ask, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Ask again until it is done."""
     while True:
-        document = said(await ask(tool, arguments))
+        document: dict[str, Any] = document_of(await ask(tool, arguments))
         if "goes on" not in document.get("error", "") and document.get("inline") != "under way":
             return document
         await anyio.sleep(0.01)
@@ -132,8 +125,8 @@ def test_what_takes_long_goes_on_and_is_answered_when_asked_again(slow: Slow) ->
         for _ in range(3):
             result = await ask("purge_control", LOOK)
             assert result.is_error
-            assert "goes on" in said(result)["error"]
-            assert "very same call again" in said(result)["hint"]
+            assert "goes on" in document_of(result)["error"]
+            assert "very same call again" in document_of(result)["hint"]
         slow.may.set()
         assert (await in_the_end(ask, "purge_control", LOOK))["total_entries"] == 3
         assert slow.begun == 1, "nobody begins it anew"
@@ -147,10 +140,10 @@ def test_the_text_is_there_while_it_is_still_being_put_back(slow: Slow) -> None:
     asked = {"entry_id": "e1"}
 
     async def work(ask: Ask) -> None:
-        document = said(await ask("restore", asked))
+        document = document_of(await ask("restore", asked))
         while "error" in document:  # it has just begun
             await anyio.sleep(0.01)
-            document = said(await ask("restore", asked))
+            document = document_of(await ask("restore", asked))
         assert (document["inline"], document["restored"]) == ("under way", False)
         assert document["texts"] == {"output": "long ago"}
         slow.may.set()

@@ -113,3 +113,19 @@ def test_its_examples_work() -> None:
     assert len(too_short) == 1
     with pytest.raises(Refused, match="28"):
         replaced(too_short[0])
+
+
+# --- Claude Code ---
+
+
+def test_claude_codes_agents_are_told_of_mcp_and_of_the_rule_that_allows_it() -> None:
+    page = HOME.parent / "claude-code" / "README.md"
+    (settings,) = map(json.loads, fenced(page, "json"))
+    assert settings == {"permissions": {"allow": ["mcp__bsd"]}}
+    commands = [line for block in fenced(page, "bash") for line in block.splitlines()]
+    assert commands == ["claude mcp add --scope user bsd -- bsd mcp"]
+    readme = (HOME.parents[1] / "README.md").read_text()
+    assert commands[0] in readme
+    assert '"allow": ["mcp__bsd"]' in readme
+    for name in re.findall(r"`mcp__bsd__(\w+)`", page.read_text()):
+        assert name in TOOLS

@@ -117,7 +117,7 @@ def test_a_long_text_is_printed_a_page_at_a_time(cli: Cli) -> None:
     line = ("restore_remote", "--session", "b", "--entry", "e1")
     assert cli(*line) == 0
     assert cli.out.endswith(
-        "x\n\n(2 more characters: --keys content,output --offset 40000 --text-only)\n"
+        "x\n\n(24502 more characters: --keys content,output --offset 15500 --text-only)\n"
     )
     assert cli(*line, "--keys", "content,output", "--offset", "40000", "--text-only") == 0
     assert cli.out.endswith("\n\ncontent:\ny\n\noutput:\nz\n")

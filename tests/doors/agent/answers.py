@@ -1,0 +1,35 @@
+"""Answers of tools over MCP, read as a model reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+    from mcp_types import CallToolResult
+
+
+def texts_of(result: CallToolResult) -> list[str]:
+    """The blocks of text of an answer."""
+    return [block.text for block in result.content if block.type == "text"]
+
+
+def document_of(result: CallToolResult) -> Any:
+    """The JSON of an answer, with each text that stands in a block of its own where it is named."""
+    first, *others = texts_of(result)
+    document = json.loads(first)
+    texts = document.get("texts", {})
+    own = [key for key, said in texts.items() if "below" in said]
+    assert len(own) == len(others)
+    texts.update(zip(own, others, strict=True))
+    return document
+
+
+def size_of(result: CallToolResult) -> int:
+    """How large it is as it is sent: bytes of UTF-8, escapes included."""
+    return sum(len(json.dumps(one, ensure_ascii=False).encode()) for one in texts_of(result))
+
+
+def characters_of(result: CallToolResult) -> int:
+    """How many characters of text a model reads."""
+    return sum(map(len, texts_of(result)))
