@@ -17,7 +17,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -27,6 +26,7 @@ import orjson
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
+from bsd.care.copy_scope import SOON_SECONDS, CopyOutcome, CopyScope, CopyStatus
 from bsd.care.trashed import transcripts
 from bsd.foundation.errors import (
     BsdError,
@@ -69,7 +69,6 @@ from bsd.text.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 _log = get_logger("archive")
 
 REST_SECONDS = 24 * 3600.0
-SOON_SECONDS = 7 * 24 * 3600.0
 # What one run reads: other jobs of the daemon wait for it. The rest comes with the next.
 _MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
 _LOCK_SECONDS = 10.0  # for which another bsd that works on a session is waited for
@@ -90,25 +89,6 @@ class KeptNow:
     complete: bool = True  # else there is more to do, and the next run goes on
 
 
-class CopyStatus(StrEnum):
-    """What became of a session of which a copy was asked for."""
-
-    COPIED = "copied"
-    UNCHANGED = "unchanged"  # the copy that there was is as the session is
-    BUSY = "busy"
-    FAILED = "failed"
-
-
-@immutable
-class CopyOutcome:
-    """One session of a run. `size`: bytes of its transcript."""
-
-    session: SessionName
-    status: CopyStatus
-    size: int
-    problem: BsdError | None = None
-
-
 @immutable
 class _Candidate:
     """A session in its place, or put aside. `deleted_at`: by its program (epoch seconds)."""
@@ -126,23 +106,6 @@ class _Sessions:
     there: set[str] = field(default_factory=set)  # in their places
     due: list[tuple[_Candidate, str]] = field(default_factory=list)
     to_check: list[tuple[_Candidate, str]] = field(default_factory=list)
-
-
-@immutable
-class CopyScope:
-    """Which sessions a run copies.
-
-    Args:
-        first: only sessions that their program deletes by their age, and these are urgent.
-        at_once: no session waits for a day of rest, and the run goes on until all are copied.
-        names: only these sessions, with those that are parts of them; empty: all.
-        dry_run: tell which sessions would be copied, and change nothing.
-    """
-
-    first: bool = False
-    at_once: bool = False
-    names: frozenset[SessionName] = frozenset()
-    dry_run: bool = False
 
 
 class Keeping:
