@@ -17,16 +17,23 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
-import orjson
-
 from bsd.agents.owner import ENDING, Owner
-from bsd.agents.owners import elsewhere, owner_of
+from bsd.agents.owners import owner_of
 from bsd.care import catalog
+from bsd.care.copy_scope import (
+    SOON_SECONDS,
+    Candidate,
+    CopyOutcome,
+    CopyScope,
+    CopyStatus,
+    candidates,
+    parent_of,
+    used_before,
+)
 from bsd.care.leftovers import is_there
 from bsd.care.trashed import transcripts
 from bsd.foundation.errors import (
@@ -39,7 +46,6 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
@@ -48,6 +54,7 @@ from bsd.foundation.pruning_fields import OFF
 from bsd.session.commit.inflight import InFlight
 from bsd.session.rest import Patience, Rest, busy
 from bsd.session.session import format_of
+from bsd.store.copied_versions import CopiedVersions
 from bsd.store.copies import (
     CopiedFile,
     CopiedTranscript,
@@ -71,7 +78,6 @@ from bsd.text.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 _log = get_logger("archive")
 
 REST_SECONDS = 24 * 3600.0
-SOON_SECONDS = 7 * 24 * 3600.0
 # What one run reads: other jobs of the daemon wait for it. The rest comes with the next.
 _MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
 _LOCK_SECONDS = 10.0  # for which another bsd that works on a session is waited for
@@ -92,59 +98,13 @@ class KeptNow:
     complete: bool = True  # else there is more to do, and the next run goes on
 
 
-class CopyStatus(StrEnum):
-    """What became of a session of which a copy was asked for."""
-
-    COPIED = "copied"
-    UNCHANGED = "unchanged"  # the copy that there was is as the session is
-    BUSY = "busy"
-    FAILED = "failed"
-
-
-@immutable
-class CopyOutcome:
-    """One session of a run. `size`: bytes of its transcript."""
-
-    session: SessionName
-    status: CopyStatus
-    size: int
-    problem: BsdError | None = None
-
-
-@immutable
-class _Candidate:
-    """A session in its place, or put aside. `deleted_at`: by its program (epoch seconds)."""
-
-    name: SessionName
-    written: Written
-    aside: Path | None = None
-    deleted_at: float = math.inf
-
-
 @dataclass(slots=True)
 class _Sessions:
     """What a run has found, each session with the name of its store."""
 
     there: set[str] = field(default_factory=set)  # in their places
-    due: list[tuple[_Candidate, str]] = field(default_factory=list)
-    to_check: list[tuple[_Candidate, str]] = field(default_factory=list)
-
-
-@immutable
-class CopyScope:
-    """Which sessions a run copies.
-
-    Args:
-        first: only sessions that their program deletes by their age, and these are urgent.
-        at_once: no session waits for a day of rest, and the run goes on until all are copied.
-        names: only these sessions, with those that are parts of them; empty: all.
-        dry_run: tell which sessions would be copied, and change nothing.
-    """
-
-    first: bool = False
-    at_once: bool = False
-    names: frozenset[SessionName] = frozenset()
-    dry_run: bool = False
+    due: list[tuple[Candidate, str]] = field(default_factory=list)
+    to_check: list[tuple[Candidate, str]] = field(default_factory=list)
 
 
 class Keeping:
@@ -180,14 +140,14 @@ class Keeping:
         """Copy what is due, and note what is gone; problems with single sessions are logged."""
         if self._keep.strip().casefold() == OFF:
             return self._done
-        known = _Known(self._layout)
+        known = CopiedVersions(self._layout)
         try:
             self._copy_due(known)
         finally:
             known.save()
         return self._done
 
-    def _copy_due(self, known: _Known) -> None:
+    def _copy_due(self, known: CopiedVersions) -> None:
         now = self._patience.clock()
         found = self._look(known, now)
         for one, store in sorted(found.due, key=lambda each: each[0].deleted_at):
@@ -203,9 +163,9 @@ class Keeping:
         if not (self._names or self._scope.dry_run):
             self._note_gone(found.there)
 
-    def _look(self, known: _Known, now: float) -> _Sessions:
+    def _look(self, known: CopiedVersions, now: float) -> _Sessions:
         found = _Sessions()
-        for one in self._candidates():
+        for one in candidates(self._layout, self._names):
             store = self._layout.store_name(one.name)
             if one.aside is None:
                 found.there.add(store)
@@ -223,7 +183,7 @@ class Keeping:
             return False
         return True
 
-    def _is_due(self, one: _Candidate, now: float) -> bool:
+    def _is_due(self, one: Candidate, now: float) -> bool:
         if one.deleted_at - now <= SOON_SECONDS:
             return True
         if self._scope.first and one.deleted_at == math.inf:
@@ -232,27 +192,8 @@ class Keeping:
         age = now - one.written.mtime_ns / 1e9
         if self._scope.at_once or age >= REST_SECONDS or age < 0:
             return True
-        used = self._used_before(one)
+        used = used_before(self._layout, one)
         return used is not None and now - used >= REST_SECONDS
-
-    def _used_before(self, one: _Candidate) -> float | None:
-        """When the session was last used, if bsd was the last to write to it (epoch seconds).
-
-        Its newest entry tells. None: the time of the file itself is right, since others may have
-        written to it later, or bsd does not change that time; or no entry has a time.
-        """
-        owner = owner_of(self._layout, one.name.agent)
-        if owner.keeps_mtime:
-            return None
-        try:
-            history = self._layout.history_dir(one.name).lstat()
-            if history.st_mtime_ns < one.written.mtime_ns:
-                return None
-            with TranscriptFile(one.aside or self._layout.session_file(one.name)) as source:
-                newest = catalog.ends_in(source, owner).newest_ms
-        except (BsdError, OSError):  # never changed by bsd; or copying it will tell what is wrong
-            return None
-        return None if newest is None else newest / 1000
 
     def _is_damaged(self, store: str, now: float) -> bool:
         """Whether a copy has been damaged since it was made; each has its turn once a week."""
@@ -269,51 +210,17 @@ class Keeping:
 
     def remake(self, name: SessionName) -> bool:
         """Make the copy of a session in its place anew, if that may be read now; whether it was."""
-        known = _Known(self._layout)
+        known = CopiedVersions(self._layout)
         try:
             status = self._layout.session_file(name).lstat()
         except (BsdError, OSError):
             return False
-        self._try(_Candidate(name, Written.of(status)), known, "", mending=True)
+        self._try(Candidate(name, Written.of(status)), known, "", mending=True)
         return self._done.sessions > 0
 
-    def _candidates(self) -> Iterator[_Candidate]:
-        """All sessions in their places, and of those that are not there what was put aside last."""
-        with suppress(ConfigError):  # a root without agents
-            others = {one.name for one in self._layout.sources if elsewhere(self._layout, one)}
-            for agent in catalog.agents(self._layout):
-                source = self._layout.source_of(agent.name)
-                if agent.sqlite or (source is not None and source.name in others):
-                    continue  # those of another root are its own to keep
-                there = set()
-                with suppress(BsdError):  # `agents` says what is wrong with it
-                    owner = owner_of(self._layout, agent.name)
-                    part_of, deleted_at = _parent(self._layout, owner), _deletion(owner)
-                    for name, stat in catalog.with_stats(self._layout, agent.name, strays=False):
-                        there.add(name)
-                        if self._is_wanted(name, part_of):
-                            written = Written.of(stat)
-                            yield _Candidate(name, written, deleted_at=deleted_at(written))
-                    for one in self._put_aside(agent.name, there):
-                        if self._is_wanted(one.name, part_of):
-                            yield one
-
-    def _is_wanted(self, name: SessionName, part_of: str | None) -> bool:
-        return not self._names or str(name) in self._names or part_of in self._names
-
-    def _put_aside(self, agent: str, there: set[SessionName]) -> Iterator[_Candidate]:
-        latest: dict[SessionName, _Candidate] = {}
-        for name, path in catalog.put_aside(self._layout, agent):
-            if name in there:
-                continue
-            with suppress(OSError):
-                one = _Candidate(name, Written.of(path.lstat()), path)
-                before = latest.get(name)
-                if before is None or before.written.mtime_ns < one.written.mtime_ns:
-                    latest[name] = one
-        yield from latest.values()
-
-    def _try(self, one: _Candidate, known: _Known, store: str, *, mending: bool = False) -> bool:
+    def _try(
+        self, one: Candidate, known: CopiedVersions, store: str, *, mending: bool = False
+    ) -> bool:
         """Copy a session if it may be; whether the run goes on."""
         try:
             if not self._scope.dry_run:
@@ -332,7 +239,7 @@ class Keeping:
             self._told(_outcome(one, CopyStatus.COPIED))
         return True
 
-    def _copy(self, one: _Candidate, *, mending: bool) -> Written:
+    def _copy(self, one: Candidate, *, mending: bool) -> Written:
         """Return as what the session was copied.
 
         Raises Busy for a session in use, and what reading and writing raises.
@@ -374,27 +281,12 @@ class Keeping:
                         self._done = replace(self._done, gone=(*self._done.gone, copy.name))
 
 
-def _outcome(one: _Candidate, status: CopyStatus, problem: BsdError | None = None) -> CopyOutcome:
+def _outcome(one: Candidate, status: CopyStatus, problem: BsdError | None = None) -> CopyOutcome:
     return CopyOutcome(one.name, status, one.written.size, problem)
 
 
 def _is_turn_of(store: str, now: float) -> bool:
     return zlib.crc32(store.encode()) % _TURNS == int(now / _TURN_SECONDS) % _TURNS
-
-
-def _deletion(owner: Owner) -> Callable[[Written], float]:
-    """When the program deletes a session of one agent that was last written to so (epoch seconds).
-
-    Parts of a session go with it.
-    """
-    kept_for = owner.kept_for_seconds
-    if kept_for is None:
-        return lambda _: math.inf
-    if owner.part_of is not None:
-        with suppress(OSError):  # it is gone already: then each goes by its own age
-            goes_with = owner.part_of.lstat().st_mtime + kept_for
-            return lambda _: goes_with
-    return lambda written: written.mtime_ns / 1e9 + kept_for
 
 
 def is_gone(layout: Layout, name: SessionName) -> bool:
@@ -448,7 +340,7 @@ class _Copying:
     """Makes or renews the copy of one session; its own lock is held."""
 
     layout: Layout
-    one: _Candidate
+    one: Candidate
     path: Path
     source: TranscriptFile
     now: float
@@ -498,7 +390,7 @@ class _Copying:
         return replace(
             copy,
             title=title,
-            parent=_parent(layout, self.owner),
+            parent=parent_of(layout, self.owner),
             listed=self.owner.listed(name.session),
             put_away=self.one.aside is None and layout.put_away_as(name) is not None,
             left_out=tuple(self.left_out),
@@ -573,58 +465,6 @@ def _first_line(source: Transcript) -> bytes:
     return next((line.raw for line in source.lines()), b"")
 
 
-def _parent(layout: Layout, owner: Owner) -> str | None:
-    """The session that this one is a part of."""
-    path = owner.part_of
-    if path is None:
-        return None
-    agents = (source.agent_at(path.parent) for source in layout.sources)
-    agent = next(filter(None, agents), None)
-    return f"{agent}/{path.stem}" if agent else None
-
-
-class _Known:
-    """As which each session was copied last: a cache, made anew from the copies if it is lost."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._file = layout.own / "copied.json"
-        self._noted: dict[str, Written] = {}
-        self._changed = False
-        try:
-            self.written = self._read()
-        except (OSError, ValueError, TypeError, AttributeError):
-            self._changed = True
-            self.written = self._read_copies()
-
-    def _read(self) -> dict[str, Written]:
-        said = orjson.loads(read_plain(self._file, LARGEST_RECORD))
-        return {str(store): Written(*map(int, was)) for store, was in said.items()}
-
-    def _read_copies(self) -> dict[str, Written]:
-        found: dict[str, Written] = {}
-        for archive in archived(self._layout):
-            for copy in copies_in(archive)[:1]:
-                found[archive.name] = copy.transcript.was.written
-        return found
-
-    def get(self, store: str) -> Written | None:
-        return self.written.get(store)
-
-    def note(self, store: str, was: Written) -> None:
-        self.written[store] = self._noted[store] = was
-        self._changed = True
-
-    def save(self) -> None:
-        """A full disk costs the next run some reading; so does what two runs note at a time."""
-        if self._changed:
-            with suppress(OSError, ValueError, TypeError, AttributeError):
-                self.written = self._read() | self._noted  # another run may have noted more
-            with suppress(OSError):
-                plain = {store: tuple(was) for store, was in self.written.items()}
-                write_private(self._file, orjson.dumps(plain))
-
-
 # --- sessions that their program has deleted, told by their copies ---
 
 # One that was deleted through bsd is in the trash, whose rules hold for it.
@@ -640,7 +480,7 @@ def gone_sessions(
     left out all the same), and include those whose program's directory is not there.
     """
     trashed = {each for each, _ in transcripts(layout)}
-    as_copied = _Known(layout).written.items() & _live(layout).items()
+    as_copied = CopiedVersions(layout).written.items() & _live(layout).items()
     known = {store for store, _ in as_copied}
     gone = [
         copy
@@ -707,7 +547,7 @@ def parts_of_session(layout: Layout, head: SessionCopy) -> list[SessionCopy]:
     for copy in gone_sessions(layout):
         if copy.parent == str(head.name):
             with suppress(BsdError):  # its agent is none of this program's
-                if _parent(layout, owner_of(layout, copy.name.agent)) == copy.parent:
+                if parent_of(layout, owner_of(layout, copy.name.agent)) == copy.parent:
                     found.setdefault(copy.name, copy)
     return [found[name] for name in sorted(found)]
 

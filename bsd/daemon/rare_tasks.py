@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bsd.care.bring_back import sweep_returning
+from bsd.care.copy_scope import CopyScope
 from bsd.care.indexing import Due, ReadOn, find_due, read_some
 from bsd.care.interrupted import recover as recover_all
-from bsd.care.keeping import CopyScope, Keeping, KeptNow
+from bsd.care.keeping import Keeping, KeptNow
 from bsd.care.trash import Trash
 from bsd.care.verify import reindex as mend
 from bsd.daemon.child import Child

@@ -10,15 +10,9 @@ from dataclasses import dataclass, field
 from bsd.agents.dialect import NotOurs
 from bsd.agents.owners import owner_of
 from bsd.care.bring_back import BringBack, BroughtBack
+from bsd.care.copy_scope import CopyOutcome, CopyScope, CopyStatus
 from bsd.care.forgetting import Forgetting, Forgotten
-from bsd.care.keeping import (
-    CopyOutcome,
-    CopyScope,
-    CopyStatus,
-    Keeping,
-    find_gone,
-    gone_sessions,
-)
+from bsd.care.keeping import Keeping, find_gone, gone_sessions
 from bsd.care.leftovers import kept_beside
 from bsd.care.search import search_gone
 from bsd.foundation.definition import INTERNAL, Answer, contract

@@ -21,12 +21,15 @@ pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come
 
 SESSIONS = 40
 DAY = 24 * 3600.0
-# Ends when no file matches any more: the clean-up begins some seconds after the program.
+# Ends when no file matches any more, or in time for the program to be run once more: its clean-up
+# begins some seconds after it, but not in each run (on a busy machine its own settings come late).
 WAIT_UNTIL_GONE = """
 import glob, sys, time
-while glob.glob(sys.argv[1]):
+end = time.monotonic() + 20
+while glob.glob(sys.argv[1]) and time.monotonic() < end:
     time.sleep(0.1)
 """
+MOST_RUNS = 8
 
 State = dict[Path, tuple[bytes, int]]
 
@@ -73,13 +76,16 @@ def old_files(project: Path) -> State:
 
 
 def clean_up(claude: ClaudeCode, project: Path, tmp_path: Path) -> None:
-    """Run Claude Code for as long as it takes until it has deleted all old sessions."""
+    """Run Claude Code until it has deleted all old sessions."""
     script = tmp_path / "wait_until_gone.py"
     script.write_text(WAIT_UNTIL_GONE)
     words = [sys.executable, str(script), f"{project}/000000*"]
     call = {"command": shlex.join(words), "description": "Wait", "timeout": 60_000}
-    claude.run(asking("Wait.", ("Bash", call)))
-    assert old_files(project) == {}
+    for _ in range(MOST_RUNS):
+        claude.run(asking("Wait.", ("Bash", call)))
+        if not old_files(project):
+            return
+    raise AssertionError(f"it has not deleted {sorted(old_files(project))}")
 
 
 def bsd(claude: ClaudeCode, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:

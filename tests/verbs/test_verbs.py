@@ -23,13 +23,15 @@ from bsd.foundation.definition import Answer, argument
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.verb_names import NAMES, Name
+from bsd.verbs.archive import ARCHIVE_KEEP
 from bsd.verbs.edit import SHOW_EDITABLE
 from bsd.verbs.read_extracted import READ_HELD, SHOW_EXTRACTED, page_of
 from bsd.verbs.verb import Verb, all_verbs, perform
 
 VERBS = all_verbs()
 # Doors have routes, commands and tools of their own for these: only a part of what they tell.
-OF_DOORS = [SHOW_EDITABLE, SHOW_EXTRACTED, READ_HELD]
+# `archive keep` has a command alone: a daemon does it by itself.
+OF_DOORS = [SHOW_EDITABLE, SHOW_EXTRACTED, READ_HELD, ARCHIVE_KEEP]
 every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
 
 

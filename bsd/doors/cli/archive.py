@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from bsd.care.bring_back import BroughtBack
+from bsd.care.copy_scope import CopyStatus
 from bsd.care.forgetting import Forgotten
-from bsd.care.keeping import CopyStatus
 from bsd.doors.cli.call import BsdCommand, Call, ask_first, group
 from bsd.doors.cli.names import SESSION
 from bsd.doors.cli.output import counted, minute, note, one_line, print_table, say, size
