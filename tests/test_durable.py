@@ -242,8 +242,9 @@ def test_what_goes_to_the_trash_is_durable_there_before_it_leaves_its_place(
         assert moment.lost("agents/*.jsonl") == []
     grow_old(root)
     bsd("restore-all", SESSION, "--yes")
-    assert json.loads(path.read_bytes().splitlines()[2])["message"] == (
-        json.loads(original.splitlines()[2])["message"]
+    assert (
+        json.loads(path.read_bytes().splitlines()[2])["message"]
+        == (json.loads(original.splitlines()[2])["message"])
     )
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from bsd.care.bring_back import sweep_returning
 from bsd.foundation.layout import Layout
 from tests.care.keeping import DAY, keep
+from tests.care.test_archive_by_command import date
 from tests.commands import Commands
 from tests.durability import Disk
 from tests.openclaw_tree import add_session, set_at_rest
@@ -142,6 +144,31 @@ def test_forgetting_that_fails_half_way_is_finished_by_the_next_command(
     assert journals(root) == []
 
 
+@pytest.mark.crash
+@pytest.mark.parametrize("place", ["stored", "packed"])
+def test_what_is_stored_of_an_entry_since_is_not_taken_by_what_goes_on(
+    bsd: Commands, root: Path, path: Path, original: bytes, place: str
+) -> None:
+    """The entry leaves its session again after its forgetting was killed."""
+    assert original
+    if place == "packed":
+        bsd("retention")
+    content = "*.zst" if place == "packed" else "0002_*.json"
+    forget = partial(bsd.said, "archive", "forget", SESSION, "e1", "--yes")
+    assert dying("unlink", lambda name: Path(name).match(content), forget)
+    assert len(journals(root)) == 1
+    for pack in root.glob("archive/*/*.zst"):
+        date(pack, 3, -1)
+    for file in root.glob("extracted/*/0002_*.json"):
+        set_at_rest(file, -60)
+    before = sorted(root.glob("archive/*/*.zst")) + sorted(root.glob("extracted/*/0002_*.json"))
+    bsd.said("extract", SESSION)
+    assert journals(root) == []
+    assert before
+    assert all(file.exists() for file in before)
+    assert path.is_file()
+
+
 def copies(root: Path) -> list[Path]:
     return sorted(root.glob("archive/main_s1/*/copy.json"))
 
@@ -242,6 +269,48 @@ def test_temporary_files_of_a_killed_bring_back_go(
     assert left_over(root) == []
 
 
+def test_another_file_that_looks_like_what_would_come_back_stays(
+    bsd: Commands, root: Path, path: Path, gone: bytes
+) -> None:
+    """By its time and its mode it may have been placed by an earlier call; by its bytes not."""
+    bsd("archive", "bring-back", SESSION)
+    assert path.read_bytes() == gone
+    other = gone.replace(b"seen", b"SEEN")
+    was = path.stat()
+    path.unlink()
+    keep(Layout(root), Clock())
+    path.write_bytes(other)
+    path.chmod(was.st_mode & 0o777)
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert bsd.said("archive", "bring-back", SESSION).code != 0
+    assert path.read_bytes() == other
+    assert left_over(root) == []
+
+
+def test_what_came_back_does_not_count_as_gone_since_then(
+    bsd: Commands, root: Path, path: Path, gone: bytes
+) -> None:
+    """Its time in the archive begins anew if it goes again."""
+    (copy,) = copies(root)
+    keep(Layout(root), Clock())
+    assert json.loads(copy.read_bytes())["gone_at"] is not None
+    bsd("archive", "bring-back", SESSION)
+    assert json.loads(copy.read_bytes())["gone_at"] is None
+    assert path.read_bytes() == gone
+
+
+def test_of_a_copy_that_is_forgotten_first_goes_what_says_that_it_is_there(
+    bsd: Commands, root: Path, gone: bytes
+) -> None:
+    assert gone
+    with Disk(root) as disk:
+        bsd("archive", "forget", SESSION, "--yes")
+    order = [moment.path for moment in disk.removals("archive/*")]
+    assert any(one.endswith(".zst") for one in order)
+    assert not copies(root)
+    assert not list(root.glob("archive/main_s1*"))
+
+
 # --- extraction ---
 
 
@@ -263,23 +332,32 @@ def test_what_a_killed_extraction_stored_is_used_again(
     assert messages(path.read_bytes()) == messages(was)
 
 
-def failing_sync(patch: pytest.MonkeyPatch, wanted: Wanted) -> None:
+def failing_sync(
+    patch: pytest.MonkeyPatch, wanted: Wanted, error: BaseException | None = None
+) -> None:
     sync = os.fsync
 
     def fsync(descriptor: Any) -> None:
         if wanted(os.readlink(f"/proc/self/fd/{descriptor}")):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise error or OSError(errno.EIO, os.strerror(errno.EIO))
         sync(descriptor)
 
     patch.setattr(os, "fsync", fsync)
 
 
-def test_an_error_before_the_exchange_leaves_nothing_in_the_store(
-    bsd: Commands, root: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", ["*/inflight/*.file", "*/history/*.pending", "*/extracted/*.json"])
+def test_what_ends_before_the_exchange_leaves_nothing_in_store_and_history(
+    bsd: Commands,
+    root: Path,
+    path: Path,
+    at: str,
+    error: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     was = path.read_bytes()
     with monkeypatch.context() as patch:
-        failing_sync(patch, lambda name: "/inflight/" in name and name.endswith(".file"))
+        failing_sync(patch, lambda name: fnmatch(name, at), error)
         assert bsd.said("extract", SESSION).code != 0
     assert path.read_bytes() == was
     assert not list(root.glob("extracted/*/[0-9]*"))

@@ -24,16 +24,20 @@ def first_part(session: Patient) -> list[str | None]:
 
 
 def redacted() -> tuple[Patient, bytes]:
-    """Two calls with long results are consumed: lines go, and others are changed for it."""
+    """Three calls with long results are consumed: lines go, and others are changed for it."""
     talk = Talk()
     talk.user()
+    # What changes stands before what goes.
+    talk.says(text("I look"), call("c0"), call("r0", "read", path="a"))
+    talk.answers("c0", LONG)
+    talk.answers("r0", "file", "read")
     for name in ("c1", "c2"):
         talk.says(text(f"I look at {name}"), call(name))
         talk.answers(name, LONG)
     talk.says(text("done"))
     session = Patient(talk.raw, OPENCLAW)
     before = session.raw
-    consume(session, "c1", "c2")
+    consume(session, "c0", "c1", "c2")
     assert len(session.raw) < len(before) / 2
     return session, before
 

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.store.state import StateDb
 from tests.commands import Commands
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import HEADER, LONG, entry, jsonl, text
+from tests.sessions import HEADER, LONG, NAME, entry, jsonl, text
 
 SESSION = "main/s1"
 PLACEHOLDER = b"[[extracted-e1]]"
@@ -33,6 +38,13 @@ def grow(root: Path, path: Path, *entries: dict[str, Any]) -> None:
     set_at_rest(path, HOUR)
     for file in root.glob(".brainsurgeon/inflight/*"):
         file.unlink()
+
+
+def look(root: Path) -> None:
+    """Extract as the daemon does: what is settled is noted, and not read again."""
+    layout = Layout(root)
+    config, state = ConfigService(layout.config_file), StateDb(layout.state_db)
+    Surgeon(layout, config, patience=Patience(wait=0.0), state=state).extract(NAME)
 
 
 def result(**more: Any) -> dict[str, Any]:
@@ -59,6 +71,20 @@ def test_a_value_leaves_with_as_many_following_messages_as_the_setting_says(
     assert len(found) > 2
 
 
+@pytest.mark.parametrize("window", WINDOWS)
+def test_of_many_values_of_one_session_those_leave_that_have_so_many_messages_after_them(
+    bsd: Commands, root: Path, window: int
+) -> None:
+    """They are all alike, which makes no difference."""
+    bsd("config", "set", "keep_recent", str(window))
+    results = [entry(number, "toolResult", LONG) for number in range(1, 110)]
+    entries = [HEADER, entry(0, "user", "look"), *results, entry(200, "assistant", "seen")]
+    path = add_session(root, SESSION, jsonl(*entries))
+    bsd("extract", SESSION)
+    away = [b"[[extracted-" in line for line in path.read_bytes().splitlines()[2:-1]]
+    assert away == [len(results) - number >= window for number in range(len(results))]
+
+
 @pytest.mark.parametrize("window", range(1, 8))
 def test_a_value_leaves_with_the_very_message_that_is_the_last_to_be_waited_for(
     bsd: Commands, root: Path, window: int
@@ -68,7 +94,7 @@ def test_a_value_leaves_with_the_very_message_that_is_the_last_to_be_waited_for(
     path = add_session(root, SESSION, jsonl(HEADER, entry(0, "user", "look"), result()))
     for count in range(1, window + 2):
         grow(root, path, entry(10 + count, "assistant", "seen"))
-        bsd("extract", SESSION)
+        look(root)
         assert (PLACEHOLDER in path.read_bytes()) is (count >= window), count
 
 
@@ -81,7 +107,7 @@ def test_an_entry_may_say_itself_how_many_messages_are_waited_for(
     path = add_session(root, SESSION, jsonl(HEADER, entry(0, "user", "look"), own))
     for count in range(1, window + 2):
         grow(root, path, entry(10 + count, "assistant", "seen"))
-        bsd("extract", SESSION)
+        look(root)
         assert (PLACEHOLDER in path.read_bytes()) is (count >= window), count
 
 
@@ -105,7 +131,7 @@ def test_the_rule_with_the_longest_window_has_its_say_when_that_is_over(
     grow(root, path, answer)
     for count in range(2, far + 2):  # the answer is a message, too
         grow(root, path, entry(10 + count, "assistant", "seen"))
-        bsd("extract", SESSION)
+        look(root)
         assert (PLACEHOLDER in path.read_bytes()) is (count >= far), count
 
 
