@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
+from bsd.foundation.layout import Layout
+from tests.care.keeping import keep
 from tests.commands import Commands
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import LONG, conversation, jsonl
+from tests.sessions import LONG, Clock, conversation, jsonl
 
 DAY = 86_400.0
 SESSION = "main/s1"
@@ -260,6 +263,31 @@ def test_what_is_noted_of_entries_lasts_as_long_as_the_archive_has_some(
     bsd("retention")
     bsd("retention")
     assert not any(note.exists() for note in notes)
+
+
+def test_no_word_of_a_short_value_stays_in_a_copy_that_is_long(bsd: Commands, root: Path) -> None:
+    """What is forgotten is written out of the packs of the copy, however little it is of them."""
+    entries = conversation(4)
+    entries[1]["message"]["content"][0]["text"] = "say Quicksilver"
+    path = add_session(root, SESSION, jsonl(*entries))
+    set_at_rest(path, 3 * DAY)
+    keep(Layout(root), Clock())
+    assert in_packs(root, b"Quicksilver")
+    path.unlink()
+    bsd("archive", "forget", SESSION, "e0", "--yes")
+    assert not in_packs(root, b"Quicksilver")
+    assert in_packs(root, LONG.encode()), "and nothing else"
+    bsd("archive", "bring-back", SESSION)
+    assert b"Quicksilver" not in path.read_bytes()
+    assert path.read_bytes().count(LONG.encode()) == 4
+
+
+def in_packs(root: Path, word: bytes) -> bool:
+    packs = [pack.read_bytes() for pack in root.glob("archive/**/*.zst")]
+    unpacker = zstandard.ZstdDecompressor()
+    return any(
+        word in unpacker.stream_reader(pack, read_across_frames=True).read() for pack in packs
+    )
 
 
 def test_what_is_handed_down_is_audited(

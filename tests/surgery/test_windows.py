@@ -157,3 +157,25 @@ def test_of_a_forced_value_stays_what_the_rule_says_that_fits_it(
         [text(f"{words[:kept]}[[extracted-e1]]")],
         [text("[[extracted-e2]]")],
     ]
+
+
+@pytest.mark.parametrize(("shortest", "keep_chars"), [(200, 300), (300, 200), (300, 300), (1, 0)])
+def test_of_many_values_of_one_session_those_leave_that_are_long_enough(
+    bsd: Commands, root: Path, shortest: int, keep_chars: int
+) -> None:
+    """One that would be kept whole by the characters before its placeholder is too short, too."""
+    bsd("config", "set", "min_value_length", str(shortest))
+    bsd("config", "set", "keep_chars", str(keep_chars))
+    lengths = [
+        max(1, limit + more) for limit in (shortest, keep_chars) for more in (-50, -1, 0, 1, 2, 50)
+    ]
+    results = [entry(number, "toolResult", "x" * many) for number, many in enumerate(lengths, 1)]
+    entries = [HEADER, entry(0, "user", "look"), *results, *following_after(len(lengths))]
+    path = add_session(root, SESSION, jsonl(*entries))
+    bsd("extract", SESSION)
+    away = [b"[[extracted-" in line for line in path.read_bytes().splitlines()[2:][: len(lengths)]]
+    assert away == [many >= shortest and many > keep_chars for many in lengths]
+
+
+def following_after(number: int) -> list[dict[str, Any]]:
+    return [entry(number + more, "assistant", "seen") for more in range(1, 6)]
