@@ -145,8 +145,8 @@ class Disk:
                 if number == inode:
                     listing[name] = self._gone
         self._content.pop(inode, None)
-        if (listing := self._names.pop(inode, None)) is not None:
-            self._names[self._gone] = listing
+        if inode in self._names:
+            self._names[self._gone] = self._names.pop(inode)
 
     def _before(self, call: str, paths: list[Path]) -> None:
         first, last = paths[0], paths[-1]

@@ -250,7 +250,7 @@ def test_what_is_noted_of_entries_lasts_as_long_as_the_archive_has_some(
     notes += root.glob(".brainsurgeon/history/*/undone.json")
     assert notes
     bsd("retention")
-    assert the_pack(root)
+    assert the_pack(root).is_file()
     path.unlink()
     for file in root.glob(".brainsurgeon/history/*/*"):
         set_at_rest(file, 40 * DAY)

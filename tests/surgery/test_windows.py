@@ -20,6 +20,8 @@ from tests.sessions import HEADER, LONG, NAME, entry, jsonl, text
 SESSION = "main/s1"
 PLACEHOLDER = b"[[extracted-e1]]"
 HOUR = 3600.0
+# Of a session that is small nothing is noted: it is read from its beginning each time.
+LARGE = entry(0, "user", "look " * 100_000)
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def grow(root: Path, path: Path, *entries: dict[str, Any]) -> None:
     with path.open("ab") as file:
         file.write(jsonl(*entries))
     set_at_rest(path, HOUR)
-    for file in root.glob(".brainsurgeon/inflight/*"):
-        file.unlink()
+    for displaced in root.glob(".brainsurgeon/inflight/*"):
+        displaced.unlink()
 
 
 def look(root: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_value_leaves_with_the_very_message_that_is_the_last_to_be_waited_for(
 ) -> None:
     """A session that grows is looked at again and again, and is not read from its beginning."""
     bsd("config", "set", "keep_recent", str(window))
-    path = add_session(root, SESSION, jsonl(HEADER, entry(0, "user", "look"), result()))
+    path = add_session(root, SESSION, jsonl(HEADER, LARGE, result()))
     for count in range(1, window + 2):
         grow(root, path, entry(10 + count, "assistant", "seen"))
         look(root)
@@ -104,7 +106,7 @@ def test_an_entry_may_say_itself_how_many_messages_are_waited_for(
 ) -> None:
     bsd("config", "set", "keep_recent", "2")
     own = result(_extractable=window)
-    path = add_session(root, SESSION, jsonl(HEADER, entry(0, "user", "look"), own))
+    path = add_session(root, SESSION, jsonl(HEADER, LARGE, own))
     for count in range(1, window + 2):
         grow(root, path, entry(10 + count, "assistant", "seen"))
         look(root)
@@ -127,7 +129,7 @@ def test_the_rule_with_the_longest_window_has_its_say_when_that_is_over(
     ]
     answer = entry(2, "toolResult", "ok")
     answer["message"]["toolCallId"] = "c"
-    path = add_session(root, SESSION, jsonl(HEADER, entry(0, "user", "look"), said))
+    path = add_session(root, SESSION, jsonl(HEADER, LARGE, said))
     grow(root, path, answer)
     for count in range(2, far + 2):  # the answer is a message, too
         grow(root, path, entry(10 + count, "assistant", "seen"))
@@ -159,13 +161,18 @@ def test_of_a_forced_value_stays_what_the_rule_says_that_fits_it(
     ]
 
 
+@pytest.mark.parametrize("by", ["settings", "a rule"])
 @pytest.mark.parametrize(("shortest", "keep_chars"), [(200, 300), (300, 200), (300, 300), (1, 0)])
 def test_of_many_values_of_one_session_those_leave_that_are_long_enough(
-    bsd: Commands, root: Path, shortest: int, keep_chars: int
+    bsd: Commands, root: Path, shortest: int, keep_chars: int, by: str
 ) -> None:
     """One that would be kept whole by the characters before its placeholder is too short, too."""
-    bsd("config", "set", "min_value_length", str(shortest))
-    bsd("config", "set", "keep_chars", str(keep_chars))
+    if by == "settings":
+        bsd("config", "set", "min_value_length", str(shortest))
+        bsd("config", "set", "keep_chars", str(keep_chars))
+    else:
+        rule = {"type": "tool_result", "min_length": shortest, "keep_chars": keep_chars}
+        bsd("config", "set", "trigger_rules", json.dumps([rule | {"keep_recent": 2}]))
     lengths = [
         max(1, limit + more) for limit in (shortest, keep_chars) for more in (-50, -1, 0, 1, 2, 50)
     ]
