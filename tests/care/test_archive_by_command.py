@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout
 from tests.care.keeping import keep
 from tests.commands import Commands
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import LONG, Clock, conversation, jsonl
+from tests.sessions import LONG, Clock, conversation, entry, jsonl, text
 
 DAY = 86_400.0
 SESSION = "main/s1"
@@ -342,6 +342,39 @@ def test_verify_puts_no_marker_in_the_place_of_another(bsd: Commands, root: Path
     bsd.said("verify", "--repair")
     assert path.read_bytes() == before
     comes_back(bsd, path, original)
+
+
+def test_verify_puts_no_marker_where_several_stored_lines_are_away(
+    bsd: Commands, root: Path
+) -> None:
+    """A program has made one entry of two. A marker names one line, so none is put there."""
+    first, second = "a" * 700, "b" * 700
+    entries = conversation(0)
+    entries[1:1] = [entry(number, "user", "", _extractable=True) for number in (101, 102)]
+    entries[1]["message"]["content"] = [text(first)]
+    entries[2]["message"]["content"] = [text(""), text(second)]
+    path = add_session(root, SESSION, jsonl(*entries))
+    assert bsd("extract", SESSION)["totals"]["entries"] == 2
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    lines[1]["message"]["content"] += lines[2]["message"]["content"][1:]
+    path.write_bytes(jsonl(*lines[:2], *lines[3:]))
+    merged = drop_markers(path).splitlines()[1]
+    assert (merged.count(b"[[extracted-e101]]"), merged.count(b"[[extracted-e102]]")) == (1, 1)
+
+    other = Commands(root.parent / "other")
+    shutil.copytree(root, other.root, copy_function=shutil.copy2)
+    other("restore-all", SESSION, "--yes")
+    restored = (other.root / path.relative_to(root)).read_bytes().splitlines()[1]
+    both = json.loads(restored)["message"]["content"] == [text(first), text(second)]
+
+    bsd.said("verify", "--repair")
+    now = path.read_bytes().splitlines()[1]
+    if both:
+        assert now == merged
+    set_at_rest(path, DAY)
+    bsd("restore-all", SESSION, "--yes")
+    content = json.loads(path.read_bytes().splitlines()[1])["message"]["content"]
+    assert content == [text(first), text(second) if both else text("[[extracted-e102]]")]
 
 
 def test_verify_puts_a_marker_back_where_one_stored_line_is_away(

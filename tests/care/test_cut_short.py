@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from bsd.care.bring_back import sweep_returning
+from bsd.foundation.errors import Conflict
 from bsd.foundation.layout import Layout
-from tests.care.keeping import DAY, keep
+from tests.care.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.care.test_archive_by_command import date
 from tests.commands import Commands
 from tests.durability import Disk
@@ -269,22 +270,27 @@ def test_temporary_files_of_a_killed_bring_back_go(
     assert left_over(root) == []
 
 
-def test_another_file_that_looks_like_what_would_come_back_stays(
-    bsd: Commands, root: Path, path: Path, gone: bytes
-) -> None:
-    """By its time and its mode it may have been placed by an earlier call; by its bytes not."""
-    bsd("archive", "bring-back", SESSION)
-    assert path.read_bytes() == gone
-    other = gone.replace(b"seen", b"SEEN")
-    was = path.stat()
-    path.unlink()
-    keep(Layout(root), Clock())
-    path.write_bytes(other)
-    path.chmod(was.st_mode & 0o777)
-    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
-    assert bsd.said("archive", "bring-back", SESSION).code != 0
-    assert path.read_bytes() == other
-    assert left_over(root) == []
+def test_another_file_that_looks_like_what_would_come_back_stays(tmp_path: Path) -> None:
+    """By its time and its mode an earlier call may have placed it; by its bytes it has not."""
+    home, clock = ClaudeHome.of(tmp_path, 1, small=True), Clock()
+    keep(home.layout, clock)
+    was = home.now()
+    for file in was:
+        file.unlink()
+    keep(home.layout, clock)
+    (beside,) = [file for file in was if file.suffix == ".txt"]
+    content, mtime, mode = was[beside]
+    beside.write_bytes(content.upper())
+    beside.chmod(mode & 0o777)
+    os.utime(beside, ns=(mtime, mtime))
+    with pytest.raises(Conflict, match=r"is not what would come back"):
+        bring_back(home.layout, str(home.names[0]), clock)
+    assert beside.read_bytes() == content.upper()
+    beside.unlink()
+    bring_back(home.layout, str(home.names[0]), clock)
+    assert {file: found[0] for file, found in home.now().items()} == {
+        file: found[0] for file, found in was.items()
+    }
 
 
 def test_what_came_back_does_not_count_as_gone_since_then(

@@ -113,6 +113,18 @@ def test_an_entry_may_say_itself_how_many_messages_are_waited_for(
         assert (PLACEHOLDER in path.read_bytes()) is (count >= window), count
 
 
+def test_what_an_entry_says_itself_counts_however_many_messages_follow(
+    bsd: Commands, root: Path
+) -> None:
+    """Entries that are alike stand on both sides of the window that they ask for."""
+    bsd("config", "set", "keep_recent", "2")
+    results = [entry(number, "toolResult", LONG, _extractable=130) for number in range(1, 161)]
+    path = add_session(root, SESSION, jsonl(HEADER, LARGE, *results, *following_after(160)[:1]))
+    bsd("extract", SESSION)
+    away = [b"[[extracted-" in line for line in path.read_bytes().splitlines()[2:-1]]
+    assert away == [len(results) - number >= 130 for number in range(len(results))]
+
+
 @pytest.mark.parametrize(("near", "far"), [(1, 4), (2, 7), (5, 6)])
 def test_the_rule_with_the_longest_window_has_its_say_when_that_is_over(
     bsd: Commands, root: Path, near: int, far: int
