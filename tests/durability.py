@@ -39,10 +39,15 @@ class Moment:
     call: str
     path: str  # below the directory that is watched
     _lost: frozenset[str]
+    _there: frozenset[str]
 
     def lost(self, *patterns: str) -> list[str]:
         """The paths that would be missing, or have other content."""
         return _matching(self._lost, patterns)
+
+    def kept(self, *patterns: str) -> list[str]:
+        """The paths of files that are there, and would be after it."""
+        return _matching(self._there - self._lost, patterns)
 
 
 class Disk:
@@ -157,7 +162,8 @@ class Disk:
                 self._unsynced.append(self._relative(last))
         if self._is_below(first):
             lost = frozenset(self._lost_now())
-            self._moments.append(Moment(call, self._relative(first), lost))
+            there = frozenset(self._all_below(self._top))
+            self._moments.append(Moment(call, self._relative(first), lost, there))
 
     def _is_below(self, path: Path) -> bool:
         return path.is_relative_to(self._top)
