@@ -221,23 +221,28 @@ def _why_not_ours(found: os.stat_result, makers: Collection[int]) -> str | None:
 # --- of our own ---
 
 
-def make_private_dir(path: Path) -> Path:
-    """Create `path` and its missing parents, each with mode 0700 whatever the umask."""
+def make_private_dir(path: Path, *, durable: bool = True) -> Path:
+    """Create `path` and its missing parents, each with mode 0700 whatever the umask.
+
+    If `durable`, the new names survive a power cut. Returns `path`.
+    """
     missing = []
-    while not path.is_dir():
-        missing.append(path)
-        path = path.parent
+    above = path
+    while not above.is_dir():
+        missing.append(above)
+        above = above.parent
     for directory in reversed(missing):
         directory.mkdir(mode=0o700, exist_ok=True)
         directory.chmod(0o700)
-    return missing[0] if missing else path
+        if durable:
+            sync_dir(directory.parent)
+    return path
 
 
 def make_durable_dir(path: Path) -> None:
-    """The same for a directory whose name, and its parent's, shall survive a power cut."""
+    """The same; also the parent's name survives, if another process has just made that."""
     if not path.is_dir():
         make_private_dir(path)
-        sync_dir(path.parent)
         sync_dir(path.parent.parent)
 
 

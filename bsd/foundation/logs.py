@@ -250,7 +250,7 @@ class LogFile(Output):
             if not directory.parent.is_dir():
                 return None  # whoever named this root gets an error; no log creates it
             inside(directory, directory.parent)
-            make_private_dir(directory)
+            make_private_dir(directory, durable=False)
             self._descriptor = open_plain(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         return self._descriptor
 

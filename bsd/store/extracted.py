@@ -193,7 +193,7 @@ class SessionStore:
     def _make_apart(self) -> str:
         for _ in range(_MOST_TRIES):
             with suppress(FileNotFoundError):  # another session's has just taken the upper one away
-                make_private_dir(self._apart)
+                make_private_dir(self._apart, durable=False)  # it goes when the store is made
                 break
         return str(self._apart)
 

@@ -74,7 +74,7 @@ def open_local_socket(path: Path, *, tighten: bool = False) -> LocalSocket:
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         raise _too_long(path)
     try:
-        make_private_dir(path.parent)
+        make_private_dir(path.parent, durable=False)
         _check_directory(path.parent, tighten=tighten)
         with _our_turn(path):
             _clear_away(temporary)

@@ -1,0 +1,52 @@
+"""bsd as its users call it, in this process: a command line, and the document that it prints."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.doors.cli.main import run
+from bsd.foundation.logs import close_logs
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Commands:
+    """`bsd --root ROOT --json …`."""
+
+    root: Path
+
+    def __call__(self, *arguments: str, code: int = 0) -> Any:
+        """The document that a command prints, which must end with this exit code."""
+        said = self.said(*arguments)
+        assert said.code == code, said
+        return said.document if said.out else None
+
+    def said(self, *arguments: str) -> Said:
+        """What a command says that may fail."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+        try:
+            with redirect_stdout(out), redirect_stderr(err):
+                code = run(["--root", str(self.root), "--json", *arguments])
+        finally:
+            close_logs()
+        said = Said(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+        assert "Traceback" not in said.err, said.err
+        assert "internal error" not in said.err, said.err
+        return said
