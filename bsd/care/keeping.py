@@ -34,7 +34,7 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
+from bsd.foundation.files import LARGEST_RECORD, read_ours, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
@@ -438,7 +438,7 @@ class _Known:
         self._file = layout.own / "copied.json"
         self._changed = False
         try:
-            said = orjson.loads(read_plain(self._file, LARGEST_RECORD))
+            said = orjson.loads(read_ours(self._file, layout.root, LARGEST_RECORD))
             self.written = {str(store): Written(*map(int, was)) for store, was in said.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             self._changed = True
