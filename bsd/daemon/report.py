@@ -36,7 +36,7 @@ from bsd.foundation.sources import Source
 from bsd.foundation.spelling import document, iso_utc, lifetime_seconds
 from bsd.session.commit.inflight import unreached
 from bsd.session.commit.late import list_orphans
-from bsd.store.copies import NO_COPIES, copies_use
+from bsd.store.copies_use import NO_COPIES, copies_use
 
 # What looks at every store file may take a hundredth of the time, not more.
 _LOOKING_SHARE = 100

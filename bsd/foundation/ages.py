@@ -31,7 +31,7 @@ from typing import Any
 import orjson
 
 from bsd.foundation.errors import os_problem
-from bsd.foundation.files import LARGEST_NOTE, read_plain, write_private
+from bsd.foundation.files import LARGEST_NOTE, read_ours, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
@@ -378,7 +378,7 @@ def _is_news(known: ClockRecord | None, record: ClockRecord) -> bool:
 
 def _read_record(path: Path) -> ClockRecord | None:
     try:
-        return ClockRecord.from_json(orjson.loads(read_plain(path, LARGEST_NOTE)))
+        return ClockRecord.from_json(orjson.loads(read_ours(path, path.parents[1], LARGEST_NOTE)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

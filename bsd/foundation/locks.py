@@ -18,7 +18,7 @@ from typing import Self
 
 from filelock import AcquireReturnProxy, BaseFileLock, Timeout, UnixFileLock
 
-from bsd.foundation.errors import Busy, os_problem
+from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
 
@@ -61,6 +61,11 @@ class WaitingLock(BaseFileLock):
                 pass
             except OSError as error:
                 raise os_problem(error, f"taking the lock {self.lock_file}") from error
+            except ExceptionGroup as group:  # it could neither be taken nor given back
+                first = group.exceptions[0]
+                if not isinstance(first, OSError | BsdError):
+                    raise
+                raise os_problem(first, f"taking the lock {self.lock_file}") from group
             left = deadline - self._clock()
             if left <= 0 or (cancel_check is not None and cancel_check()):
                 raise self._busy()

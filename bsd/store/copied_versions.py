@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import orjson
 
-from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
+from bsd.foundation.files import LARGEST_RECORD, read_ours, write_private
 from bsd.foundation.layout import Layout
 from bsd.store.copies import archived, copies_in
 from bsd.text.change import Written
@@ -27,7 +27,7 @@ class CopiedVersions:
             self.written = self._read_copies()
 
     def _read(self) -> dict[str, Written]:
-        said = orjson.loads(read_plain(self._file, LARGEST_RECORD))
+        said = orjson.loads(read_ours(self._file, self._layout.root, LARGEST_RECORD))
         return {str(store): Written(*map(int, was)) for store, was in said.items()}
 
     def _read_copies(self) -> dict[str, Written]:

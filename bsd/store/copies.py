@@ -24,14 +24,12 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import orjson
 
-from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Conflict, Unavailable, os_problem
 from bsd.foundation.files import (
     LARGEST_RECORD,
@@ -45,7 +43,6 @@ from bsd.foundation.files import (
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.spelling import iso_utc
 from bsd.store.checked import (
     moment,
     path_below,
@@ -557,35 +554,6 @@ def _hashes(path: Path) -> dict[bytes, int]:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class CopiesUse(Answer):
-    """What copies of sessions take. Sizes are bytes, times ISO 8601."""
-
-    sessions: int
-    gone: int = field(metadata=contract("How many of these their program has deleted"))
-    content: int = field(metadata=contract("Of all their files, without what was taken out"))
-    kept: int = field(metadata=contract("What the copies take"))
-    ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
-    oldest: str | None = field(metadata=contract("When the copy was made that is the oldest"))
-
-
-NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)
-
-
-def copies_use(layout: Layout) -> CopiesUse:
-    """Add it up."""
-    sessions = gone = content = kept = 0
-    oldest = float("inf")
-    for archive in archived(layout):
-        for copy in copies_in(archive):
-            sessions, content, kept = sessions + 1, content + copy.size, kept + copy.packed
-            gone += copy.gone_at is not None
-            oldest = min(oldest, copy.kept_at)
-    ratio = round(content / kept, 2) if kept else None
-    since = iso_utc(oldest) if sessions else None
-    return CopiesUse(sessions, gone, content, kept, ratio, since)
 
 
 def archived(layout: Layout) -> list[Path]:

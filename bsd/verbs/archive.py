@@ -27,7 +27,8 @@ from bsd.foundation.errors import (
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
-from bsd.store.copies import CopiedTranscript, CopiesUse, SessionCopy, copies_use
+from bsd.store.copies import CopiedTranscript, SessionCopy
+from bsd.store.copies_use import CopiesUse, copies_use
 from bsd.store.extracted import SessionStore
 from bsd.surgery.view import views
 from bsd.verbs.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_row

@@ -198,7 +198,20 @@ def test_where_nothing_can_be_noted_bsd_goes_on_and_says_so(
     assert extract(home, another(home)).status is Status.LEFT_ALONE
 
 
-@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"source": 1}', b"\xff", _ODD])
+def _claim(**more: object) -> bytes:
+    said = {"source": "/a", "dev": 1, "ino": 1, "root": "/b", "root_id": "x", "root_dev": 1}
+    return json.dumps(said | more).encode()
+
+
+_BROKEN = [
+    *(b"", b"[]", b"{}", b'{"source": 1}', b"\xff", _ODD),
+    *(b"[" * 100_000, b'{"source":' * 100_000, b'{"dev":' + b"9" * 5000 + b"}"),
+    *(_claim(source=["/a"]), _claim(source="/\ud800"), _claim(root={"/": 1}), _claim(root="b")),
+    *(_claim(root_id=["x"]), _claim(root_id=None), _claim(dev="1"), _claim(ino=1.5)),
+]
+
+
+@pytest.mark.parametrize("broken", _BROKEN, ids=range(len(_BROKEN)))
 def test_a_broken_claim_is_none_and_is_told(home: Home, broken: bytes) -> None:
     claims_directory().mkdir(parents=True)
     (claims_directory() / "x.json").write_bytes(broken)

@@ -8,12 +8,17 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.late import list_orphans
+from bsd.store.search import ask
 from bsd.text.reader import TranscriptFile
 from tests import forked
 from tests.daemon.running import configure, running
@@ -164,3 +169,34 @@ def test_the_daemon_goes_on(root: Path, failing: Path, tmp_path: Path) -> None:
         failed = [one for one in daemon.status()["sessions"] if one["session"] == "main/bad"]
         assert [one["status"] for one in failed] == ["failed"]
         assert str(root / BAD) in failed[0]["reason"]
+
+
+ASKED: dict[str, Callable[[Layout], object]] = {
+    "moving": lambda layout: Trash(layout, "never").items(),
+    "orphans": list_orphans,
+    "search.db": lambda layout: ask(layout.search_db, lambda _: None, None),
+    "sessions": lambda layout: InFlight(layout).refuse_known(layout.sessions_dir("main")),
+}
+
+
+@pytest.mark.parametrize("place", ASKED)
+def test_a_place_that_cannot_be_looked_at_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    layout = Layout(root)
+    layout.trash.mkdir()
+    (layout.trash / "main_x_20260101T000000.000Z.jsonl").touch()
+    for directory in (layout.moving, layout.orphans):
+        directory.mkdir(parents=True)
+    layout.search_db.touch()
+    for call in ("stat", "listdir"):
+        real = getattr(os, call)
+
+        def failing(path: object, *more: Any, real: Any = real, **named: Any) -> Any:
+            if str(path).endswith(f"/{place}"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            return real(path, *more, **named)
+
+        monkeypatch.setattr(os, call, failing)
+    with pytest.raises(Unavailable, match=f"{place}: Input/output error"):
+        ASKED[place](layout)

@@ -51,6 +51,7 @@ HARMLESS = {what for what in RECORDS if "that is none" in what or "that are none
 HARMLESS |= {"nothing in it"}
 
 
+@pytest.mark.slow
 def test_they_are_named_and_everything_else_goes_on(layout: Layout, odd: dict[str, Path]) -> None:
     for command in (
         *("sessions", "status", "search quince", "archive list", "extract", "retention"),
@@ -74,6 +75,7 @@ def test_repairing_makes_their_records_anew(layout: Layout, odd: dict[str, Path]
 
 
 @pytest.mark.daemon
+@pytest.mark.slow
 def test_the_daemon_answers_and_stays_small(
     layout: Layout, odd: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -54,6 +55,20 @@ def test_asked_twice_it_ends_at_once_and_nothing_is_lost(root: Path, tmp_path: P
         lock = path.with_name(f"{path.name}.lock")
         wait_for(lambda: not lock.exists(), "no lock to be left")
         assert daemon.is_sound()
+
+
+def test_it_does_not_wait_until_a_long_text_can_be_searched(root: Path, tmp_path: Path) -> None:
+    """Exit code 75 would say that something was broken off."""
+    long = json.dumps({"type": "message", "id": "e", "message": {"content": "word " * 4_000_000}})
+    for number in range(4):
+        add_session(root, f"main/s{number}", sample(1, 1) + long.encode() + b"\n")
+    with launched(root, tmp_path, BRAINSURGEON_READONLY="1") as daemon:
+        wait_for(daemon.is_running, "the daemon to be ready")
+        wait_for(lambda: daemon.status()["search"]["waiting"], "the reading to begin")
+        for child in children_of(daemon.process.pid):
+            os.kill(child, signal.SIGSTOP)  # as long as a text that takes minutes
+        assert daemon.status()["search"]["waiting"], "they were read too soon to show anything"
+        assert daemon.stop() == 0, daemon.log()
 
 
 def test_killed_again_and_again_under_load_it_loses_nothing(root: Path, tmp_path: Path) -> None:

@@ -50,11 +50,13 @@ def packed(text: bytes) -> bytes:
 
 
 def bomb(size: int) -> bytes:
-    """A frame of so many bytes in very few, which does not say how many."""
-    packer = zstandard.ZstdCompressor(level=3).compressobj()
-    piece = b" " * (1 << 20)
-    frame = b"".join(packer.compress(piece) for _ in range(size // len(piece)))
-    return frame + packer.flush()
+    """A frame of so many bytes in very few, which does not say how many: blocks of one byte each.
+
+    Its format is that of RFC 8878: no size in the head, a window of 1 MiB, blocks of type 1.
+    """
+    block = (((128 << 10) << 3) | 2).to_bytes(3, "little") + b" "
+    last = (((128 << 10) << 3) | 3).to_bytes(3, "little") + b" "
+    return bytes.fromhex("28B52FFD0050") + block * (size // (128 << 10) - 1) + last
 
 
 def _record(**more: object) -> bytes:

@@ -147,3 +147,20 @@ def test_what_the_user_protects_stays(talk: Call) -> None:
     ended = talk("discard", NAME, hash_of(talk, "e3"))
     assert ended.code == 1
     assert "'exec' is a protected tool (setting protected_tools)" in ended.err
+
+
+@pytest.mark.parametrize("size", ["9" * 400, "9" * 30, "-1", "1e300", "true", '"x"', "null"])
+def test_a_marker_that_says_any_size_is_in_nobodys_way(bsd: Call, size: str) -> None:
+    marker = '{"ref":"0001_user","hash":"sha256:%s","size":%s,"keys":["%s"],"at":""}'
+    marker %= "0" * 64, size, "message.content[0].text"
+    conversation = Talk()
+    conversation.user()
+    conversation.says(text("[[extracted-e2]]"))
+    raw = conversation.raw.removesuffix(b"}\n") + b',"_extracted":%b}\n' % marker.encode()
+    add_session(bsd.root, NAME, raw)
+    for command in ("context", "show", "summary", "extract", "verify", "compact"):
+        for more in ((), ("--json",)):
+            ended = bsd(command, NAME, *more) if command != "verify" else bsd(command, *more)
+            assert ended.code in {0, 1, 2}, (command, ended)
+            assert "internal error" not in ended.err
+    assert bsd("context", NAME).code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -130,3 +131,40 @@ def test_a_body_that_is_too_large_is_refused_in_our_form(root: Path) -> None:
             )
             status, _ = ask(door, "/api/config", "POST", b" " * LARGEST_BODY)
             assert status == 400
+
+
+CALLS = ("stat", "lstat", "open", "pread", "listdir", "scandir", "fsync", "rename", "unlink")
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("place", ["sessions", "history", "extracted"])
+def test_an_undo_on_a_failing_disk_is_no_error_of_ours(
+    root: Path, monkeypatch: pytest.MonkeyPatch, call: str, place: str
+) -> None:
+    real = getattr(os, call)
+    failed: list[str] = []
+
+    def failing(path: Any, *arguments: Any, **named: Any) -> Any:
+        where = _path_of(path)
+        if f"/{place}" in where and where.startswith(str(root)):
+            failed.append(where)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), where)
+        return real(path, *arguments, **named)
+
+    with serving(root) as (_, settings):
+        assert over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)[0] == 200
+        set_at_rest(root / "agents/main/sessions/sample.jsonl")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing)
+            status, answer = over_socket(settings.socket, f"{SAMPLE}/undo", "POST", b"{}")
+    if status != 200:
+        assert failed
+        assert "internal error" not in answer["error"]
+        assert 400 <= status < 600
+        assert status != 500, answer
+    if status >= 500:
+        assert "Input/output error" in answer["error"], answer
+
+
+def _path_of(path: Any) -> str:
+    return os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.fsdecode(path)

@@ -1,0 +1,39 @@
+"""What all copies of sessions take on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bsd.foundation.definition import Answer, contract
+from bsd.foundation.layout import Layout
+from bsd.foundation.spelling import iso_utc
+from bsd.store.copies import archived, copies_in
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesUse(Answer):
+    """What copies of sessions take. Sizes are bytes, times ISO 8601."""
+
+    sessions: int
+    gone: int = field(metadata=contract("How many of these their program has deleted"))
+    content: int = field(metadata=contract("Of all their files, without what was taken out"))
+    kept: int = field(metadata=contract("What the copies take"))
+    ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
+    oldest: str | None = field(metadata=contract("When the copy was made that is the oldest"))
+
+
+NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)
+
+
+def copies_use(layout: Layout) -> CopiesUse:
+    """Add it up."""
+    sessions = gone = content = kept = 0
+    oldest = float("inf")
+    for archive in archived(layout):
+        for copy in copies_in(archive):
+            sessions, content, kept = sessions + 1, content + copy.size, kept + copy.packed
+            gone += copy.gone_at is not None
+            oldest = min(oldest, copy.kept_at)
+    ratio = round(content / kept, 2) if kept else None
+    since = iso_utc(oldest) if sessions else None
+    return CopiesUse(sessions, gone, content, kept, ratio, since)
