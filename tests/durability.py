@@ -29,6 +29,8 @@ from typing import Any, Self
 
 import pytest
 
+from tests.calls_of_os import path_of
+
 _Listing = dict[str, int]  # names and the inodes that they stand for
 
 
@@ -118,7 +120,9 @@ class Disk:
 
     def _dating(self, original: Callable[..., None]) -> Callable[..., None]:
         def utime(path: Any, *times: Any, **more: Any) -> None:
-            here = Path(f"/proc/self/fd/{path}") if isinstance(path, int) else _absolute(path, more)
+            here = (
+                Path(f"/proc/self/fd/{path}") if isinstance(path, int) else path_of((path,), more)
+            )
             clean = here.is_file() and self._is_content_synced(here)
             original(path, *times, **more)
             if clean:
@@ -131,10 +135,10 @@ class Disk:
             if not self._inside:
                 self._inside = True
                 try:
-                    self._before(name, [_absolute(path, more) for path in paths[:2]])
+                    self._before(name, _named(paths, more))
                 finally:
                     self._inside = False
-            inodes = [_inode_alone(_absolute(path, more)) for path in paths[:2]]
+            inodes = [_inode_alone(path) for path in _named(paths, more)]
             original(*paths, **more)
             gone = inodes[-1] if name in ("rename", "replace") else inodes[0]
             if gone is not None and name != "link":
@@ -231,10 +235,8 @@ def _state(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _absolute(path: Any, more: dict[str, Any]) -> Path:
-    descriptor = next((more[name] for name in more if name.endswith("dir_fd")), None)
-    top = Path.cwd() if descriptor is None else Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-    return Path(os.path.normpath(top / os.fsdecode(path)))
+def _named(paths: tuple[Any, ...], more: dict[str, Any]) -> list[Path]:
+    return [path_of(paths, more, position) for position in range(min(2, len(paths)))]
 
 
 def _is_like(path: str, patterns: tuple[str, ...]) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
+from tests.calls_of_os import path_of
 from tests.session.commit.disk_calls import was_killed
 
 NAME = SessionName("main", "s1")
@@ -34,16 +35,12 @@ def part_the_mounts() -> None:
 def _refusing(call: Callable[..., None]) -> Callable[..., None]:
     def refusing(source: Any, target: Any, **more: Any) -> None:
         # Both in the trash directory, or neither.
-        here, there = (_at(more.get(name)) for name in ("src_dir_fd", "dst_dir_fd"))
-        if ("/trash/" in f"{here}{source}") != ("/trash/" in f"{there}{target}"):
+        here, there = (str(path_of((source, target), more, side)) for side in (0, 1))
+        if ("/trash/" in here) != ("/trash/" in there):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fspath(source))
         call(source, target, **more)
 
     return refusing
-
-
-def _at(directory: int | None) -> str:
-    return "" if directory is None else f"{os.readlink(f'/proc/self/fd/{directory}')}/"
 
 
 def act(what: str, trash: Trash) -> None:

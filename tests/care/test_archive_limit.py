@@ -58,8 +58,8 @@ def test_copies_of_sessions_in_their_places_go_first(layout: Layout, clock: Cloc
     assert clean(layout, clock, before - 1) == 1
     assert copies_of(layout, NAME) == []
     assert used(layout) < before
-    assert performed.restore(make_surgeon(layout, clock), NAME, "e1")["restored"]
     assert keep(layout, clock).sessions == 0  # it is not made again, only to go again
+    assert performed.restore(make_surgeon(layout, clock), NAME, "e1")["restored"]
 
 
 def test_a_session_that_is_gone_goes_with_its_packs(layout: Layout, clock: Clock) -> None:

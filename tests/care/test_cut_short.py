@@ -18,6 +18,7 @@ import pytest
 from bsd.care.bring_back import sweep_returning
 from bsd.foundation.errors import Conflict
 from bsd.foundation.layout import Layout
+from tests.calls_of_os import path_of
 from tests.care.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.care.test_archive_by_command import date
 from tests.commands import Commands
@@ -92,7 +93,7 @@ def dying(call: str, wanted: Wanted, act: Callable[[], object]) -> bool:
         original = getattr(os, call)
 
         def wrapped(*paths: Any, **more: Any) -> Any:
-            if wanted(os.fsdecode(paths[1 if call in ("link", "rename") else 0])):
+            if wanted(str(path_of(paths, more, int(call in ("link", "rename"))))):
                 os.kill(os.getpid(), signal.SIGKILL)
             return original(*paths, **more)
 
@@ -229,7 +230,8 @@ def on_another_mount(act: Callable[[], object]) -> None:
 
     def parted(original: Callable[..., None]) -> Callable[..., None]:
         def call(source: Any, target: Any, **more: Any) -> None:
-            if "/returning/" in os.fsdecode(source) and "/agents/" in os.fsdecode(target):
+            here, there = (str(path_of((source, target), more, side)) for side in (0, 1))
+            if "/returning/" in here and "/agents/" in there:
                 raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fsdecode(source))
             original(source, target, **more)
 
