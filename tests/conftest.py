@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,11 @@ from hypothesis import HealthCheck, settings
 
 from bsd.foundation.layout import Layout
 from bsd.session.surgeon import Surgeon
+from tests import forbidden_programs
 from tests.openclaw_tree import SHARED_DATA, fill
 from tests.sessions import Clock, make_surgeon
 from tests.spread import rank, unit_of_work
+from tests.waiting import DEADLINE_SECONDS
 
 # A loaded machine is no defect.
 settings.register_profile(
@@ -29,8 +33,9 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
+_PLACE = pytest.StashKey[Path]()
+_FORBIDDEN = pytest.StashKey[Path]()
 _OURS = ("BRAINSURGEON_", "OPENCLAW_", "BSD_", "AUTO_REFRESH_MS")
-_THREAD_DEADLINE_SECONDS = 60.0
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -62,10 +67,49 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank(item.path))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Make a directory of this run's own for all that it writes, and forbidden programs in it.
+
+    Pytest's own place for it belongs to all runs of a user, and each that begins closes it again to
+    other users, whom some tests let in.
+    """
+    place = Path(tempfile.mkdtemp(prefix="bsd-pytest-")).resolve()
+    config.stash[_PLACE] = place
+    place.chmod(0o755)  # other users go on from here to what a test opens for them
+    if config.option.basetemp is None:
+        config.option.basetemp = place / "run"
+    programs = place / "forbidden"
+    programs.mkdir()
+    forbidden_programs.put_into(programs)
+    config.stash[_FORBIDDEN] = programs
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Leave what tests wrote only if one has failed."""
+    if exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        place = session.config.stash[_PLACE]
+        session.config.add_cleanup(partial(shutil.rmtree, place, ignore_errors=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Forbid npm and browsers from the first fixture on, unless markers allow them."""
+    with forbidden_programs.forbidden(item, item.config.stash[_FORBIDDEN]):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that has called one."""
+    yield
+    forbidden_programs.fail_if_called(item.config.stash[_FORBIDDEN])
+
+
 @pytest.fixture(scope="session", autouse=True)
 def private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what is noted per user from the real home, of daemons that many tests share, too."""
+    """Keep the real home as it is: what many tests share has another one, too."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
@@ -100,7 +144,7 @@ def no_leftover_threads() -> Iterator[None]:
     """Fail a test that leaves a thread running (one that is just ending gets a moment)."""
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + _THREAD_DEADLINE_SECONDS
+    deadline = time.monotonic() + DEADLINE_SECONDS
     for thread in set(threading.enumerate()) - before:
         thread.join(max(0.0, deadline - time.monotonic()))
         assert not thread.is_alive(), f"left running: {thread}"

@@ -29,11 +29,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import DEADLINE_SECONDS
+
 # As `bsd.__main__` has it, which must not be loaded here: it is run in the children.
 HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
 _LOADED = ("agents", "care", "doors.cli", "foundation", "session", "store", "surgery", "text")
-_DEADLINE_SECONDS = 60.0
 # What Python and the linker read of their environment as they start: other values, other server.
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 
@@ -68,7 +69,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     memory: int | None = None,
-    timeout: float = _DEADLINE_SECONDS,
+    timeout: float = DEADLINE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """What `subprocess.run` does for `python -m bsd ARGUMENTS`; `memory` limits address space."""
     wanted = dict(os.environ if env is None else env)

@@ -22,7 +22,7 @@ _NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"
 def require_program(name: str) -> str:
     """The path of a program, or no test."""
     path = shutil.which(name)
-    return path or _without(f"the program `{name}`")
+    return path or without(f"the program `{name}`")
 
 
 def require_node() -> str:
@@ -33,7 +33,7 @@ def require_node() -> str:
 def require_linux() -> None:
     """/proc and what else only Linux has."""
     if not sys.platform.startswith("linux"):
-        _without("Linux")
+        without("Linux")
 
 
 def as_ordinary_user() -> list[str]:
@@ -43,7 +43,7 @@ def as_ordinary_user() -> list[str]:
     require_program("setpriv")
     prefix = list(_NOBODY)
     if not _runs_python(tuple(prefix)):
-        _without("a Python and a checkout that every user may read")
+        without("a Python and a checkout that every user may read")
     return prefix
 
 
@@ -74,7 +74,8 @@ def _runs_python(prefix: tuple[str, ...]) -> bool:
     return answer.returncode == 0
 
 
-def _without(what: str) -> NoReturn:
+def without(what: str) -> NoReturn:
+    """Skip the test that needs it; in CI, fail."""
     reason = f"needs {what}"
     if os.environ.get("CI") == "true":
         pytest.fail(f"{reason}, which CI must provide", pytrace=False)

@@ -169,7 +169,7 @@ def test_many_that_bury_and_lock_at_once_never_meet(session: Path, dead: int) ->
     end = time.monotonic() + 1.0
 
     def work(number: int) -> None:
-        while time.monotonic() < end:
+        while time.monotonic() < end or not rounds[number]:
             with SessionLock(session, sleep=lambda _: time.sleep(0.0002)):
                 inside.append(number)
                 time.sleep(0.0002)
@@ -189,7 +189,6 @@ def test_many_that_bury_and_lock_at_once_never_meet(session: Path, dead: int) ->
     events = {entry["event"] for entry in logs}
     assert met == []
     assert events == {"Removed a stale lock"}
-    assert sum(rounds) > 0
     assert names(session) <= {"abc.jsonl", "abc.jsonl.lock"}
 
 

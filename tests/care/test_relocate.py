@@ -133,7 +133,7 @@ def test_a_bind_mount_of_the_sessions(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
     )
     if "unshare" in done.stderr or "mount" in done.stderr.split(":")[0]:
         pytest.skip(f"no mounts of our own here: {done.stderr.strip()}")

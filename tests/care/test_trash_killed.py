@@ -21,6 +21,7 @@ from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
 from tests.sessions import Clock, conversation, make_surgeon, write
 from tests.verbs import performed
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.crash
 
@@ -78,7 +79,7 @@ def kill_at_every_step(tmp_path: Path, act: str, mounts: str, most: int = 1000) 
         check=True,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE_SECONDS,
     )
     count = int(done.stdout)
     assert count > 3 or count == most

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.openclaw_tree import set_at_rest
+from tests.waiting import DEADLINE_SECONDS
 
 EVERYTHING = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
-_DEADLINE_SECONDS = 120.0
 _XDG = {"CONFIG": ".config", "STATE": ".local/state", "DATA": ".local/share", "CACHE": ".cache"}
 _NOT_PASSED_ON = ("CLAUDE", "ANTHROPIC_", "PI_", "AI_AGENT", "BRAINSURGEON_")
 
@@ -83,7 +83,7 @@ class Beside:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_DEADLINE_SECONDS,
+            timeout=DEADLINE_SECONDS,
         )
         if ok:
             assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])

@@ -18,8 +18,8 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import SourceSettings
 from tests.compat.provider import Json, Provider
 from tests.openclaw_tree import set_at_rest
+from tests.waiting import DEADLINE_SECONDS
 
-_DEADLINE_SECONDS = 60.0
 _CONFIG = """
 model = "gpt-5"
 model_provider = "made-up"
@@ -114,7 +114,7 @@ class Codex:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_DEADLINE_SECONDS,
+            timeout=DEADLINE_SECONDS,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -192,14 +192,14 @@ class AppServer:
         assert done["params"]["turn"]["status"] == "completed", done
 
     def _wait(self, wanted: Any) -> Json:
-        while not wanted(came := self._came.get(timeout=_DEADLINE_SECONDS)):
+        while not wanted(came := self._came.get(timeout=DEADLINE_SECONDS)):
             pass
         return came
 
     def close(self) -> None:
         self._in.close()
         try:
-            self._process.wait(_DEADLINE_SECONDS)
+            self._process.wait(DEADLINE_SECONDS)
         finally:
             self._process.kill()
             self._process.wait()

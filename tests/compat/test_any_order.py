@@ -38,7 +38,7 @@ from tests.openclaw_tree import SHARED_DATA, add_session
 from tests.sessions import sample
 from tests.verbs import performed
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
+pytestmark = pytest.mark.compat
 
 
 ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]

@@ -17,7 +17,7 @@ from tests.compat.claude_code import ClaudeCode, but_for_names, lines_by_id, thr
 from tests.compat.messages_api import Model, asking
 from tests.needs import NOBODY, as_ordinary_user
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
+pytestmark = pytest.mark.compat
 
 
 def test_it_goes_on_with_what_is_left_and_all_comes_back(

@@ -30,9 +30,9 @@ from tests.compat.codex import Codex
 from tests.compat.provider import provider
 from tests.openclaw_tree import set_at_rest
 from tests.verbs import performed
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs Codex
+pytestmark = pytest.mark.compat
 
 MARKED = b'"_extracted"'
 AWAY = b"[[extracted-"
@@ -119,7 +119,7 @@ def test_a_thread_is_not_moved_while_bsd_changes_it(codex: Codex) -> None:
         process = codex.start("archive", thread)
         wait_for(lambda: _has_open(process.pid, common), "Codex, which waits for the lock then")
         assert codex.file(thread) == path
-    assert process.wait(60) == 0
+    assert process.wait(DEADLINE_SECONDS) == 0
     assert codex.file(thread).parent.name == "archived_sessions"
 
 

@@ -23,7 +23,7 @@ from tests.doors.agent.conftest import LONG, Agent, Desk
 from tests.openclaw_tree import set_at_rest
 from tests.verbs import performed
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
+pytestmark = pytest.mark.compat
 
 
 class Patient:

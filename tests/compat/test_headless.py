@@ -26,7 +26,7 @@ from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
 from tests.verbs import performed
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
+pytestmark = pytest.mark.compat
 
 COUNT = {"command": "seq 1 600", "description": "Count"}
 COUNT_ON = {"command": "seq 1000 1400", "description": "Count on"}

@@ -18,7 +18,7 @@ from tests.compat.messages_api import Model
 from tests.compat.pi_program import Pi
 from tests.compat.terminal import Terminal
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
+pytestmark = pytest.mark.compat
 
 UP = "\x1b[A"
 

@@ -20,8 +20,9 @@ from tests.compat.messages_api import Model, asking
 from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
 from tests.verbs import performed
+from tests.waiting import DEADLINE_SECONDS
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs them
+pytestmark = pytest.mark.compat
 
 
 def a_result(before: bytes, lean: bytes) -> tuple[str, str]:
@@ -135,7 +136,9 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
         words = [*server(codex.layout.root)["args"], "--config", str(settings)]
         with (codex.home / "config.toml").open("a") as config:
             config.write(f"[mcp_servers.bsd]\ncommand = {json.dumps(sys.executable)}\n")
-            config.write(f"args = {json.dumps(words)}\nstartup_timeout_sec = 60\n")
+            config.write(
+                f"args = {json.dumps(words)}\nstartup_timeout_sec = {DEADLINE_SECONDS:.0f}\n"
+            )
         with codex.server() as app:
             app.call("thread/resume", threadId=thread)
             while "mcp__bsd" not in json.dumps(served.requests[-1].get("tools")):

@@ -21,7 +21,7 @@ from tests.agents.sources.tree import Home, away
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
 from tests.sessions import sample
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
+pytestmark = pytest.mark.compat
 
 
 def _sessions(root: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from tests.compat.beside import placeholders
 from tests.compat.messages_api import Model
 from tests.compat.pi_program import Commands, Pi
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
+pytestmark = pytest.mark.compat
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.compat.messages_api import Json, Model, asking
 from tests.daemon.running import running
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
+pytestmark = pytest.mark.compat
 
 BOOK = "299 a line of a file that somebody reads"  # its end
 

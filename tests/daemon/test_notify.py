@@ -13,13 +13,14 @@ import pytest
 
 from bsd.daemon.instance import Notifier, Watchdog, watchdog_seconds
 from bsd.daemon.loops import Beats
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
     """A socket like the service manager's, and what $NOTIFY_SOCKET says of it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.settimeout(20)
+        listener.settimeout(DEADLINE_SECONDS)
         if request.param == "path":
             # Short, as sun_path ends after 108 bytes; tmp_path may be long.
             descriptor = os.open(tmp_path, os.O_RDONLY)

@@ -24,7 +24,7 @@ from bsd.sample import session_lines
 from tests.daemon.running import Running, running
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
 
@@ -47,7 +47,7 @@ class Shell:
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_SECONDS,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout) if done.stdout.startswith("{") else done.stdout

@@ -80,10 +80,11 @@ def test_turns_that_node_appends_are_extracted_when_they_are_old(
     assert placeholders(path) == 0
 
 
+@pytest.mark.slow
 def test_after_many_events_the_session_is_looked_at_once_it_is_quiet(
     root: Path, tmp_path: Path
 ) -> None:
-    """And not when a back-off ends that grew with each of them: that takes half a minute."""
+    """That no back-off grows with each of them is in test_queue and test_work."""
     configure(root, scan_interval_seconds=3600)
     path = file_of(root, "main/alpha")
     with running(root, tmp_path, BRAINSURGEON_QUIET_SECONDS="3") as daemon:
@@ -94,11 +95,12 @@ def test_after_many_events_the_session_is_looked_at_once_it_is_quiet(
             with path.open("ab") as stream:
                 stream.write(line)
             time.sleep(0.3)  # a turn that takes its time
-        wait_for(lambda: placeholders(path) > before, "its values to leave", seconds=20.0)
+        wait_for(lambda: placeholders(path) > before, "its values to leave")
         assert daemon.status()["totals"]["busy"] > 5
         assert daemon.is_sound()
 
 
+@pytest.mark.slow
 def test_a_restored_value_leaves_again_although_the_file_did_not_change(
     root: Path, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from bsd.foundation.settings_reader import load_settings
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.surgery.result import SessionResult, Status
 from tests.logs import capture_logs
+from tests.waiting import DEADLINE_SECONDS
 
 NAME = SessionName("main", "s1")
 
@@ -50,9 +51,9 @@ class TestSignals:
             assert signals.wait(0) == []
             os.kill(os.getpid(), RELOAD)
             os.kill(os.getpid(), STOP[0])
-            heard = signals.wait(10)
+            heard = signals.wait(DEADLINE_SECONDS)
             while len(heard) < 2:
-                heard += signals.wait(10)
+                heard += signals.wait(DEADLINE_SECONDS)
             assert sorted(heard) == sorted([RELOAD, STOP[0]])
 
     def test_handlers_are_put_back(self) -> None:
@@ -73,7 +74,7 @@ class TestSignals:
 
             ender = threading.Thread(target=end)
             ender.start()
-            assert wait_for_end(signals, ended.is_set, 30.0, insisted.append)
+            assert wait_for_end(signals, ended.is_set, DEADLINE_SECONDS, insisted.append)
             ender.join()
         assert insisted == []
 

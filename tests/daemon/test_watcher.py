@@ -17,6 +17,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import SourceSettings
 from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, settle, with_a_session
 from tests.needs import as_ordinary_user
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [
     pytest.mark.daemon,
@@ -320,7 +321,7 @@ watcher.close()
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_SECONDS,
             check=False,
         )
     finally:

@@ -214,7 +214,7 @@ class Slow(Heard):
     def hint(self, name: SessionName) -> None:
         if not self.entered.is_set():
             self.entered.set()
-            assert self.go.wait(60)
+            assert self.go.wait(DEADLINE_SECONDS)
         super().hint(name)
 
 

@@ -15,6 +15,7 @@ import pytest
 from bsd.foundation.audit import AuditLog
 from tests.logs import capture_logs
 from tests.refusing import raising
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ for number in range(50):
     writers = [
         subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in ("a", "b")
     ]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=DEADLINE_SECONDS) for writer in writers] == [0, 0]
     entries = [json.loads(line) for line in path.read_text().splitlines() if line]
     for name in ("a", "b"):
         found = [entry["number"] for entry in entries if entry["actor"] == name]

@@ -14,6 +14,7 @@ import pytest
 from bsd.foundation.errors import ConfigError
 from bsd.foundation.settings_apart import _PROGRAM, SettingsReading
 from bsd.foundation.settings_reader import load_settings
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -31,7 +32,9 @@ def test_they_are_those_that_are_read_here(file: Path, tmp_path: Path) -> None:
     )
     root = tmp_path / "root"
     reading = SettingsReading(file, root)
-    assert reading._process.wait(60) == 0, "it does not wait until somebody wants them"
+    assert reading._process.wait(DEADLINE_SECONDS) == 0, (
+        "it does not wait until somebody wants them"
+    )
     found = reading.settings()
     assert found == load_settings(file, root)
     assert (found.workers, found.memory.ttl) == (3, {"brief": 3600})

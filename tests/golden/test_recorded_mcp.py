@@ -10,6 +10,7 @@ from typing import Any, Self
 from tests.golden.book import check
 from tests.golden.conftest import Ask
 from tests.golden.world import World
+from tests.waiting import DEADLINE_SECONDS
 
 _HELLO = {
     "protocolVersion": "2025-06-18",
@@ -44,7 +45,7 @@ class Server:
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(60)
+        self._process.wait(DEADLINE_SECONDS)
 
     def ask(self, method: str, **parameters: Any) -> Any:
         self._number += 1

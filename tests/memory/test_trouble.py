@@ -18,6 +18,7 @@ from bsd.memory.database import Database, problem_of
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from tests.memory.memories import Clock, rows, sound, store
+from tests.waiting import DEADLINE_SECONDS
 
 OPERATIONS: dict[str, Callable[[Memory], object]] = {
     "store": lambda memory: memory.store(NewFact("another harbour")),
@@ -325,7 +326,7 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
         child.stdin.write("go\n")
         child.stdin.close()
     for child in children:
-        assert child.wait(100) == 0
+        assert child.wait(DEADLINE_SECONDS) == 0
         assert child.stdout is not None
         child.stdout.close()
     found = [text for (text,) in rows(path, "SELECT text FROM facts")]

@@ -28,16 +28,15 @@ from tests.openclaw_tree import add_session, set_at_rest
 from tests.packaging.test_debian import _build
 from tests.packaging.units import TEMPLATE
 from tests.sessions import sample
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
     pytest.mark.skipif("BSD_BOOT" not in os.environ, reason="`make booted` boots a Debian"),
 ]
 
 
 _PACKAGES = "systemd-sysv,dbus,libpam-systemd,dbus-user-session,python3,curl"
-_DEADLINE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.5
 
 
@@ -66,14 +65,14 @@ class Machine:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
-            timeout=_DEADLINE_SECONDS,
+            timeout=DEADLINE_SECONDS,
         )
         assert done.returncode == 0 or not check, f"{script}\n{done.stdout}"
         return done.stdout
 
     def wait_for(self, script: str, wanted: str, user: str | None = None) -> str:
         """Run it until it prints what is wanted, and return that."""
-        deadline = time.monotonic() + _DEADLINE_SECONDS
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while wanted not in (said := self.run(script, user, check=False)):
             assert time.monotonic() < deadline, f"{script}\n{said}\nwithout {wanted!r}"
             time.sleep(_PAUSE_SECONDS)
@@ -106,7 +105,7 @@ def booted(tree: Path) -> Iterator[Machine]:
         finally:
             container.terminate()
             try:
-                container.wait(_DEADLINE_SECONDS)
+                container.wait(DEADLINE_SECONDS)
             finally:
                 container.kill()
 
@@ -114,7 +113,7 @@ def booted(tree: Path) -> Iterator[Machine]:
 def _leader(container: subprocess.Popen[bytes], log: Path) -> int:
     """The first process in it, as it is numbered outside."""
     children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
-    deadline = time.monotonic() + _DEADLINE_SECONDS
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while not (found := children.read_text().split()):
         assert container.poll() is None, log.read_text(errors="replace")
         assert time.monotonic() < deadline, log.read_text(errors="replace")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -29,7 +28,7 @@ _ANOTHER_GROUP = 4711
 def _verify(unit: Path, directory: Path, *options: str) -> str:
     """What `systemd-analyze verify` has to say of a unit whose program exists."""
     copy = directory / unit.name
-    text = unit.read_text(encoding="utf-8").replace("/usr/bin/bsd", shutil.which("true") or "")
+    text = unit.read_text(encoding="utf-8").replace("/usr/bin/bsd", require_program("true"))
     copy.write_text(text, encoding="utf-8")
     done = subprocess.run(
         [require_program("systemd-analyze"), "verify", "--man=no", *options, str(copy)],
@@ -139,7 +138,7 @@ def _sandboxed(unit: Path, *argv: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=TOP,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bsd.text import reader
@@ -126,12 +126,13 @@ def marks_outside_strings(document: str) -> dict[str, int]:
         st.text() | st.integers(), lambda one: st.lists(one) | st.dictionaries(st.text(), one)
     )
 )
+@example(value=["\\" * 9, {'\\"' * 3: "\\" * 8 + '"'}])
 def test_what_stands_in_strings_does_not_count(value: Any) -> None:
     document = json.dumps(value)
     found = marks_outside_strings(document)
     costs = {mark.decode(): cost for mark, cost in reader._COSTS}
     wanted = sum(costs[mark] * count for mark, count in found.items())
-    for piece in (1 << 18, 7, 3):
+    for piece in (1 << 18, 8, 4, 2):  # even, as the reader's own: a row of backslashes is pairs
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reader, "_PIECE", piece)
             patch.setattr(reader, "_width", lambda *_, **__: 1)

@@ -21,6 +21,7 @@ import pytest
 from bsd.workspaces import list_sessions, prune_sessions
 from tests.needs import require_linux
 from tests.session.commit.crashed import fast_directory
+from tests.waiting import DEADLINE_SECONDS
 from tests.workspaces.inhabitants import (
     COUNT,
     FAITHFUL,
@@ -38,7 +39,6 @@ SECONDS = float(os.environ.get("BSD_WORKSPACE_SECONDS", "4"))
 
 _TOP = Path(__file__).parents[2]
 _USERS = 2
-_GRACE_SECONDS = 60.0  # for the last program on a busy machine
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def start(role: str, root: Path, seed: int, end: float) -> subprocess.Popen[str]
 
 def told(process: subprocess.Popen[str], did: Counter[str]) -> list[str]:
     """What one who was not killed has to say."""
-    out, _ = process.communicate(timeout=SECONDS + _GRACE_SECONDS)
+    out, _ = process.communicate(timeout=SECONDS + DEADLINE_SECONDS)
     if process.returncode < 0:
         return []
     assert process.returncode == 0

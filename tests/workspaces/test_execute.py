@@ -27,7 +27,7 @@ from bsd.workspaces import (
 from tests.daemon.running import is_alive
 from tests.needs import as_ordinary_user, require_linux
 from tests.refusing import raising
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECONDS, wait_for
 from tests.workspaces.spaces import (
     clock,
     fake_bubblewrap,
@@ -39,7 +39,6 @@ from tests.workspaces.spaces import (
     require_isolation,
 )
 
-_DEADLINE = 30.0
 _TOP = Path(__file__).parents[2]
 Run = Callable[..., ExecutionResult]
 
@@ -87,18 +86,16 @@ def test_how_it_ended_is_told(run: Run) -> None:
 
 
 def test_the_time_limit_ends_it_and_all_it_started(run: Run) -> None:
-    done = run("sleep 600 & sleep 600", limits=Limits(seconds=0.3))
+    done = run("sleep 100000 & sleep 100000", limits=Limits(seconds=0.3))
     assert (done.timed_out, done.succeeded) == (True, False)
     assert done.error == "its time limit of 0.3 s was over"
-    assert done.seconds < _DEADLINE
     assert done.metadata is not None
     assert done.metadata.last_error == done.error
 
 
 def test_nobody_of_its_process_group_survives(run: Run, root: Path) -> None:
-    done = run("(sleep 1000; echo late > late) & echo $! > pid")
+    done = run("(sleep 100000; echo late > late) & echo $! > pid")
     assert done.succeeded
-    assert done.seconds < _DEADLINE
     if not done.isolated:  # in a box it is a number of the box
         pid = int((root / "a" / "pid").read_text())
         wait_for(lambda: not is_alive(pid))
@@ -344,7 +341,7 @@ def test_it_holds_the_workspace_and_prunings_skip_it(run: Run, root: Path) -> No
         assert (done.deleted_sessions, done.skipped_sessions) == ([], {"a": "in_use"})
         (root / "a" / "go").touch()
     finally:
-        thread.join(_DEADLINE)
+        thread.join(DEADLINE_SECONDS)
     assert ended[0].succeeded
     done = prune_sessions(24, root, clock=clock)
     assert (done.deleted_sessions, done.skipped_sessions) == ([], {}), "it was used just now"
@@ -377,7 +374,7 @@ def test_runs_at_the_same_time_are_all_counted_and_none_is_believed(
     assert touch_session("a", root) is not None
     for number, thread in enumerate(threads):
         (root / "a" / f"go{number}").touch()
-        thread.join(_DEADLINE)
+        thread.join(DEADLINE_SECONDS)
     after = noted(root / "a")
     assert after["execution_count"] == 3
     assert after["created_at"] == before["created_at"]

@@ -28,6 +28,7 @@ from bsd.workspaces.place import (
 )
 from bsd.workspaces.prune import Remover
 from tests.needs import as_ordinary_user
+from tests.waiting import DEADLINE_SECONDS
 from tests.workspaces.spaces import NOW, age, clock, make, names, note, old
 
 
@@ -450,7 +451,7 @@ def test_a_dry_run_and_a_run_agree_exactly(place: Path) -> None:
         capture_output=True,
         text=True,
         cwd=_TOP,
-        timeout=100,
+        timeout=DEADLINE_SECONDS,
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     told = json.loads(answer.stdout)

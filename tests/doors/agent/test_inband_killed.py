@@ -15,6 +15,7 @@ from bsd.foundation.layout import Layout
 from bsd.verbs.restore import history_of
 from tests.doors.agent.conftest import LONG, NAME, Agent, Desk
 from tests.needs import require_linux
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.crash
 
@@ -66,7 +67,7 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
         [sys.executable, "-m", "tests.doors.agent.killed_calls", str(tmp_path), str(every)],
         check=True,
         capture_output=True,
-        timeout=100,
+        timeout=DEADLINE_SECONDS,
         cwd=Path(__file__).parents[3],
     ).stdout.split()
     assert len(killed) > 1

@@ -22,6 +22,12 @@ from tests.openclaw_tree import set_at_rest
 from tests.refusing import raising
 
 
+@pytest.fixture(autouse=True)
+def machine_that_has_run_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its first minutes every jump of the clock is taken for a correction."""
+    monkeypatch.setattr("bsd.foundation.ages._BEING_SET_SECONDS", 0.0)
+
+
 def put_forward(root: Path, hours: float, *, ago: float = 40.0) -> None:
     """Let bsd find that the clock moved by so much more than the `ago` seconds that passed."""
     record = ClockRecord(boot_id(), time.time() - ago - hours * 3600, steady() - ago)

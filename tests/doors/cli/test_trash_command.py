@@ -12,6 +12,7 @@ import pytest
 
 from tests.doors.cli.conftest import Call, Program, rest, snapshot
 from tests.openclaw_tree import set_at_rest, set_status
+from tests.waiting import DEADLINE_SECONDS
 
 _ITEM = {
     *("id", "session", "original_agent", "original_session_id", "original_path", "trashed_at"),
@@ -94,8 +95,8 @@ def test_permanent_leaves_nothing_in_the_trash(bsd: Call, root: Path) -> None:
     assert not (root / "agents/main/sessions/alpha.jsonl").exists()
 
 
-def test_a_running_session_is_busy(bsd: Call, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bsd.doors.cli.call.LONGEST_WAIT", 0.0)
+@pytest.mark.slow  # a command waits for 30 s
+def test_a_running_session_is_busy(bsd: Call, root: Path) -> None:
     set_status(root, "main/alpha", "running")
     ended = bsd("--json", "delete", "main/alpha", "--yes")
     assert ended.code == 4
@@ -155,7 +156,9 @@ def test_what_was_cut_off_is_finished_by_the_next_call(program: Program, root: P
     import subprocess
     import sys
 
-    died = subprocess.run([sys.executable, "-c", crash, str(root)], check=False, timeout=60)
+    died = subprocess.run(
+        [sys.executable, "-c", crash, str(root)], check=False, timeout=DEADLINE_SECONDS
+    )
     assert died.returncode < 0
     [journal] = (root / ".brainsurgeon" / "moving").glob("*.json")
     assert program("--json", "verify").document["clean"], "it may just be under way"

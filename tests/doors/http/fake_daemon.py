@@ -20,6 +20,7 @@ from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
+from tests.waiting import DEADLINE_SECONDS
 
 _MB = 1 << 20
 
@@ -206,7 +207,7 @@ class FakeDaemon:
             raise NotFound(f"there is no job {name}", hint="`bsd jobs` lists them")
         self.running.set()
         if self.holding is not None:
-            self.holding.wait(30)
+            self.holding.wait(DEADLINE_SECONDS)
         self.ran.append(name)
         return sample_job(name)
 

@@ -136,7 +136,7 @@ def trickle(client: socket.socket, what: bytes = b"x") -> None:
         except OSError:
             return True
 
-    wait_for(gone, "the server to hang up", DEADLINE_SECONDS)
+    wait_for(gone, "the server to hang up")
 
 
 @pytest.mark.parametrize("tcp", [True, False])

@@ -35,6 +35,7 @@ from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
 from tests.sessions import sample
 from tests.verbs import performed
+from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes long to import, and each of the workers would
     from schemathesis import Case
@@ -62,7 +63,7 @@ class _ToSocket(HTTPAdapter):
         class Connection(HTTPConnection):
             def connect(self) -> None:
                 self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                self.sock.settimeout(30.0)
+                self.sock.settimeout(DEADLINE_SECONDS)
                 self.sock.connect(str(path))
 
         class Pool(HTTPConnectionPool):
@@ -178,7 +179,7 @@ def _ask(stage: Stage, operation: Any, mode: GenerationMode, *, valid: bool) -> 
                 known = stage.real.get(name, ["nothing"])
                 parameters[name] = known[choice % len(known)]
         base, session = stage.sessions[door]
-        answer = case.call(base_url=base, session=session, timeout=30.0)
+        answer = case.call(base_url=base, session=session, timeout=DEADLINE_SECONDS)
         assert answer.status_code < 500, (case.as_curl_command(), answer.text)
         # Else a name may be empty, or a dot, which makes the path another route's.
         if choice and valid:

@@ -27,8 +27,9 @@ from tests.session.commit.led_writers import Stage
 from tests.session.commit.ledger import Ledger
 from tests.session.commit.power import Recorder
 from tests.session.commit.worlds import WORLDS
+from tests.waiting import DEADLINE_SECONDS
 
-_DEADLINE_SECONDS = 90.0  # a loaded machine is no defect; longer than what the child waits for
+_DEADLINE_SECONDS = 1.5 * DEADLINE_SECONDS  # longer than what the child waits for
 
 
 @dataclass(frozen=True)

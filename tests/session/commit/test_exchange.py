@@ -100,6 +100,7 @@ def test_a_session_without_a_last_line_end_grows_as_if_we_were_not_there(scene: 
 # Holders: the exchange is undone.
 
 
+@pytest.mark.usefixtures("holders_exceed_the_limit")
 def test_somebody_who_keeps_the_old_file_gets_it_back(scene: Scene) -> None:
     holders = []
     outcome = scene.commit(
@@ -113,6 +114,7 @@ def test_somebody_who_keeps_the_old_file_gets_it_back(scene: Scene) -> None:
     assert scene.content == SESSION + LATE + LATER
 
 
+@pytest.mark.usefixtures("holders_exceed_the_limit")
 def test_lines_written_to_the_new_file_return_with_the_old_one(scene: Scene) -> None:
     """A writer's first line finds the new file, its second the old one: both in order."""
     holders = []
@@ -171,6 +173,7 @@ def _rewrite_blocked(scene: Scene, inode: int, data: bytes) -> None:
     wait_for(lambda: somebody_is_blocked_on(inode), "the writer waits")
 
 
+@pytest.mark.usefixtures("holders_exceed_the_limit")
 def test_the_new_file_rewritten_while_the_old_one_is_kept_stays(scene: Scene) -> None:
     """Who rewrote the session after the exchange has the last word."""
     holders = []
@@ -238,6 +241,7 @@ def _remove(scene: Scene, name: str | None) -> None:
         scene.path.unlink()
 
 
+@pytest.mark.usefixtures("holders_exceed_the_limit")
 def test_a_session_deleted_during_the_undo_stays_deleted(scene: Scene) -> None:
     holders = []
 
@@ -253,6 +257,7 @@ def test_a_session_deleted_during_the_undo_stays_deleted(scene: Scene) -> None:
     assert [file.read_bytes() for file in scene.in_flight()] == [SESSION + LATE]
 
 
+@pytest.mark.usefixtures("holders_exceed_the_limit")
 def test_a_session_replaced_during_the_undo_stays_replaced(scene: Scene) -> None:
     holders = []
     other = HEADER + line(77)
@@ -436,8 +441,14 @@ _NODE = [
 
 @pytest.mark.parametrize(("step", "program", "gave_up"), _NODE)
 def test_what_the_gateway_may_do_meanwhile(
-    scene: Scene, step: str, program: str, gave_up: GiveUp | None
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    program: str,
+    gave_up: GiveUp | None,
 ) -> None:
+    if gave_up is GiveUp.DRAIN_TIMEOUT:
+        monkeypatch.setattr(exchange, "_DRAIN_SECONDS", 0.05)
     command = [require_node(), "-e", f"const fs=require('fs'),F={str(scene.path)!r};{program}"]
 
     def act() -> None:

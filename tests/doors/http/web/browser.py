@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.needs import require_program
+from tests.waiting import DEADLINE_SECONDS
 
 SCREENSHOTS = os.environ.get("SCREENSHOTS")  # set: they are made anew
 _FOLDER = Path(__file__).parents[4] / "contrib" / "screenshots"
 _LARGEST_SCREENSHOT = 200_000
-_PATIENCE_MS = 30_000
+_PATIENCE_MS = 1000 * DEADLINE_SECONDS
 _ARGUMENTS = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
