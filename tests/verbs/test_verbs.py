@@ -23,11 +23,12 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.verb_names import NAMES, Name
 from bsd.verbs.edit import SHOW_EDITABLE
 from bsd.verbs.read_extracted import LONGEST_TEXT, READ_HELD, SHOW_EXTRACTED, page_of
+from bsd.verbs.search import SEARCH_PAGE
 from bsd.verbs.verb import Verb, all_verbs, perform
 
 VERBS = all_verbs()
 # Doors have routes, commands and tools of their own for these: only a part of what they tell.
-OF_DOORS = [SHOW_EDITABLE, SHOW_EXTRACTED, READ_HELD]
+OF_DOORS = [SHOW_EDITABLE, SHOW_EXTRACTED, READ_HELD, SEARCH_PAGE]
 every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
 
 
