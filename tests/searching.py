@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
+from bsd.care.scan import FullScan
 from bsd.care.search import search
 from bsd.foundation.layout import Layout
+from bsd.store.search import SearchHit
 
 
 def read_all(layout: Layout) -> None:
     """Read what is new in all sessions, statistics included."""
     search(layout, "anything")
+
+
+def everything(layout: Layout, words: str, **more: Any) -> list[SearchHit]:
+    """What a search through everything finds; `only`: through what left one session."""
+    failed: list[object] = []
+    found = FullScan(layout, words, failed=lambda *what: failed.append(what), **more).run().hits
+    assert not failed
+    return found
+
+
+def index_holds(layout: Layout, word: str) -> bool:
+    """Whether the index has a word, whether or not a search finds a text for it."""
+    with closing(sqlite3.connect(layout.search_db)) as database:
+        query = "SELECT 1 FROM terms WHERE term = ? LIMIT 1"
+        return database.execute(query, (word,)).fetchone() is not None
 
 
 def entry(number: int, role: str, text: str, day: int = 1, **more: Any) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from bsd.agents.entry import (
     PLACEHOLDER_START,
     Entry,
     arguments_at,
+    ends_in_placeholder,
     is_placeholder,
     is_structural,
     text_of,
@@ -323,29 +325,67 @@ def _type_of(content: bytes) -> str | None:
 
 # --- words, by which an entry is found ---
 
+# What the search index knows: what people and models said to each other, and no tool.
+_SAID = frozenset(("user", "assistant"))
 # Entries that hold no values still say something: what was summed up, how the session is called.
 _SAYINGS = ("summary", "name", "label")
+# Arguments of calls that name files, without case and underscores.
+_PATHS = frozenset(
+    ("path", "paths", "filepath", "filename", "file", "notebookpath", "directory", "dir", "cwd")
+)
+_LONGEST_PATH = 1000  # characters
+_LONGEST_ARGUMENTS = 64 << 10  # characters, of those that are a JSON text
 
 
-def words_of(entry: Entry, fmt: Format | None) -> str:
-    """Return all text that a person would look for; None is a foreign dialect: all its strings."""
-    if fmt is None:
-        return _joined(value.text for value in leaf_values(entry, (), None, 1))
-    return words_with(entry, fmt, fmt.facts(entry), fmt.title(entry))
+def words_of(
+    entry: Entry,
+    fmt: Format,
+    facts: Facts,
+    title: Title | None,
+    original: Callable[[], Entry | None] = lambda: None,
+) -> str:
+    """Return the text by which the index finds an entry.
 
-
-def words_with(entry: Entry, fmt: Format, facts: Facts, title: Title | None) -> str:
-    """The same, for whoever has asked for facts and title already."""
-    found = [value.text for value in fmt.values(entry)]
-    found += [call.name for call in facts.calls]
+    That is the text of users and assistants, what the session is called or was summed up as, and
+    the names of tools with the paths they were given. `original` returns the entry as it was
+    before values left it; it is asked if text of a user or an assistant has left.
+    """
+    found: list[str | None] = []
+    whole: Entry | None = None
+    for value in fmt.values(entry):
+        if value.type not in _SAID or value.display or value.custom:
+            continue
+        text = value.text
+        if text is not None and ends_in_placeholder(text) is not None:
+            whole = whole or original() or {}
+            text = text_of(value_at(whole, value.path)) or text
+        found.append(text)
+    for call in facts.calls:
+        found += [call.name, *_paths_of(entry, call)]
     found += [text_of(entry.get(key)) for key in _SAYINGS]
     if title and title.rank is not Rank.PROMPT and title.text not in found:
         found.append(title.text)
     return _joined(found)
 
 
-def _joined(found: Iterable[str | None]) -> str:
-    return "\n".join(text for text in found if text and not is_placeholder(text))
+def _paths_of(entry: Entry, call: ToolCall) -> Iterator[str]:
+    """The files and directories that a call names in its arguments."""
+    arguments = None if call.arguments is None else value_at(entry, call.arguments)
+    if isinstance(arguments, str) and len(arguments) <= _LONGEST_ARGUMENTS:
+        with suppress(orjson.JSONDecodeError):
+            arguments = orjson.loads(arguments.encode("utf-8", "replace"))
+    if not isinstance(arguments, dict):
+        return
+    for key, value in arguments.items():
+        if key.replace("_", "").casefold() in _PATHS:
+            for path in value if isinstance(value, list) else (value,):
+                if isinstance(path, str) and len(path) <= _LONGEST_PATH:
+                    yield path
+
+
+def all_words_of(entry: Entry) -> str:
+    """Return all strings of an entry, but those that hold it together, and placeholders."""
+    return _joined(value.text for value in leaf_values(entry, (), None, 1))
 
 
 def words_at(entry: Entry, paths: list[ValuePath]) -> str:
@@ -358,3 +398,7 @@ def words_at(entry: Entry, paths: list[ValuePath]) -> str:
         elif not (isinstance(value, dict) and value.get("type") == "image"):
             found += [leaf.text or "" for leaf in leaf_values(value, (), None, 1)]
     return "\n".join(filter(None, found))
+
+
+def _joined(found: Iterable[str | None]) -> str:
+    return "\n".join(text for text in found if text and not is_placeholder(text))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
 from bsd.care.catalog import agent_order
 from bsd.care.indexing import Due
+from bsd.care.search import NO_INDEX
 from bsd.daemon import rare_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
@@ -28,7 +29,7 @@ _GATHER_SECONDS = 2.0
 _FIRST_SECONDS = 3.0
 # A step ends after so long, and whoever else wants the index or the processor has as long again.
 _STEP_SECONDS = 0.1
-_STEP_BYTES = 256 * 1024
+_STEP_BYTES = 1 << 20
 # Of very many sessions only some are waiting, others are found when few of these are left.
 _MOST_FOUND, _LEAST_WAITING = 2000, 500
 _AT_ONCE = 64  # sessions that a child is told of, most of which are small
@@ -40,11 +41,10 @@ _LOCK_SECONDS = 1.0  # that another bsd may have the index: it can wait
 _LEAST_FREE = 0.02  # of the disk
 
 
-@dataclass(slots=True, eq=False)
 class _Wanted:
     """A session that is to be read; a change while it is read makes another one of it."""
 
-    due: Due | None = None  # None: it is to be looked at first
+    __slots__ = ()
 
 
 class Indexer:
@@ -67,7 +67,7 @@ class Indexer:
         self._not_before = self._clock() + _FIRST_SECONDS
         self._busy_since: float | None = None
         self._problem: str | None = None
-        self._dropped = False  # something that is still in the files
+        self._dropped = False  # something that is still in the files, and shall not be
         self._carefully = 0  # so many sessions alone, since one of them ended a child
 
     def changed(self, name: SessionName) -> None:
@@ -82,6 +82,11 @@ class Indexer:
         if hurry:
             self._state.wake("indexer")
 
+    def settings_changed(self, names: Collection[str]) -> None:
+        """Follow the setting `search_index`, if it is among those that changed."""
+        if "search_index" in names:
+            self.everything()
+
     def everything(self) -> None:
         """Look at all sessions."""
         with self._lock:
@@ -92,10 +97,11 @@ class Indexer:
     def state(self) -> dict[str, Any]:
         """{complete, waiting, problem}: whether all sessions were read; how many are to be."""
         with self._lock:
+            has_words = self._state.config.current.search_index
             return {
                 "complete": self._complete and not self._waiting,
                 "waiting": len(self._waiting),
-                "problem": self._problem,
+                "problem": self._problem if has_words else NO_INDEX,
             }
 
     def step(self, now: float) -> float | None:
@@ -170,7 +176,7 @@ class Indexer:
         )
         self._dropped |= dropped
         with self._lock:
-            found = OrderedDict((each.name, _Wanted(each)) for each in due)
+            found = OrderedDict((each.name, _Wanted()) for each in due)
             self._waiting = found | self._waiting
             self._looking = False
             if self._asked != asked:
@@ -187,11 +193,11 @@ class Indexer:
         with self._lock:
             if self._waiting or not self._dropped:
                 return
-        self._children.call(rare_tasks.scrub_words, background=True)
+        self._children.call(rare_tasks.sweep_words, background=True)
         self._dropped = False
 
     def _read_some(self, some: dict[SessionName, _Wanted]) -> None:
-        dues = [wanted.due or Due(name, known=False) for name, wanted in some.items()]
+        dues = list(map(Due, some))
         self._carefully = max(0, self._carefully - 1)
         try:
             turns = self._children.call(
@@ -211,7 +217,7 @@ class Indexer:
                 if self._waiting.get(name) is some[name]:
                     del self._waiting[name]
                     if turn.more:  # behind the others: a huge one shall not keep them waiting
-                        self._waiting[name] = _Wanted(turn.due)
+                        self._waiting[name] = _Wanted()
 
     def _after_death(self, some: dict[SessionName, _Wanted]) -> None:
         """Leave a session out that ends whoever reads it; find out which it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bsd.care.bring_back import sweep_returning
@@ -40,8 +41,10 @@ def find_unread(
     It looks at agents `after` one, until `most` are found; up to which agent, comes last (None: to
     the end). Another bsd may have the index for `wait` seconds; raises as `search.use`.
     """
+    has_words = child.config.current.search_index
 
     def look(index: SearchIndex) -> tuple[list[Due], bool, str | None]:
+        index.follow_setting(has_words)
         due, gone, up_to = find_due(
             child.layout, index, after=after, most=most, going_on=lambda: child.progress(0)
         )
@@ -58,23 +61,27 @@ def read_words(
 ) -> list[ReadOn]:
     """Read sessions into the search index, a slice of about `budget` bytes each, for a moment.
 
+    The last one is said to have dropped words, too, if by now dead ones are worth to be swept.
     Another bsd may have the index for `wait` seconds; raises as `search.use`.
     """
 
     def read(index: SearchIndex) -> list[ReadOn]:
-        return read_some(child.layout, index, wanted, seconds, budget)
+        turns = read_some(child.layout, index, wanted, seconds, budget)
+        if turns and index.is_due_to_be_swept():
+            turns[-1] = replace(turns[-1], dropped=True)
+        return turns
 
     return use(child.layout.search_db, read, wait=wait)
 
 
-def scrub_words(child: Child) -> None:
-    """Take what was dropped out of the files of the search index; raises as `search.use`."""
+def sweep_words(child: Child) -> None:
+    """Take dead words out of the search index; raises as `search.use`."""
 
     def stopping() -> bool:
         child.progress(0)
         return False
 
-    use(child.layout.search_db, lambda index: index.scrub(stopping))
+    use(child.layout.search_db, lambda index: index.sweep(stopping))
 
 
 def keep_sessions(child: Child, keep: str, *, first: bool = False) -> KeptNow:
@@ -145,7 +152,7 @@ class _Hands:
     def clock(self) -> float:
         return self._child.patience(self._wait).clock()
 
-    def progressed(self, done: int) -> None:
+    def progressed(self, done: int, of: int | None = None) -> None:  # noqa: ARG002 - nobody looks
         self._child.progress(done)
 
     def stopping(self) -> bool:

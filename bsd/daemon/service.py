@@ -387,6 +387,7 @@ class Daemon:
 
     def _settings_changed(self, fields: list[str]) -> None:
         self.cleaned()
+        self._indexer.settings_changed(fields)
         self.state.events.publish("config", fields=fields)
 
     # --- jobs ---

@@ -103,7 +103,7 @@ class Layout:
     state_db = _Place(".brainsurgeon/state.db")
     """What was settled in each session; losing it loses only speed."""
     search_db = _Place(".brainsurgeon/search.db")
-    """The text of sessions and of what was taken out of them; it can be made anew."""
+    """By which words the lines of sessions are found, and their figures; it can be made anew."""
     root_id_file = _Place(".brainsurgeon/root-id")
     """By which a root is known to the sources that it serves, wherever it is moved."""
     clock_file = _Place(".brainsurgeon/clock.json")

@@ -449,6 +449,10 @@ class PruningConfig:
         "Bytes, with copies of sessions; if it is larger, the oldest goes; 0: no limit")
     archive_sessions: str = setting(
         "180d", LIFETIME_OR_OFF, _KEPT, "Sessions that their program deletes")
+    search_index: bool = setting(
+        True, Switch(), "Search", "Keep an index of words",
+        "Of what users and assistants say, titles, tools and paths; else text is found only by "
+        "searching everything.")
     keep_restore_remote_calls: bool = setting(
         False, Switch(), _SEEN, "Keep calls of restore_remote",
         "Else they are taken out of the session.")

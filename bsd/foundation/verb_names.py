@@ -72,7 +72,7 @@ NAMES = {
             "search_all",
             command="search",
             after="sessions",
-            help="Find entries by words, extracted ones included.",
+            help="Find entries by words, in the index or in everything.",
             module="search",
         ),
         Name(
@@ -123,6 +123,7 @@ NAMES = {
         Name("list_entries"),
         Name("get_meta", module="edit"),
         Name("search"),
+        Name("search_page", module="search"),
         Name("extract", module="restore"),
         Name("restore_all", module="restore"),
         Name("edit"),

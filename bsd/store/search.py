@@ -1,17 +1,15 @@
-"""`search.db`: the words of sessions and of what was taken out of them (SQLite FTS5).
+"""`search.db`: by which words the lines of sessions are found (SQLite FTS5), and what they count.
 
-All of it can be made anew: a database that is missing, damaged or of another version is. The text
-is kept packed, beside the index: a snippet needs no other file, and a piece can be taken out of the
-index exactly, as retention must. What a person types is made into what FTS5 understands, and what
-was found into a snippet.
+It holds no text: snippets are read where the text is. Words that no line says any more stay in it
+until they are swept (`SearchIndex.sweep`): at once when something was deleted or forgotten, else
+when they are many. All of it can be made anew: a database that is missing, damaged or of another
+version is.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from bsd.foundation.database_file import remove_database
-from bsd.foundation.errors import BsdError, Invalid, Unavailable, os_problem
+from bsd.foundation.errors import BsdError, Unavailable, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
@@ -29,94 +27,34 @@ from bsd.store.search_file import (
     Known,
     KnownState,
     KnownTitle,
-    Slice,
+    OfAnotherVersion,
     Words,
     connect,
     problem_of,
 )
+from bsd.store.search_words import Snippet, indexable, match_expression
 
-_PARTS = re.compile(r'"([^"]*)"?|([^\s"]+)')
-# Scripts that put no space between words: each character becomes a word of its own.
-_UNSPACED = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f])")
-_BREAK = "\u200b"
-_START, _END = "\x02", "\x03"
-# Colours of a terminal cling to the words they colour.
-_COLOUR = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
-_UNWANTED = re.compile(f"[\x00{_START}{_END}]")
-_LONGEST_SNIPPET = 320  # characters
-_BEFORE = 80
-_MOST_WORDS = 64
-_LONG_ENOUGH = 3  # characters: fewer begin too many words
+_log = get_logger("search")
 
-# A snippet as FTS5 makes it, with the signs that `Snippet.read` looks for.
-_SNIPPET = f"snippet(words, 0, '{_START}', '{_END}', '…', 24)"
+_MERGED_PAGES = 2000
+# Where so many of the rows are dead, they are swept; fewer than some are not worth it.
+_MOST_DEAD, _FEW_DEAD = 0.3, 100
+_SWEPT_AT_ONCE = 20_000  # rows, whose words are in memory
 
+_MATCHING = (
+    "FROM words JOIN rows ON rows.id = words.rowid"
+    " JOIN sessions ON sessions.id = rows.session"
+    " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)"
+)
+_SEARCH = (
+    "SELECT sessions.name, rows.line, rows.offset, rows.digest, words.rank "  # noqa: S608 - the same
+    f"{_MATCHING}"
+    " AND (:among IS NULL OR sessions.name IN (SELECT value FROM json_each(:among)))"
+    " ORDER BY words.rank, rows.id LIMIT :limit"
+)
 
-def indexable(text: str) -> str:
-    """Return `text` as the index keeps it: what UTF-8 or SQLite cannot hold is replaced."""
-    if not text.isascii():
-        text = text.encode("utf-8", "replace").decode()  # lone surrogates
-        text = _UNSPACED.sub(rf"{_BREAK}\1{_BREAK}", text)
-    if "\x1b" in text:
-        text = _COLOUR.sub("", text)
-    return _UNWANTED.sub(" ", text)
-
-
-def terms_of(words: str) -> list[str]:
-    """Return what was typed word by word; words in double quotes, which they keep, are one."""
-    return [f'"{phrase}"' if phrase else word for phrase, word in _PARTS.findall(words)]
-
-
-def match_expression(words: str, *, beginnings: bool = False) -> str:
-    """Return the FTS5 expression for words that must all be there, in any order.
-
-    `"several words"` stand together, `begin*` is any word that begins so, and with `beginnings`
-    each word that stands alone and is not very short. Everything else a user may type is text.
-    Raises Invalid if there is no word in it.
-    """
-    terms = []
-    for phrase, word in _PARTS.findall(words):
-        text = indexable(phrase or word)
-        if not any(map(str.isalnum, text)):
-            continue  # nothing that the index could know
-        open_end = word.endswith("*") or (beginnings and len(word) >= _LONG_ENOUGH)
-        prefix = " *" if open_end else ""
-        terms.append(f'"{text}"{prefix}')
-    if not terms:
-        raise Invalid("there is no word to search for", hint='bsd search "two words" another')
-    if len(terms) > _MOST_WORDS:
-        raise Invalid(f"{len(terms)} words are too many", hint=f"at most {_MOST_WORDS}")
-    return " ".join(terms)
-
-
-@immutable
-class Snippet:
-    """A piece of text around what was found; `matches` are [start, end) in its characters."""
-
-    text: str
-    matches: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def read(cls, marked: str) -> Snippet:
-        """Read what the SQL expression _SNIPPET returned."""
-        marked = " ".join(marked.replace(_BREAK, "").split())
-        first = marked.find(_START)
-        if len(marked) > _LONGEST_SNIPPET:  # words can be very long
-            start = max(0, first - _BEFORE)
-            marked = ("…" if start else "") + marked[start : start + _LONGEST_SNIPPET]
-        text, matches, begun = "", [], None
-        for part in re.split(f"([{_START}{_END}])", marked):
-            if part == _START:
-                begun = len(text)
-            elif part == _END:
-                if begun is not None:
-                    matches.append((begun, len(text)))
-                begun = None
-            else:
-                text += part
-        if begun is not None:
-            matches.append((begun, len(text)))
-        return cls(text, tuple(matches))
+Result = TypeVar("Result")
+_KNOWN = tuple(Known.__dataclass_fields__)
 
 
 @immutable
@@ -125,38 +63,27 @@ class SearchHit:
 
     session: SessionName
     entry: str | None  # its id
-    index: int  # line number in the session; of extracted text: when it was taken out
+    index: int  # line number in the session; of a stored original: when it was taken out
     where: Literal["transcript", "extracted"]
     snippet: Snippet
     score: float  # the greater the better
 
 
-# --- the index ---
+@immutable
+class FoundRow:
+    """A line in which all words were found; where it was, and how its text is known again."""
 
-_log = get_logger("search")
+    session: SessionName
+    line: int
+    offset: int
+    digest: int
+    score: float  # the greater the better
 
-TRANSCRIPT, EXTRACTED = 0, 1
-_WHERE: tuple[Literal["transcript", "extracted"], ...] = ("transcript", "extracted")
-_MERGED_PAGES = 2000
-_SHORT = 1 << 12  # bytes
-_LITTLE_MEMORY = 4  # of 9
-_LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
 
-_MATCHING = (
-    "FROM words JOIN pieces ON pieces.id = words.rowid"
-    " JOIN sessions ON sessions.id = pieces.session"
-    " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)"
-)
-_SEARCH = (
-    "SELECT pieces.id, sessions.name, pieces.entry, pieces.line, pieces.place, words.rank "  # noqa: S608 - the same
-    f"{_MATCHING}"
-    " AND (:session IS NULL OR sessions.name = :session AND pieces.place = :place)"
-    " AND (:among IS NULL OR sessions.name IN (SELECT value FROM json_each(:among)))"
-    " ORDER BY words.rank, pieces.id"
-)
-
-Result = TypeVar("Result")
-_KNOWN = tuple(Known.__dataclass_fields__)
+def digest_of(text: str) -> int:
+    """What tells one text from another: 64 bits, as SQLite can hold them."""
+    data = text.encode("utf-8", "replace")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
 
 
 def use(path: Path, work: Callable[[SearchIndex], Result], *, wait: float = WAIT_SECONDS) -> Result:
@@ -165,9 +92,12 @@ def use(path: Path, work: Callable[[SearchIndex], Result], *, wait: float = WAIT
     Others are waited for `wait` seconds. Raises Unavailable (no FTS5, disk full), Busy, and what
     the work raises.
     """
-    with suppress(Damaged):
+    try:
         return _once(path, work, wait)
-    _log.warning("The search index is damaged and made anew", path=str(path))
+    except OfAnotherVersion as other:
+        _log.info(f"The search index is of another version of bsd ({other}) and made anew")
+    except Damaged:
+        _log.warning("The search index is damaged and made anew", path=str(path))
     remove_database(path)
     try:
         return _once(path, work, wait)
@@ -200,15 +130,6 @@ def _once(path: Path, work: Callable[[SearchIndex], Result], wait: float) -> Res
         raise problem_of(error, path) from error
 
 
-def _packed(text: str) -> bytes:
-    data = text.encode()
-    if len(data) > _SHORT:
-        return zlib.compress(data, 6)
-    # For a window of 32 KiB zlib clears 256: that takes longer than all the rest of a short text.
-    packer = zlib.compressobj(6, zlib.DEFLATED, _SHORT.bit_length() - 1, _LITTLE_MEMORY)
-    return packer.compress(data) + packer.flush()
-
-
 class SearchIndex:
     """The open database; `use` gives one. All changes stand in a `change()`."""
 
@@ -226,8 +147,6 @@ class SearchIndex:
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
-
-    # --- what is known ---
 
     def is_empty(self) -> bool:
         """Whether no session was read yet."""
@@ -263,6 +182,13 @@ class SearchIndex:
         query = f"SELECT {', '.join(_KNOWN)} FROM sessions WHERE {column} = ?"  # noqa: S608 - the same
         row = self._db.execute(query, (value,)).fetchone()
         return Known(*row) if row else None
+
+    def read_again(self, name: str | None = None) -> None:
+        """Have a session read again, as a whole; or all of which text lay in store or archive."""
+        condition = "away" if name is None else "name = ?"
+        # As if it was another file by now. Its figures stay.
+        update = f"UPDATE sessions SET dev = -1 WHERE {condition}"  # noqa: S608 - our own columns
+        self._db.execute(update, () if name is None else (name,))
 
     def models(self, agent: str | None = None) -> dict[str, str]:
         """The names of the models that wrote in each session, by the session's name."""
@@ -304,39 +230,25 @@ class SearchIndex:
 
     # --- words ---
 
-    def slices(self, name: SessionName, first: int = 0) -> list[Slice]:
-        """How the lines from number `first` on were read."""
-        rows = self._db.execute(
-            "SELECT first, lines, size, hash, statistics FROM slices"
-            " WHERE session = ? AND first >= ? ORDER BY first",
-            (self._id(name), first),
-        )
-        return [Slice(*row) for row in rows]
+    @property
+    def has_words(self) -> bool:
+        """Whether words are kept, as the setting `search_index` said when it was followed last."""
+        return bool(self._db.execute("SELECT has_words FROM setting").fetchone()[0])
 
-    def slice_before(self, name: SessionName, line: int) -> Slice | None:
-        """The one that ends where line number `line` begins."""
-        row = self._db.execute(
-            "SELECT first, lines, size, hash, statistics FROM slices"
-            " WHERE session = ? AND first < ? ORDER BY first DESC LIMIT 1",
-            (self._id(name), line),
-        ).fetchone()
-        found = Slice(*row) if row else None
-        return found if found and found.first + found.lines == line else None
-
-    def set_slice(self, name: SessionName, read: Slice) -> None:
-        """Keep how these lines were read; what began among them is forgotten."""
-        session = self._id(name)
-        self.drop_slices(name, read.first, read.first + read.lines)
-        row = (session, read.first, read.lines, read.size, read.hash, read.statistics)
-        self._db.execute("INSERT INTO slices VALUES (?, ?, ?, ?, ?, ?)", row)
-
-    def drop_slices(self, name: SessionName, first: int, end: int | None = None) -> None:
-        """Forget slices that begin at these line numbers."""
-        self._db.execute(
-            "DELETE FROM slices WHERE session = :session"
-            " AND first >= :first AND (:end IS NULL OR first < :end)",
-            {"session": self._id(name), "first": first, "end": end},
-        )
+    def follow_setting(self, has_words: bool) -> bool:  # noqa: FBT001 - the setting itself
+        """Keep words or drop all of them; whether that is new. If so, sessions are to be read."""
+        if self.has_words == has_words:
+            return False
+        with self.change():
+            self._db.execute("UPDATE setting SET has_words = ?", (has_words,))
+            if has_words:
+                # As if each was another file by now. The figures of sessions stay.
+                self._db.execute("UPDATE sessions SET dev = -1")
+            else:
+                self._db.execute("INSERT INTO words (words) VALUES ('delete-all')")
+                self._db.execute("DELETE FROM rows")
+        self._vacuum()
+        return True
 
     def set_lines(
         self, name: SessionName, words: Iterable[Words], first: int, end: int | None = None
@@ -344,100 +256,80 @@ class SearchIndex:
         """The text of a session's lines `[first, end)`; of those that are as before it stays."""
         session = self._id(name)
         rows = self._db.execute(
-            "SELECT line, part, id, digest FROM pieces"
-            " WHERE session = :session AND place = :place"
+            "SELECT line, id, offset, digest FROM rows WHERE session = :session"
             " AND line >= :first AND (:end IS NULL OR line < :end)",
-            {"session": session, "place": TRANSCRIPT, "first": first, "end": end},
+            {"session": session, "first": first, "end": end},
         )
-        before = {(line, part): (row, digest) for line, part, row, digest in rows}
+        before = {line: row for line, *row in rows}
+        keeps = self.has_words
         for one in words:
-            # One after the other: of a long line, not even all pieces are held at once.
-            for part, text in enumerate(_parts(one.text)):
-                was = before.pop((one.line, part), None)
-                if was and was[1] == _digest(one, text):
-                    continue
-                if was:
-                    self._drop([was[0]])
-                self._insert(session, TRANSCRIPT, part, one, text)
-        self._drop(row for row, _ in before.values())
+            if not (one.text and keeps):
+                continue
+            row, offset, digest = before.get(one.line, (None, 0, 0))
+            if row is None or digest != digest_of(one.text):
+                self._insert(session, one)
+                continue
+            del before[one.line]
+            if offset != one.offset:
+                update = "UPDATE rows SET offset = ? WHERE id = ?"
+                self._db.execute(update, (one.offset, row))
+        self._bury(row for row, _, _ in before.values())
 
-    def stored(self, name: SessionName) -> set[str]:
-        """Refs of the stored files whose text is in the index."""
-        rows = self._db.execute(
-            "SELECT DISTINCT ref FROM pieces WHERE session = ? AND place = ?",
-            (self._id(name), EXTRACTED),
-        )
-        return {ref for (ref,) in rows}
-
-    def add_stored(self, name: SessionName, words: Words) -> None:
-        """The text of a stored file; one without any is noted, too, so as not to be read again."""
-        session = self._id(name)
-        for part, text in enumerate(_parts(words.text) if words.text else [""]):
-            self._insert(session, EXTRACTED, part, words, text)
-
-    def _insert(self, session: int, place: int, part: int, one: Words, text: str) -> None:
-        entry = indexable(one.entry) if one.entry is not None else None
-        row = (session, place, one.line, part, entry, one.ref, _digest(one, text), _packed(text))
+    def _insert(self, session: int, one: Words) -> None:
         done = self._db.execute(
-            "INSERT INTO pieces (session, place, line, part, entry, ref, digest, body)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            row,
+            "INSERT INTO rows (session, line, offset, digest) VALUES (?, ?, ?, ?)",
+            (session, one.line, one.offset, digest_of(one.text)),
         )
-        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (done.lastrowid, text))
+        insert = "INSERT INTO words (rowid, text) VALUES (?, ?)"
+        self._db.execute(insert, (done.lastrowid, indexable(one.text)))
 
-    def _drop(self, rows: Iterable[int]) -> int:
-        count = 0
-        for row in list(rows):
-            found = self._db.execute("SELECT text FROM texts WHERE id = ?", (row,)).fetchone()
-            # FTS5 wants to be told the very text that it was given.
-            self._db.execute(
-                "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (row, *found)
-            )
-            self._db.execute("DELETE FROM pieces WHERE id = ?", (row,))
-            count += 1
-        return count
+    def _bury(self, rows: Iterable[int]) -> None:
+        """These rows are dead."""
+        dead = "UPDATE rows SET session = 0, line = 0, offset = 0, digest = 0 WHERE id = ?"
+        self._db.executemany(dead, [(row,) for row in rows])
 
     # --- forgetting ---
 
     def forget(self, name: str) -> int:
-        """Drop all that is known of a session; returns how many pieces of text."""
+        """Drop all that is known of a session; returns how many rows are dead by that."""
         row = self._db.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()
         if row is None:
             return 0
-        pieces = self._db.execute("SELECT id FROM pieces WHERE session = ?", row)
-        count = self._drop([piece for (piece,) in pieces])
-        self._db.execute("DELETE FROM slices WHERE session = ?", row)
+        rows = self._db.execute("SELECT id FROM rows WHERE session = ?", row).fetchall()
+        self._bury(one for (one,) in rows)
         self._db.execute("DELETE FROM sessions WHERE id = ?", row)
-        return count
+        return len(rows)
 
-    def forget_stored(self, store: str, refs: Iterable[str]) -> int:
-        """Drop the text of these files of the store directory called `store`."""
-        row = self._db.execute("SELECT id FROM sessions WHERE store = ?", (store,)).fetchone()
-        if row is None:
-            return 0
-        gone = set(refs)
-        pieces = self._db.execute(
-            "SELECT id, ref FROM pieces WHERE session = ? AND place = ?", (row[0], EXTRACTED)
-        )
-        return self._drop([piece for piece, ref in pieces if ref in gone])
+    def dead(self) -> int:
+        """How many rows hold words that no line says any more."""
+        (count,) = self._db.execute("SELECT count(*) FROM rows WHERE session = 0").fetchone()
+        return int(count)
 
-    def all_stored(self) -> dict[str, set[str]]:
-        """The stored files whose text is known: refs by the name of the store directory."""
-        found: dict[str, set[str]] = {}
-        rows = self._db.execute(
-            "SELECT DISTINCT store, ref FROM pieces JOIN sessions ON sessions.id = session"
-            " WHERE place = ?",
-            (EXTRACTED,),
-        )
-        for store, ref in rows:
-            found.setdefault(store, set()).add(ref)
-        return found
+    def is_due_to_be_swept(self) -> bool:
+        """Whether so many rows are dead that it is worth the work."""
+        dead = self.dead()
+        if dead < _FEW_DEAD:
+            return False
+        (rows,) = self._db.execute("SELECT count(*) FROM rows").fetchone()
+        return bool(dead > _MOST_DEAD * rows)
 
-    def scrub(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Take what was dropped out of the files, too: FTS5 only marks it, until it merges.
+    def sweep(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Take the words of dead rows out of the index, and out of its files.
 
-        What `optimize` does, in steps between which others may write.
+        To delete a row FTS5 wants the words that it was given. They are read from the index
+        itself, in a pass over it: a word that was taken apart once is what it is from then on.
+        Then as `optimize` does, in steps between which others may write.
         """
+        self._db.set_progress_handler(lambda: int(stopping()), 1_000_000)
+        try:
+            while self._drop_dead():
+                pass
+        except sqlite3.OperationalError as error:
+            if "interrupted" in str(error):
+                return
+            raise
+        finally:
+            self._db.set_progress_handler(None, 0)
         pages, moved = -_MERGED_PAGES, True
         while moved and not stopping():
             before = self._db.total_changes
@@ -445,6 +337,26 @@ class SearchIndex:
                 self._db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
             # One change is the statement's own.
             pages, moved = _MERGED_PAGES, self._db.total_changes - before > 1
+        self._vacuum()
+
+    def _drop_dead(self) -> bool:
+        """Delete some dead rows; whether there may be more."""
+        with self.change():
+            some = "SELECT id FROM rows WHERE session = 0 ORDER BY id LIMIT ?"
+            gone = self._db.execute(some, (_SWEPT_AT_ONCE,)).fetchall()
+            # As bytes: FTS5 may have cut a long word within a character.
+            found = self._db.execute(
+                "SELECT doc, CAST(group_concat(term, ' ') AS BLOB) FROM terms"  # noqa: S608 - no input
+                f" WHERE doc IN ({some}) GROUP BY doc",
+                (_SWEPT_AT_ONCE,),
+            )
+            texts = dict.fromkeys((row for (row,) in gone), b"") | dict(found.fetchall())
+            delete = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, CAST(? AS TEXT))"
+            self._db.executemany(delete, texts.items())
+            self._db.executemany("DELETE FROM rows WHERE id = ?", gone)
+        return len(gone) == _SWEPT_AT_ONCE
+
+    def _vacuum(self) -> None:
         self._db.execute("PRAGMA incremental_vacuum").fetchall()
 
     # --- searching ---
@@ -455,32 +367,22 @@ class SearchIndex:
         *,
         agent: str | None = None,
         limit: int = 20,
-        extracted_from: SessionName | None = None,
         among: Iterable[SessionName] | None = None,
-    ) -> list[SearchHit]:
-        """The best entries first, each once; raises Invalid if there is no word in `words`.
+    ) -> list[FoundRow]:
+        """The best lines first; raises Invalid if there is no word in `words`.
 
-        With `extracted_from` only what was taken out of that session is looked at, with `among`
-        only these sessions.
+        With `among` only these sessions are looked at.
         """
-        expression = match_expression(words)
         asked = {
-            "words": expression,
+            "words": match_expression(words),
             "agent": agent,
-            "session": extracted_from and str(extracted_from),
-            "place": EXTRACTED,
             "among": None if among is None else json.dumps(list(map(str, among))),
+            "limit": limit,
         }
-        hits: dict[tuple[str, str | int], SearchHit] = {}
-        for piece, name, entry, line, place, rank in self._db.execute(_SEARCH, asked):
-            key = (name, line if entry is None else entry)
-            if key in hits:  # inline again, and still in the store; or a long one's other part
-                continue
-            session, snippet = SessionName.parse(name), self._snippet(expression, piece)
-            hits[key] = SearchHit(session, entry, line, _WHERE[place], snippet, -float(rank))
-            if len(hits) == limit:
-                break
-        return list(hits.values())
+        return [
+            FoundRow(SessionName.parse(name), line, offset, digest, -float(rank))
+            for name, line, offset, digest, rank in self._db.execute(_SEARCH, asked)
+        ]
 
     def sessions_with(self, words: str, *, agent: str | None = None) -> set[str]:
         """The names of sessions with an entry that holds all the words, or words that begin so."""
@@ -490,44 +392,29 @@ class SearchIndex:
         )
         return {name for (name,) in rows}
 
-    def _snippet(self, expression: str, piece: int) -> Snippet:
-        (marked,) = self._db.execute(
-            f"SELECT {_SNIPPET} FROM words WHERE words MATCH ? AND rowid = ?",  # noqa: S608
-            (expression, piece),
-        ).fetchone()
-        return Snippet.read(marked)
-
-
-def _parts(text: str) -> Iterator[str]:
-    for at in range(0, len(text), _LONGEST_PIECE):
-        yield indexable(text[at : at + _LONGEST_PIECE])
-
-
-def _digest(one: Words, text: str) -> bytes:
-    start = repr(one.entry).encode("utf-8", "replace")
-    return blake2b(start + b"\0" + text.encode(), digest_size=8).digest()
-
 
 def forget_sessions(path: Path, names: Iterable[SessionName]) -> None:
     """Take deleted sessions out of the index, for good; a problem is logged."""
     wanted = [str(name) for name in names]
 
-    def drop(index: SearchIndex) -> bool:
+    def drop(index: SearchIndex) -> None:
         with index.change():
-            return sum(map(index.forget, wanted)) > 0
+            for name in wanted:
+                index.forget(name)
 
     drop_for_good(path, drop)
 
 
-def drop_for_good(path: Path, drop: Callable[[SearchIndex], bool]) -> bool:
-    """Do `drop`, and overwrite what it dropped, if it says so.
+def drop_for_good(path: Path, drop: Callable[[SearchIndex], object]) -> bool:
+    """Do `drop`, and overwrite the words of what is dead then.
 
     A problem is logged; returns whether there was none.
     """
 
     def work(index: SearchIndex) -> None:
-        if drop(index):
-            index.scrub()
+        drop(index)
+        if index.dead():
+            index.sweep()
 
     try:
         ask(path, work, None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -25,6 +24,7 @@ from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import inside
+from bsd.store.search_words import TOKENIZE, without_fts5
 
 
 @immutable
@@ -42,22 +42,19 @@ class Known:
     offset: int  # up to here its lines are complete
     lines: int  # so many of them
     guard: bytes  # hash of the last bytes before the offset
-    settled: str  # statistics of those lines
+    settled: str  # statistics of those lines; empty: they are all there was
     statistics: str  # of all there was
-    shelf_ino: int  # of its store directory; 0: none
-    shelf_mtime: int
+    away: bool  # words of it were read from store or archive
 
 
 class KnownState(NamedTuple):
-    """What tells whether a session and its store are as they were; of many sessions, so small."""
+    """What tells whether a session is as it was; of many sessions, so small."""
 
     dev: int
     ino: int
     size: int
     mtime: int
     ctime: int
-    shelf_ino: int
-    shelf_mtime: int
     offset: int
 
 
@@ -71,28 +68,19 @@ class KnownTitle(NamedTuple):
 
 
 @immutable
-class Slice:
-    """Lines that were read together: in a session that was rewritten most of them are as before."""
-
-    first: int  # number of its first line
-    lines: int
-    size: int  # bytes
-    hash: bytes
-    statistics: str  # of these lines
-
-
-@immutable
 class Words:
-    """The text of one line, or of what was taken out of it."""
+    """The text by which one line is found, and where the line begins."""
 
     line: int
-    entry: str | None
+    offset: int
     text: str
-    ref: str | None = None  # of the stored file
 
 
-_VERSION = 3
+_VERSION = 4
 WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
+# `words` keeps no text (`content = ''`), so FTS5 of SQLite 3.40 cannot delete from it by itself.
+# `rows` says which line each of its rows is; those of session 0 are dead: no line says that any
+# more. `terms` tells which words stand in which row.
 CREATE = (
     "PRAGMA auto_vacuum = INCREMENTAL",
     """CREATE TABLE sessions (
@@ -100,20 +88,16 @@ CREATE = (
         store TEXT NOT NULL UNIQUE, dev INTEGER NOT NULL, ino INTEGER NOT NULL,
         size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL,
         offset INTEGER NOT NULL, lines INTEGER NOT NULL, guard BLOB NOT NULL,
-        settled TEXT NOT NULL, statistics TEXT NOT NULL,
-        shelf_ino INTEGER NOT NULL, shelf_mtime INTEGER NOT NULL)""",
-    """CREATE TABLE pieces (
-        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, place INTEGER NOT NULL,
-        line INTEGER NOT NULL, part INTEGER NOT NULL, entry TEXT, ref TEXT,
-        digest BLOB NOT NULL, body BLOB NOT NULL)""",
-    "CREATE INDEX pieces_by_line ON pieces (session, place, line)",
-    """CREATE TABLE slices (
-        session INTEGER NOT NULL, first INTEGER NOT NULL, lines INTEGER NOT NULL,
-        size INTEGER NOT NULL, hash BLOB NOT NULL, statistics TEXT NOT NULL,
-        PRIMARY KEY (session, first)) WITHOUT ROWID""",
-    "CREATE VIEW texts AS SELECT id, unpacked(body) AS text FROM pieces",
-    """CREATE VIRTUAL TABLE words USING fts5 (text, content = 'texts', content_rowid = 'id',
-        tokenize = 'unicode61 remove_diacritics 2')""",
+        settled TEXT NOT NULL, statistics TEXT NOT NULL, away INTEGER NOT NULL)""",
+    """CREATE TABLE rows (
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, line INTEGER NOT NULL,
+        offset INTEGER NOT NULL, digest INTEGER NOT NULL)""",
+    "CREATE INDEX rows_by_line ON rows (session, line)",
+    f"CREATE VIRTUAL TABLE words USING fts5 (text, content = '', {TOKENIZE})",
+    "CREATE VIRTUAL TABLE terms USING fts5vocab (words, 'instance')",
+    # Whether there are words at all: the setting `search_index`, as it was when it was followed.
+    "CREATE TABLE setting (has_words INTEGER NOT NULL)",
+    "INSERT INTO setting VALUES (1)",
     f"PRAGMA user_version = {_VERSION}",
 )
 
@@ -122,14 +106,15 @@ class Damaged(Exception):
     """The database is not what we wrote."""
 
 
+class OfAnotherVersion(Damaged):
+    """It is what another version of bsd wrote."""
+
+
 def problem_of(error: sqlite3.Error, path: Path) -> Exception:
     """What an error of SQLite means for whoever uses the index: Unavailable, Busy, Damaged."""
     text = str(error)
     if "fts5" in text and "no such module" in text:
-        return Unavailable(
-            "searching needs an SQLite with FTS5, which this Python's has not",
-            hint="install Python or SQLite from your distribution",
-        )
+        return without_fts5()
     if type(error) is sqlite3.DatabaseError or "no such" in text or "already exists" in text:
         return Damaged(text)
     if "locked" in text or "busy" in text:
@@ -140,7 +125,7 @@ def problem_of(error: sqlite3.Error, path: Path) -> Exception:
 def connect(path: Path, wait: float) -> sqlite3.Connection:
     """Open it, or make it; others are waited for `wait` seconds.
 
-    Raises OSError, sqlite3.Error, Damaged for one of another version, and Forbidden if a link leads
+    Raises OSError, sqlite3.Error, OfAnotherVersion, and Forbidden if a link leads
     out of the root, in whose `.brainsurgeon` it lies.
     """
     path = inside(path, path.parent.parent, "replace the symbolic link; the index can be made anew")
@@ -148,13 +133,12 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
     make_database_file(path)
     database = sqlite3.connect(path, timeout=wait, isolation_level=None)
     with being_opened(database):
-        database.create_function("unpacked", 1, _unpacked, deterministic=True)
         without_shared_memory(database, path)
         version = version_of(database)
         if version == 0:
             _create(database)
         elif version != _VERSION:
-            raise Damaged(f"version {version}")
+            raise OfAnotherVersion(f"version {version}")
         # What is deleted is overwritten: retention means it.
         database.execute("PRAGMA secure_delete = ON")
         database.execute("PRAGMA synchronous = NORMAL")
@@ -169,10 +153,6 @@ def _create(database: sqlite3.Connection) -> None:
         for statement in tables:
             database.execute(statement)
     database.execute("COMMIT")
-
-
-def _unpacked(body: bytes) -> str:
-    return zlib.decompress(body).decode()
 
 
 # --- what is counted of a session ---
@@ -248,8 +228,9 @@ class Statistics:
             self.models.append(model)
 
     def dumps(self) -> str:
-        # In ASCII: a model's name may be any text.
-        return json.dumps({name: getattr(self, name) for name in _KEPT})
+        # In ASCII: a model's name may be any text. What was not counted is left out.
+        counted = {name: value for name in _KEPT if (value := getattr(self, name))}
+        return json.dumps(counted, separators=(",", ":"))
 
     @classmethod
     def loads(cls, text: str) -> Statistics:

@@ -129,6 +129,20 @@ class InBlocks(ABC):
             index += piece.count(b"\n", counted, whole)
             offset += whole
 
+    def whole_lines(self, start: int = 0) -> Iterator[bytes]:
+        """All from byte `start` on, in pieces of whole lines; raises as `lines`."""
+        end, offset, length = self.identity.size, start, self._block
+        while offset < end:
+            piece = self.read(offset, min(length, end - offset))
+            if offset + len(piece) < end:
+                piece = piece[: piece.rfind(b"\n") + 1]
+            if piece:
+                yield piece
+                offset, length = offset + len(piece), self._block
+            else:  # a line is longer than that
+                length *= 2
+                self._refuse_endless(length // 2)
+
     def _refuse_endless(self, length: int) -> None:
         if length > LARGEST_LINE:
             raise LeftAlone(f"a line of it is longer than {LARGEST_LINE} bytes")

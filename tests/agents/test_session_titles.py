@@ -116,7 +116,8 @@ NAMES: list[tuple[Format, dict[str, Any], Title]] = [
 @pytest.mark.parametrize(("fmt", "entry", "title"), NAMES)
 def test_names_that_are_written_down(fmt: Format, entry: dict[str, Any], title: Title) -> None:
     assert fmt.title(entry) == title
-    assert title.text in words_of(entry, fmt), "it is found by its words"
+    words = words_of(entry, fmt, fmt.facts(entry), title)
+    assert title.text in words, "it is found by its words"
 
 
 @pytest.mark.parametrize("fmt", [OPENCLAW, PI, FLAT, CLAUDE_CODE, CODEX])

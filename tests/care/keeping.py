@@ -33,11 +33,11 @@ def bring_back(layout: Layout, text: str, clock: Clock, **more: Any) -> BroughtB
     return BringBack(layout, find_gone(layout, text), patience=patience, **more).run()
 
 
-def extract(layout: Layout, name: SessionName, clock: Clock) -> None:
-    """Take out what may leave; the file is as old as before."""
+def extract(layout: Layout, name: SessionName, clock: Clock, **more: object) -> None:
+    """Take out what may leave; the file is as old as before. `more`: settings."""
     path = layout.session_file(name)
     then = path.stat().st_mtime_ns
-    make_surgeon(layout, clock).extract(name, overrides={"keep_recent": 0})
+    make_surgeon(layout, clock).extract(name, overrides={"keep_recent": 0, **more})
     clock.ahead += 120  # what was displaced has had its minute
     make_surgeon(layout, clock).operator.recover()
     os.utime(path, ns=(then, then))

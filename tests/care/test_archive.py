@@ -46,6 +46,7 @@ from tests.care.archiving import (
 )
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
+from tests.searching import everything, index_holds
 from tests.session.test_branched import BRANCH, branch_off, texts
 from tests.session.test_sources import each_kind
 from tests.session.test_surgeon import real_sessions
@@ -199,18 +200,28 @@ def test_it_is_shown_listed_and_searched_without_being_put_back(
         (text,) = json.loads(b"".join(content.pieces()))["content"].values()
     assert text == f"3 {LONG}"
     assert performed.extracted_content(surgeon, NAME, "e1")["unavailable"] == {}
-    found = search(layout, LONG, extracted_from=NAME)
+    found = everything(layout, LONG, only=NAME)
     assert sorted(str(hit.entry) for hit in found) == ["e1", "e2", "e3", "e4"]
     (info,) = [one for one in catalog.sessions(layout) if one.name == NAME]
     assert info.extracted_entries == 4
 
 
-def test_what_is_searched_stays_found_when_it_moves(layout: Layout, original: bytes) -> None:
-    assert len(search(layout, LONG, extracted_from=NAME)) == 4
+@pytest.fixture
+def answers(path: Path, surgeon: Surgeon) -> None:
+    """What left the session is what an assistant said."""
+    path.write_bytes(path.read_bytes().replace(b'"toolResult"', b'"assistant"'))
+    set_at_rest(path)
+    assert surgeon.extract(NAME, overrides={"trigger_types": ("assistant",)}).values == 4
+
+
+@pytest.mark.usefixtures("answers")
+def test_what_is_searched_stays_found_when_it_moves(layout: Layout) -> None:
+    assert len(search(layout, LONG)) == 4
+    assert len(everything(layout, LONG, only=NAME)) == 4
     age(layout)
     clean(layout)
     assert len(search_as_it_is(layout, LONG)) == 4
-    assert len(search(layout, LONG, extracted_from=NAME)) == 4
+    assert len(everything(layout, LONG, only=NAME)) == 4
 
 
 def test_a_branch_finds_its_parents_content(
@@ -280,7 +291,7 @@ def test_an_archive_whose_session_is_no_more_can_be_deleted(
 
 
 def test_archive_retention_ends_it(layout: Layout, surgeon: Surgeon, archived: bytes) -> None:
-    assert len(search(layout, LONG, extracted_from=NAME)) == 4
+    assert len(everything(layout, LONG, only=NAME)) == 4
     config = PruningConfig(archive_retention="30d")
     assert clean(layout, config).archive.cleaned == 0
     run = RetentionRun(layout, actor="cli", clock=lambda: time.time() + 31 * DAY)
@@ -492,12 +503,12 @@ def test_real_sessions_of_other_programs_come_back(
         assert home.path.read_bytes() == old
 
 
+@pytest.mark.usefixtures("answers")
 @pytest.mark.parametrize("place", ["store", "archive"])
 def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
-    layout: Layout, original: bytes, monkeypatch: pytest.MonkeyPatch, place: str
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """A kill between the files and their words; the next run knows by its mark."""
-    assert original
     search(layout, "seen")
     assert search_as_it_is(layout, LONG) != []
     age(layout)
@@ -510,10 +521,10 @@ def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
         with pytest.raises(_Killed):
             clean(layout, config)
     assert layout.letting_go.exists()
-    assert search_as_it_is(layout, LONG) != []
+    assert index_holds(layout, LONG)
     clean(layout, PruningConfig(retention="never"))
     assert not layout.letting_go.exists()
-    assert search_as_it_is(layout, LONG) == []
+    assert not index_holds(layout, LONG)
 
 
 class _Killed(BaseException):

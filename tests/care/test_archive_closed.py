@@ -12,7 +12,6 @@ import pytest
 from bsd.care import catalog
 from bsd.care.keeping import gone_sessions
 from bsd.care.retention import RetentionRun
-from bsd.care.search import search
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
@@ -20,6 +19,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
 from bsd.store.extracted import digest
+from tests.searching import everything
 from tests.sessions import LONG, NAME, conversation, write
 from tests.verbs import performed
 
@@ -62,7 +62,7 @@ def test_an_archive_that_cannot_be_looked_into_stops_no_other_session(
     assert [len(Contents(layout).with_hash(line)) for line in lines] == [1] * 4
     assert {one.name for one in catalog.sessions(layout)} == {NAME, other}
     assert gone_sessions(layout) == []
-    assert len(search(layout, LONG, extracted_from=NAME)) == 4
+    assert len(everything(layout, LONG, only=NAME)) == 4
     [finding] = verify(layout).findings
     assert (finding.kind, finding.where) == ("unreadable", str(closed))
     done = RetentionRun(layout, actor="cli").clean_all(PruningConfig())

@@ -17,7 +17,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.copies import copies_of
 from tests.care.keeping import DAY, bring_back, extract, keep
-from tests.care.test_forgetting import WORDS, said, secret_session
+from tests.care.test_forgetting import LEAVING, WORDS, said, secret_session
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, make_surgeon
 from tests.verbs import performed
@@ -28,7 +28,7 @@ OTHER = SessionName("main", "other")
 def packed_session(layout: Layout, clock: Clock, name: SessionName = NAME) -> Path:
     """One that is copied, and whose values are in a pack."""
     path = secret_session(layout, name)
-    extract(layout, name, clock)
+    extract(layout, name, clock, trigger_types=LEAVING)
     keep(layout, clock)
     for file in layout.store_dir(name).glob("0*"):
         set_at_rest(file, 3 * DAY)

@@ -30,19 +30,20 @@ from bsd.store.extracted import forgotten_in, note_forgotten
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import NAME, Clock, conversation, jsonl, make_surgeon
+from tests.sessions import NAME, Clock, conversation, entry, jsonl, make_surgeon
 from tests.verbs import performed
 
 WORDS = ("Quicksilver", "zephyrine")
+LEAVING = ("tool_result", "assistant")  # the latter is in the search index, too
 FORK = SessionName("main", "fork")
 
 
 def secret_session(layout: Layout, name: SessionName = NAME) -> Path:
-    """One whose first two results say words that stand nowhere else."""
+    """One whose first two long answers say words that stand nowhere else."""
     entries = conversation()
     for number, word in enumerate(WORDS, 2):
-        block = entries[number]["message"]["content"][0]
-        block["text"] = f"{word} {block['text']}"
+        text = entries[number]["message"]["content"][0]["text"]
+        entries[number] = entry(number - 1, "assistant", f"{word} {text}")
     path = add_session(layout.root, str(name), jsonl(*entries))
     set_at_rest(path, 2 * DAY)
     return path
@@ -72,7 +73,7 @@ def forgetting(layout: Layout, clock: Clock) -> Forgetting:
 def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
     """A session that is in store or archive, in history and index; a copy of it is kept."""
     path = secret_session(layout)
-    extract(layout, NAME, clock)
+    extract(layout, NAME, clock, trigger_types=LEAVING)
     keep(layout, clock)
     if packed:
         for file in layout.store_dir(NAME).glob("0*"):
@@ -158,7 +159,9 @@ def displaced(layout: Layout) -> list[Path]:
 
 def just_extracted(layout: Layout, clock: Clock) -> Path:
     path = secret_session(layout)
-    make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
+    make_surgeon(layout, clock).extract(
+        NAME, overrides={"keep_recent": 0, "trigger_types": LEAVING}
+    )
     assert any(WORDS[0].encode() in file.read_bytes() for file in displaced(layout))
     return path
 
@@ -479,7 +482,7 @@ def test_a_fork_that_is_gone_keeps_what_it_needs_too(
 ) -> None:
     path = secret_session(layout)
     original = path.read_bytes()
-    extract(layout, NAME, clock)
+    extract(layout, NAME, clock, trigger_types=LEAVING)
     fork = path.with_name("fork.jsonl")
     fork.write_bytes(path.read_bytes())
     set_at_rest(fork, 2 * DAY)

@@ -375,12 +375,15 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     tmp_path = tmp_path_factory.mktemp("indexed")
     root = tmp_path / "root"
     root.mkdir(mode=0o700)
-    configure(root, trigger_types=["tool_result", "thinking"], prefix_bound="extract")
+    configure(root, trigger_types=["tool_result", "thinking", "assistant"], prefix_bound="extract")
     add_session(root, "main/sample", sample(12, 1))
-    quokka = said(1, "a quokka").replace(b'"role": "user"', b'"role": "toolResult"')
+    quokka = said(1, "a quokka").replace(b'"role": "user"', b'"role": "assistant"')
     quokka = quokka.replace(b"a quokka", b"the quokka is here " + b"filling " * 100)
     recent = b"".join(said(n, f"recent{n}") for n in range(2, 9))
+    recent = recent.replace(b'"role": "user"', b'"role": "assistant"')
     add_session(root, "main/animals", HEADER + said(0, "an aardvark") + quokka + recent)
+    feather = said(1, "a feather").replace(b'"role": "user"', b'"role": "toolResult"')
+    add_session(root, "main/results", HEADER + said(0, "look") + feather)
     with running(root, tmp_path) as daemon:
         path = root / "agents/main/sessions/animals.jsonl"
         wait_for(lambda: b"[[extracted-e1]]" in path.read_bytes(), "the extraction")
@@ -411,6 +414,41 @@ def test_text_that_is_only_in_the_store_is_found(daemon: Running) -> None:
     assert [hit["snippet"][slice(*match)] for match in hit["matches"]] == ["quokka"]
     assert over_socket(daemon.socket, "/api/search?q=()")[0] == 400
     assert over_socket(daemon.socket, "/api/search")[0] == 400
+
+
+def test_everything_is_searched_page_by_page(daemon: Running) -> None:
+    found, cursor, scanned = [], "", 0
+    while True:
+        query = f"q=feather&all=true&limit=50{cursor and '&cursor='}{cursor}"
+        status, page = over_socket(daemon.socket, f"/api/search?{query}")
+        assert status == 200, page
+        found += page["results"]
+        assert scanned <= page["scanned"] <= page["total"]
+        scanned = page["scanned"]
+        if (cursor := page.get("cursor", "")) == "":
+            break
+    assert scanned == page["total"] > 0
+    ((hit, *_), others) = found, over_socket(daemon.socket, "/api/search?q=feather")[1]
+    assert (hit["session"], others["results"]) == ("main/results", []), "it is no word of a user"
+    assert [hit["snippet"][slice(*match)] for match in hit["matches"]] == ["feather"]
+    assert over_socket(daemon.socket, "/api/search?q=x&all=true&cursor=00")[0] == 400
+
+
+def test_the_index_is_switched_off_and_on(daemon: Running) -> None:
+    assert listed(daemon, "q=aardvark") == {"main/animals"}
+    database = daemon.root / ".brainsurgeon/search.db"
+    with_words = database.stat().st_size
+    assert over_socket(daemon.socket, "/api/config", "POST", b'{"search_index":false}')[0] == 200
+    wait_for(lambda: database.stat().st_size < with_words, "the words to go")
+    status, found = over_socket(daemon.socket, "/api/search?q=aardvark")
+    assert (status, found["results"]) == (200, [])
+    assert "search_index" in found["search"]["problem"]
+    _, page = over_socket(daemon.socket, "/api/search?q=aardvark&all=true")
+    assert [hit["session"] for hit in page["results"]] == ["main/animals"]
+    _, answer = over_socket(daemon.socket, "/api/sessions?q=animals")
+    assert answer["sessions"][0]["entry_count"] == 10, "figures stay"
+    assert over_socket(daemon.socket, "/api/config", "POST", b'{"search_index":true}')[0] == 200
+    wait_for(lambda: listed(daemon, "q=aardvark") == {"main/animals"}, "the words to come back")
 
 
 def test_figures_are_in_list_and_detail(daemon: Running) -> None:

@@ -30,7 +30,6 @@ from bsd.foundation.layout import SessionName
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.store.search import use
-from bsd.store.search_file import Words
 from bsd.store.state import Left, StateDb
 from bsd.text.change import Written
 
@@ -47,7 +46,7 @@ def search():
         with index.change():
             index.models()
             index.forget("nobody")
-        index.scrub()
+        index.sweep()
     use(place / "search.db", work, wait=1)
 
 def memory(file):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-import zlib
 from contextlib import closing
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.foundation.errors import Invalid
-from bsd.store.search import _SHORT, Snippet, _packed, indexable, match_expression
+from bsd.store.search_words import TOKENIZE, Matcher, Snippet, fold, indexable, match_expression
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,44 @@ def test_a_snippet_of_endless_words_is_cut_around_the_match() -> None:
     assert len(snippet.text) < 400
 
 
-@pytest.mark.parametrize("length", [0, 1, 300, _SHORT - 1, _SHORT, _SHORT + 1, 9 * _SHORT])
-def test_a_text_of_any_length_is_unpacked_by_whoever_reads_zlib(length: int) -> None:
-    text = "".join(chr(97 + number * number % 23) for number in range(length))
-    assert zlib.decompress(_packed(text)).decode() == text
-    assert length < 300 or len(_packed(text)) < length
+_ALPHABET = 'aAeéÉßſ \u0301*"-日ΣςİıK'
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+@given(before=st.text(), words=st.text(_ALPHABET, min_size=1, max_size=12), after=st.text())
+def test_no_line_that_holds_the_words_is_passed_over(
+    before: str, words: str, after: str, *, ascii_only: bool
+) -> None:
+    text = f"{before} {words} {after}"
+    try:
+        matcher = Matcher(words)
+    except Invalid:
+        return
+    with closing(matcher):
+        line = json.dumps({"text": text}, ensure_ascii=ascii_only).encode("utf-8", "replace")
+        lines = b'{"text":"other"}\n' + line + b"\n" + b'{"text":"more"}\n'
+        start = lines.index(line)
+        if matcher.snippet(text) is not None:
+            assert (start, start + len(line) + 1) in set(matcher.candidates(lines))
+
+
+def test_folding_makes_no_words_differ_that_the_tokenizer_takes_for_the_same() -> None:
+    """And a word as the tokenizer has it stays so: dead rows are deleted by that."""
+    letters = [chr(code) for code in range(0x80, 0x3000)]
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute(f"CREATE VIRTUAL TABLE words USING fts5 (text, {TOKENIZE})")
+        database.execute("CREATE VIRTUAL TABLE terms USING fts5vocab (words, 'instance')")
+        insert = "INSERT INTO words (text) VALUES (?)"
+        database.executemany(insert, ((f"a{letter}b",) for letter in letters))
+        query = "SELECT doc, term FROM terms ORDER BY doc, offset"
+        found: dict[int, list[str]] = {}
+        for doc, term in database.execute(query):
+            found.setdefault(doc - 1, []).append(term)
+        for doc, terms in found.items():
+            if len(terms) == 1:
+                assert fold(terms[0]) == fold(f"a{letters[doc]}b"), hex(ord(letters[doc]))
+        database.execute("DELETE FROM words")
+        terms = sorted({term for both in found.values() for term in both})
+        database.executemany(insert, ((term,) for term in terms))
+        again = database.execute("SELECT term FROM terms ORDER BY doc").fetchall()
+        assert [term for (term,) in again] == terms

@@ -26,12 +26,13 @@ from bsd.foundation.verb_names import NAMES, Name
 from bsd.verbs.archive import ARCHIVE_KEEP
 from bsd.verbs.edit import SHOW_EDITABLE
 from bsd.verbs.read_extracted import READ_HELD, SHOW_EXTRACTED, page_of
+from bsd.verbs.search import SEARCH_PAGE
 from bsd.verbs.verb import Verb, all_verbs, perform
 
 VERBS = all_verbs()
 # Doors have routes, commands and tools of their own for these: only a part of what they tell.
 # `archive keep` has a command alone: a daemon does it by itself.
-OF_DOORS = [SHOW_EDITABLE, SHOW_EXTRACTED, READ_HELD, ARCHIVE_KEEP]
+OF_DOORS = [SHOW_EDITABLE, SHOW_EXTRACTED, READ_HELD, ARCHIVE_KEEP, SEARCH_PAGE]
 every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
 
 

@@ -80,6 +80,8 @@ class VerbWords:
     # parameters `also`; returns the arguments.
     begin: Callable[..., Any] = _at_once
     also: Sequence[click.Parameter] = ()
+    # Whether Ctrl-C ends it with what it has by then.
+    ends_early: Callable[[Any], bool] = lambda _asked: False
     # Arguments that are typed in a way of their own; see `parameters`.
     types: Mapping[str, click.ParamType[Any]] = field(default_factory=dict)
     completed: Mapping[str, Complete] = field(default_factory=dict)
@@ -296,10 +298,19 @@ def _tell_found(found: FoundInAll, _: object) -> None:
     print_hits(found.results)
     many = [counted(len(found.sessions), "session")] if found.sessions else []
     many += [counted(len(found.results), "entry")] if found.results else []
-    say(", ".join(many) or "Nothing was found.")
+    if many or not found.problem:
+        say(", ".join(many) or ("Nothing was found." if not found.stopped else "Nothing yet."))
+    if found.stopped:
+        note("Stopped before all was searched.")
     for left in found.unread:
         text = f"{left.session} was not searched: {left.error}"
         Problem(text, left.problem.exit_code, left.problem.hint).show()
+    if found.problem:
+        _no_index(found).show()
+
+
+def _no_index(found: FoundInAll) -> Problem:
+    return Problem(f"no text was searched: {found.problem}", 1, f"bsd search --all {found.query}")
 
 
 def print_hits(hits: Sequence[FoundEntry]) -> None:
@@ -322,7 +333,7 @@ def _marked(hit: FoundEntry) -> str:
 
 def _unread(_: object, found: FoundInAll) -> int:
     """Of the first that could not be read."""
-    return next((one.problem.exit_code for one in found.unread), 0)
+    return next((one.problem.exit_code for one in found.unread), 1 if found.problem else 0)
 
 
 # --- show ---
@@ -458,7 +469,11 @@ def _tell_examined(found: Examined, _: object) -> None:
 WORDS = {
     "all_sessions": VerbWords(_tell_sessions, begin=_begin_sessions, own={"figures": None}),
     "search_all": VerbWords(
-        _tell_found, failed=_unread, begin=_begin_search, own={"words": all_words("words")}
+        _tell_found,
+        failed=_unread,
+        begin=_begin_search,
+        own={"words": all_words("words")},
+        ends_early=lambda asked: asked.all,
     ),
     "show": VerbWords(_tell_shown),
     "restore": VerbWords(_tell_restored, failed=_is_lost),

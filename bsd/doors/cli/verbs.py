@@ -31,7 +31,8 @@ _COMPLETED = {"entry": names.entries, "agent": names.agents}
 class CallHands:
     """Who does it for whoever sits at the terminal; without `request` somebody only asks.
 
-    `wait` knows for how many seconds a session in use is waited for.
+    `wait` knows for how many seconds a session in use is waited for. With `ends_early`, a request
+    to stop is only told when it is asked for (`stopping`).
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class CallHands:
         *,
         actor: str = "cli",
         wait: Callable[[SessionName], float] = lambda _: LONGEST_WAIT,
+        ends_early: bool = False,
     ) -> None:
+        self._ends_early = ends_early
         self.actor = actor
         self.call = call
         self._request = request
@@ -77,13 +80,14 @@ class CallHands:
 
     def progressed(self, done: int, of: int | None = None) -> None:
         """Stop if somebody has asked for that; say to whom sits there how far it is."""
-        if self._request is not None:
+        if self._request is not None and not self._ends_early:
             self._request.check()
         if of is None or of < _WORTH_A_WORD or not sys.stderr.isatty():
             return
         if (percent := 100 * done // of) != self._percent:
             self._percent = percent
-            sys.stderr.write(f"\rReading what is new: {percent} %")
+            doing = "Searching everything" if self._ends_early else "Reading what is new"
+            sys.stderr.write(f"\r{doing}: {percent} %")
             sys.stderr.flush()
 
     def finished(self) -> None:
@@ -109,8 +113,9 @@ def carry_out(
 
     An entry may be named by how its id begins. `more` is for `words.begin`.
     """
-    with stop_request() if verb.changes else nullcontext() as request:
-        hands = CallHands(call, request)
+    early = words.ends_early(asked)
+    with stop_request() if verb.changes or early else nullcontext() as request:
+        hands = CallHands(call, request, ends_early=early)
         try:
             answer = _answer(hands, verb, session, words.begin(hands, session, asked, **more))
         finally:

@@ -229,7 +229,9 @@ async def every_tool(client: Client, house: House, name: str, *, names_it: bool 
     assert (pinned["entry_id"], pinned["extractable"]) == (first, False)
     found = await call("search_extracted", query="the")
     assert found["results"]
-    assert {one["entry_id"] for one in found["results"]} <= set(context["extracted_ids"])
+    store = house.root / "extracted" / name.replace("/", "_")
+    stored = json.loads((store / "index.json").read_bytes())["entries"]
+    assert {one["entry_id"] for one in found["results"]} <= {one["entry_id"] for one in stored}
     listed = (await call("purge_control", action="get_context"))["entries"]
     (hash_,) = [one["hash"] for one in listed if one["id"] == second]
     distilled = await call("context", action="distill", targets=[[hash_, "all was well"]])

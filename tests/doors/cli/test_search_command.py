@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bsd.care.scan import FullScan
+from bsd.foundation.layout import Layout
 from tests.doors.cli.conftest import Call, out_of
 from tests.openclaw_tree import add_session
+from tests.searching import index_holds
 
 _LINE = {
     "type": "message",
@@ -96,3 +101,58 @@ def test_an_agent_that_is_not_there_is_not_searched(bsd: Call) -> None:
     ended = bsd("search", "wombat", "--agent", "nobody")
     assert ended.code == 1
     assert ended.err.startswith("Error: there is no agent nobody\nTry: ")
+
+
+def with_a_result(bsd: Call) -> None:
+    message = {"role": "toolResult", "content": "ECONNREFUSED by the quokka"}
+    line = json.dumps(_LINE | {"id": "e2", "message": message}).encode()
+    add_session(bsd.root, "main/result", _HEADER + line + b"\n")
+
+
+def test_all_text_is_searched_if_asked(with_a_wombat: Call) -> None:
+    with_a_result(with_a_wombat)
+    assert with_a_wombat("search", "quokka").out == "Nothing was found.\n"
+    ended = with_a_wombat("search", "--all", "econnrefused", "quokka", "--json")
+    (hit,) = ended.document["results"]
+    assert (ended.code, hit["session"], hit["entry_id"]) == (0, "main/result", "e2")
+    assert [hit["snippet"][a:b] for a, b in hit["matches"]] == ["ECONNREFUSED", "quokka"]
+    told = with_a_wombat("search", "--all", "wombat")
+    assert (told.code, "main/dig  #1  e1" in told.out) == (0, True)
+    assert with_a_wombat("search", "--all", "zyzzyva").out == "Nothing was found.\n"
+
+
+def test_an_interrupt_ends_a_search_through_all_with_what_it_has(
+    with_a_wombat: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_a_result(with_a_wombat)
+    before = FullScan._look_at
+
+    def interrupted(*arguments: Any, **more: Any) -> None:
+        before(*arguments, **more)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(FullScan, "_look_at", interrupted)
+    ended = with_a_wombat("search", "--all", "by", "the", "quokka")
+    assert ended.code == 130
+    assert "main/result  #1  e2" in ended.out
+    assert "Stopped before all was searched." in ended.err
+
+
+def test_without_an_index_titles_are_found_and_all_is_offered(
+    with_a_wombat: Call, root: Path
+) -> None:
+    assert with_a_wombat("search", "wombat").code == 0
+    assert index_holds(Layout(root), "wombat")
+    assert with_a_wombat("config", "set", "search_index", "false").code == 0
+    ended = with_a_wombat("search", "wombat")
+    assert ended.code == 1
+    assert "search_index" in ended.err
+    assert "Try: bsd search --all wombat" in ended.err
+    assert not index_holds(Layout(root), "wombat")
+    title = with_a_wombat("sessions", "--json").document["sessions"][0]["title"]
+    assert title.split()[0] in with_a_wombat("search", title.split()[0]).out
+    assert "search_index" in with_a_wombat("sessions", "-q", "digs quickly").err
+    assert "main/dig" in with_a_wombat("search", "--all", "wombat").out
+    assert out_of(with_a_wombat("sessions", "--json").document, "main/dig")["messages"] == 1
+    assert with_a_wombat("config", "set", "search_index", "true").code == 0
+    assert "main/dig" in with_a_wombat("search", "wombat").out

@@ -102,7 +102,7 @@ def test_each_setting_that_people_set_stands_on_the_page_once(app: Starlette) ->
         ["display", "only what is never sent to the model"],
     ]
     assert [title for title, _ in groups] == [
-        *("What is extracted", "When", "How long it is kept", "What agents see")
+        *("What is extracted", "When", "How long it is kept", "Search", "What agents see")
     ]
     assert groups[0][1][-1]["name"] == "trigger_rules", "it takes much room"
 

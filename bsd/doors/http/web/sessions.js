@@ -2,6 +2,7 @@
 
 import { get, query } from "./api.js";
 import { describe, fill, h, problem } from "./dom.js";
+import { Everything } from "./everything.js";
 import { ago, bytes, count, number } from "./format.js";
 import { paced } from "./live.js";
 import { Rows } from "./rows.js";
@@ -42,6 +43,7 @@ class SessionsView {
             render: sessionRow,
             more: () => this.more(),
         });
+        this.everything = new Everything();
         this.refresh = paced(() => this.renew());
         this.renewTiles = paced(() => this.tell(), 2000);
     }
@@ -59,6 +61,7 @@ class SessionsView {
             this.note,
             this.trouble,
             this.hits,
+            this.everything.element,
             this.rows.element,
         );
         this.tell().catch(() => {});
@@ -84,6 +87,7 @@ class SessionsView {
         this.renewTiles.cancel();
         clearTimeout(this.typing);
         this.stop?.abort();
+        this.everything.end();
         this.rows.leave();
     }
 
@@ -240,6 +244,7 @@ class SessionsView {
     /** Where in the text the words are; the list below says in which sessions. */
     async searchText(turn) {
         const { q, agent } = this.filter;
+        this.everything.offer(this.filter.status ? "" : q, agent);
         const found =
             q && !this.filter.status
                 ? await get(`search${query({ q, agent, limit: HITS })}`).catch(() => null)

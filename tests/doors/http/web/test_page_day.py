@@ -70,11 +70,39 @@ def _address(daemon: Running) -> str:
 def _is_ready(daemon: Running) -> bool:
     status = daemon.status()
     done = {one["session"] for one in status["sessions"]}
-    return len(done) == 6 and bool(daemon.ask("sessions?q=" + NEEDLE)["sessions"])
+    return len(done) == 6 and bool(status["search"]["complete"])
 
 
 def entry_of(page: Page, index: int) -> Locator:
     return page.locator(f".entry[data-index='{index}']")
+
+
+def test_a_session_is_found_by_its_title_and_the_search_is_there_on_the_way_back(
+    desk: Desk,
+) -> None:
+    with watched(desk.browser, desk.address) as seen:
+        page = seen.open()
+        page.get_by_label("Search sessions").fill("harbour master")
+        rows = page.get_by_role("list", name="Sessions").get_by_role("link")
+        expect(rows).to_have_count(1)
+        rows.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("The harbour master")
+        page.go_back()
+        expect(page.get_by_label("Search sessions")).to_have_value("harbour master")
+
+
+def test_a_search_through_everything_is_stopped(desk: Desk) -> None:
+    with watched(desk.browser, desk.address) as seen:
+        page = seen.open()
+        page.route("**/api/search?*all=true*", lambda _: None)  # an answer that takes its time
+        page.get_by_label("Search sessions").fill(NEEDLE)
+        everything = page.get_by_role("region", name="Search everything")
+        everything.get_by_role("button", name="Search everything").click()
+        everything.get_by_role("button", name="Stop").click()
+        expect(everything.get_by_role("status")).to_have_text("0 entries; stopped")
+        page.unroute("**/api/search?*all=true*")
+        everything.get_by_role("button", name="Search everything").click()
+        expect(everything.locator("mark")).to_have_text(NEEDLE)
 
 
 def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk: Desk) -> None:
@@ -88,19 +116,19 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
         expect(page.get_by_role("list", name="Sessions").get_by_role("link")).to_have_count(1)
         page.get_by_label("Status").select_option("Any status")
 
-        # Found by what is in no transcript any more.
-        page.get_by_label("Search sessions").fill(NEEDLE)
         rows = page.get_by_role("list", name="Sessions").get_by_role("link")
-        expect(rows).to_have_count(1)
-        hit = page.get_by_role("region", name="Found in the text").get_by_role("listitem")
+        # Found by what is in no transcript any more, nor in the index: a result of a tool.
+        page.get_by_label("Search sessions").fill(NEEDLE)
+        expect(rows).to_have_count(0)
+        everything = page.get_by_role("region", name="Search everything")
+        everything.get_by_role("button", name="Search everything").click()
+        hit = everything.get_by_role("listitem")
         expect(hit).to_contain_text("📎 extracted")
         expect(hit.locator("mark")).to_have_text(NEEDLE)
+        expect(everything.get_by_role("status")).to_contain_text("1 entry")
+        expect(everything.get_by_role("button", name="Stop")).to_have_count(0)
         index = int(re.sub(r".*#", "", hit.get_by_role("link").inner_text()))
         assert NEEDLE not in json.dumps(desk.lines("main/harbour"))
-        rows.click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("The harbour master")
-        page.go_back()
-        expect(page.get_by_label("Search sessions")).to_have_value(NEEDLE)
         hit.get_by_role("link").click()
 
         # Its entry: badge, beginning, size, then all of it.

@@ -1,0 +1,83 @@
+// "Search everything": all text, without the index, page by page, until the user stops it.
+
+import { get, query } from "./api.js";
+import { button, describe, fill, h } from "./dom.js";
+import { bytes, count } from "./format.js";
+import { hit } from "./session_row.js";
+
+const MOST = 50; // entries that are shown
+const PAUSE = 500; // milliseconds, while other searches are under way
+
+export class Everything {
+    constructor() {
+        this.element = h("section", { class: "everything", "aria-label": "Search everything" });
+        this.stop = null;
+    }
+
+    /** Offer to search all text for these words; a search that is under way ends. */
+    offer(q, agent) {
+        this.end();
+        fill(this.element);
+        if (!q) return;
+        const begin = () => {
+            this.run(q, agent);
+        };
+        fill(this.element, button("Search everything", begin, { class: "quiet", title: "Results of tools, thinking and archives, too" }));
+    }
+
+    end() {
+        this.stop?.abort();
+        this.stop = null;
+    }
+
+    async run(q, agent) {
+        const stop = new AbortController();
+        this.stop = stop;
+        const told = h("p", { class: "note", role: "status" }, "Searching everything …");
+        const list = h("ol", { class: "hits" });
+        const stopper = button("Stop", () => stop.abort(), { class: "quiet" });
+        const again = button("Search everything", () => this.run(q, agent), { class: "quiet" });
+        fill(this.element, h("div", { class: "card" }, h("h2", null, "In everything"), told, stopper, list));
+        stopper.focus({ preventScroll: true });
+        const found = new Map();
+        const unread = new Set();
+        let page = {};
+        const sum = () => count(found.size, "entry", "entries");
+        let end = "";
+        try {
+            do {
+                page = await this.page({ q, agent, all: true, limit: MOST - found.size, cursor: page.cursor }, stop);
+                for (const one of page.results) {
+                    const name = JSON.stringify([one.session, one.entry_id ?? one.index]);
+                    if (found.has(name)) continue;
+                    found.set(name, one);
+                    list.append(hit(one));
+                }
+                for (const one of page.unread ?? []) unread.add(`${one.session}: ${one.error}`);
+                told.textContent = `Searched ${bytes(page.scanned)} of ${bytes(page.total)}: ${sum()}`;
+            } while (page.cursor && found.size < MOST && !stop.signal.aborted);
+            end = page.cursor ? "; there may be more" : "";
+            if (found.size < MOST && stop.signal.aborted) end = "; stopped";
+        } catch (error) {
+            end = error.name === "AbortError" ? "; stopped" : `. ${describe(error)}`;
+        }
+        if (this.stop !== stop) return;
+        const read = page.total === undefined ? "" : `Searched ${bytes(page.scanned)} of ${bytes(page.total)}: `;
+        told.textContent = `${read}${sum()}${end}`;
+        if (unread.size) told.append(h("span", { class: "block" }, `Not searched: ${[...unread].join("; ")}`));
+        stopper.replaceWith(again);
+    }
+
+    /** One page; while others search everything, it is asked for again. */
+    async page(asked, stop) {
+        for (;;) {
+            try {
+                return await get(`search${query(asked)}`, stop.signal);
+            } catch (error) {
+                if (error.status !== 409) throw error;
+                await new Promise((done) => setTimeout(done, PAUSE));
+                if (stop.signal.aborted) throw new DOMException("stopped", "AbortError");
+            }
+        }
+    }
+}
