@@ -17,7 +17,7 @@ from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import asking
 from tests.daemon.running import running
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
+pytestmark = pytest.mark.compat
 
 SESSIONS = 40
 DAY = 24 * 3600.0

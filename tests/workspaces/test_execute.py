@@ -182,9 +182,9 @@ def test_a_program_where_nobody_may_look_is_a_failed_run(
 @pytest.mark.parametrize("argv", [[], "true", ["a\0b"], [1]], ids=repr)
 def test_what_is_no_command(argv: Any, root: Path) -> None:
     with pytest.raises(Invalid):
-        execute("a", argv, root)
+        execute("a", argv, root, isolate=False)
     with pytest.raises(NotFound):
-        execute("b", ["true"], root)
+        execute("b", ["true"], root, isolate=False)
     assert noted(root / "a")["execution_count"] == 0
 
 

@@ -130,7 +130,7 @@ def test_repair_and_what_cannot_be(bsd: Bsd) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["run", "none", "--", "true"], 1, "there is no workspace none"),
+        (["run", "--no-isolate", "none", "--", "true"], 1, "there is no workspace none"),
         (["touch", "../x"], 2, "is not a valid name"),
         (["create", ".x"], 2, "begins with a dot"),
         (["run", "a"], 2, "missing argument"),

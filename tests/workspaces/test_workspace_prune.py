@@ -421,7 +421,7 @@ def test_executing_what_was_pruned_says_so(root: Path) -> None:
     make(root, "a", hours=100)
     prune_sessions(24, root, clock=clock)
     with pytest.raises(NotFound, match="there is no workspace a") as caught:
-        execute("a", ["true"], root, clock=lambda: NOW)
+        execute("a", ["true"], root, clock=lambda: NOW, isolate=False)
     assert "pruned" in (caught.value.hint or "")
 
 

@@ -18,6 +18,7 @@ from tests.agents.sources.tree import Home
 from tests.care.keeping import DAY, ClaudeHome
 from tests.doors.cli.conftest import Call, Program, snapshot
 from tests.openclaw_tree import set_at_rest
+from tests.waiting import DEADLINE_SECONDS
 
 ALL = {"main/alpha", "main/beta", "main/foreign", "other_agent/gamma"}
 
@@ -102,7 +103,7 @@ def test_another_bsd_at_work_on_it_is_waited_for(program: Program, root: Path) -
         process = program.start("archive", "keep", "main/alpha", "--json")
         other = program("archive", "keep", "main/beta", "--json")
         assert other.code == 0
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, err
     assert copied(json.loads(out)) == {"main/alpha": "copied"}
 

@@ -83,7 +83,8 @@ def test_new_file_record_and_names_are_durable_before_the_exchange(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(exchange, "swap_names", swap_names)
     assert scene.commit().committed
-    created = ["directory", "directory"]  # the in-flight directory itself has just come to be
+    # The in-flight directory, and those above it, have just come to be.
+    created = ["directory", "directory", "directory", "directory"]
     assert calls == [
         *created,
         ".file",
