@@ -10,6 +10,7 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.spelling import NEVER
 from bsd.store.extracted import Missing
 
 if TYPE_CHECKING:
@@ -178,8 +179,20 @@ def told_expired(layout: Layout, extracted_at: str) -> str | None:
     if not extracted_at or not due:
         return None
     first = min(due, key=lambda run: str(run.get("time", "")))
-    keep = f" of {first['keep']}" if first.get("keep") else ""
     return (
-        f"expired: it was taken out at {extracted_at}, and the setting `retention`{keep} let it be "
-        f"deleted at {first.get('time', 'a time that is not known')}"
+        f"expired: it was taken out at {extracted_at}, and the setting {_deleted_by(first)} let it "
+        f"be deleted at {first.get('time', 'a time that is not known')}"
     )
+
+
+def _deleted_by(run: dict[str, Any]) -> str:
+    """Name the setting by which a run deleted content, as the audit log has the run."""
+    keep, most = run.get("keep"), run.get("maxBytes")
+    if run.get("action") != "archive_retention":
+        setting = "`retention`"
+    elif most is not None or keep == NEVER:  # older versions wrote no limit
+        setting = "`archive_max_bytes`"
+        keep = None if most is None else f"{most:,} bytes"
+    else:
+        setting = "`archive_retention`"
+    return f"{setting} of {keep}" if keep and keep != NEVER else setting
