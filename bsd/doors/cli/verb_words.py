@@ -147,9 +147,32 @@ class _ExtractableType(click.ParamType[Any]):
         return [CompletionItem(word) for word in _VALUES if word.startswith(incomplete)]
 
 
+# Why entries stay (SPEC §3), in words.
+MEANINGS = {
+    "disabled": "extraction is switched off, or no type triggers it",
+    "no_entry_id": "no id to name them by",
+    "unsafe_entry_id": "an id that is too long for a placeholder, or has odd characters",
+    "duplicate_entry_id": "an id that another entry has, too",
+    "already_extracted": "their values are in the store already",
+    "turn_open": "an unfinished turn, the latest answer, and what was thought in the last turn",
+    "pinned": "pinned by _extractable",
+    "undone": "their extraction was taken back by undo",
+    "recently_restored": "restored a short while ago",
+    "type_not_matched": "nothing of a triggering type",
+    "too_recent": "among the newest messages (keep_recent)",
+    "too_young": "younger than age_threshold_hours",
+    "values_too_small": "no value is long enough (min_value_length)",
+    "prefix_bound": "signed thinking further on stands on them (prefix_bound)",
+    "too_large_in_memory": "so many values in one line that reading it takes too much memory",
+}
+
+
 def _tell_extractable(answer: ExtractableSet, _: SessionName) -> None:
     now, before = _shown(answer.extractable), _shown(answer.previous)
     say(f"Set _extractable={now} for entry {answer.entry_id} (before: {before})")
+    if answer.stays is not None:
+        why = MEANINGS.get(answer.stays)
+        note(f"It does not leave now: {answer.stays}" + (f" ({why})" if why else ""))
 
 
 def _shown(value: bool | int | None) -> str:
