@@ -146,7 +146,12 @@ class Notes:
 
 
 def note_failure(name: SessionName, plan: Plan, error: BsdError) -> None:
-    """An extraction ended in an error that waiting does not cure; the session is as it was."""
+    """An extraction ended in an error that waiting does not cure; the session is as it was.
+
+    A session that is left alone is no failure: where no file can be replaced, the answer says so.
+    """
+    if isinstance(error, LeftAlone):
+        return
     if plan.report.action == "extract" and plan.keeps:
         _log.error(
             f"Extraction failed for {name}/{plan.keeps[0].entry_id}, rolled back",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
 from bsd.surgery.result import SessionResult, Status
 from tests.doors.cli.conftest import Call, rest
 from tests.doors.cli.fake_surgeon import Cli
+from tests.refusing import raising
 
 
 def _done(name: str, status: Status = Status.EXTRACTED) -> SessionResult:
@@ -79,6 +82,21 @@ def test_a_session_that_fails_among_all_is_a_failure(
         assert ended.code == bsd("extract", "main/alpha", "--dry-run").code
     assert "renamed meanwhile" not in ended.err
     assert "main/beta" in ended.out
+
+
+def test_where_names_cannot_be_exchanged_no_try_is_an_error(
+    bsd: Call, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    monkeypatch.setattr(filesystem, "swap_names", raising(refused))
+    rest(root)
+    for _ in range(2):
+        ended = bsd("extract", "main/alpha")
+        assert (ended.code, "cannot exchange two names" in ended.err) == (0, True)
+    log = (root / "logs" / "brainsurgeon.log").read_text()
+    assert "Extraction failed" not in log
+    assert "[error" not in log
+    assert "ERROR" not in log
 
 
 def test_what_stays_is_told_with_its_reasons_by_the_run_itself(bsd: Call, root: Path) -> None:
