@@ -96,6 +96,17 @@ class Retention(Answer):
         default=None, metadata=contract("Why it is not noted that there was a run", omit=True)
     )
 
+    @property
+    def held_places(self) -> dict[str, str]:
+        """Map what the clock protects from being deleted to the reason."""
+        places = {
+            "what was extracted": self.store.held,
+            "the archive": self.archive.held,
+            "the sessions that are gone": self.sessions.held,
+            "history and trash": self.trash.held,  # they are kept equally long
+        }
+        return {what: why for what, why in places.items() if why is not None}
+
 
 @dataclass(frozen=True, kw_only=True)
 class CleanedAll(Retention):

@@ -116,7 +116,8 @@ def why_it_stays(
             entry = parse_entry(source.read(outcome.offset, outcome.length))
         if entry is not None:
             subject = subject_of(entry, fmt.facts(entry), fmt.values(entry), policy)
-            reason = decide(replace(subject, extractable=True), outcome.standing, policy, now).reason
+            forced = replace(subject, extractable=True)
+            reason = decide(forced, outcome.standing, policy, now).reason
             return None if reason is Reason.EXTRACT else reason
     return None
 

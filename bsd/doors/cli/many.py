@@ -121,7 +121,8 @@ def each_session(
     begun = time.monotonic()
     outcomes = Outcomes(aim, dry_run=bool(getattr(asked, "dry_run", False)))
     with stop_request() as request, _ProgressBar(call, names) as bar:
-        run = _EachSession(call, names, _let_go(call, work) if may_go else work, outcomes, request, bar)
+        does = _let_go(call, work) if may_go else work
+        run = _EachSession(call, names, does, outcomes, request, bar)
         try:
             run.first_round()
             if not outcomes.dry_run:

@@ -245,8 +245,7 @@ def retention(call: Call, /, **given: bool) -> int:
     words = VerbWords(
         lambda done, _: _tell_cleaned(call, done),
         lambda _, done: (
-            isinstance(done, CleanedAll)
-            and bool(done.failures or done.problem or any(_held_places(done).values()))
+            isinstance(done, CleanedAll) and bool(done.failures or done.problem or done.held_places)
         ),
         _begin_cleaning,
     )
@@ -306,19 +305,9 @@ def _print_done(call: Call, done: CleanedAll) -> None:
     _print_in_flight(call)
 
 
-def _held_places(done: Retention) -> dict[str, str | None]:
-    """Map what is kept for a time to why nothing of it is deleted."""
-    return {
-        "what was extracted": done.held,
-        "the archive": done.archive.held,
-        "the sessions that are gone": done.sessions.held,
-        "history and trash": done.trash.held,  # they are kept equally long
-    }
-
-
 def _print_held(done: Retention) -> None:
     """Say why nothing is deleted, and how to go on."""
-    held = {what: why for what, why in _held_places(done).items() if why is not None}
+    held = done.held_places
     for what, why in held.items():
         note(f"Nothing of {what} is deleted: {why}.")
     if held:

@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from bsd.care.file_owners import give_back
-from bsd.doors.cli.call import BsdCommand
+from bsd.doors.cli.call import BsdCommand, ask_first
 from bsd.doors.cli.names import say_who_serves
 from bsd.doors.cli.output import (
     counted,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # each verb loads its own
     from bsd.surgery.view import Context
     from bsd.verbs.checks import Examined, Verify
     from bsd.verbs.list_sessions import AllSessions, EverySession
-    from bsd.verbs.restore import HistoryList, Restore
+    from bsd.verbs.restore import HistoryList, Restore, Undo
     from bsd.verbs.search import FoundEntry, FoundInAll
     from bsd.verbs.summary import Summary
 
@@ -108,9 +108,43 @@ def _is_lost(asked: Restore, answer: Restored) -> int:
     return int(bool(answer.unavailable or (asked.keys and answer.changed)))
 
 
+def _is_restore(action: str) -> bool:
+    return action.startswith("restore")
+
+
+def _ask_about_undo(hands: CallHands, session: SessionName, asked: Undo, *, yes: bool) -> Undo:
+    """Say what undoing a restore does, and ask; raises Conflict if the answer is no."""
+    from bsd.verbs.restore import history_of  # each verb loads its own
+
+    if yes:
+        return asked
+    operation = _to_be_undone(history_of(hands.layout, session), asked.op)
+    if operation is None or not _is_restore(operation.action):
+        return asked
+    named = f"{session} {asked.op}" if asked.op is not None else str(session)
+    values = f"{counted(operation.values, 'value')} of {counted(operation.entries, 'entry')}"
+    ask_first(
+        f"Undo operation {operation.operation} ({operation.action}, {operation.at[:19]} UTC): "
+        f"take {values} out of {session} again?",
+        f"`bsd undo {named} --yes`",
+    )
+    return replace(asked, op=operation.operation)
+
+
+def _to_be_undone(history: Sequence[PastOperation], number: int | None) -> PastOperation | None:
+    """Find the operation that an undo of `number`, or of the newest, takes back."""
+    for one in history:
+        if one.operation == number:
+            return one
+        if number is None and one.undoes is None and one.state != "undone":
+            return one
+    return None
+
+
 def _tell_undone(answer: Undone, session: SessionName) -> None:
     what = f"operation {answer.undone} ({answer.action}, {answer.at[:19]} UTC)"
-    say(f"Undid {what} of {session}: {counted(len(answer.entries), 'entry')}")
+    out = ", whose values are taken out again" if _is_restore(answer.action) else ""
+    say(f"Undid {what} of {session}: {counted(len(answer.entries), 'entry')}{out}")
     if answer.gone:
         say(f"  Thrown away by another program since: {counted(len(answer.gone), 'entry')}")
     for number in answer.operations:
@@ -485,7 +519,11 @@ WORDS = {
     ),
     "show": VerbWords(_tell_shown),
     "restore": VerbWords(_tell_restored, failed=_is_lost),
-    "undo": VerbWords(_tell_undone),
+    "undo": VerbWords(
+        _tell_undone,
+        begin=_ask_about_undo,
+        also=[click.Option(["--yes"], is_flag=True, help="Do not ask.")],
+    ),
     "set_extractable": VerbWords(_tell_extractable, types={"value": _ExtractableType()}),
     "get_context": VerbWords(_tell_context),
     "history": VerbWords(_tell_history),

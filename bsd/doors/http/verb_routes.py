@@ -343,8 +343,8 @@ def _query_of(request: Request, model: type[Any]) -> dict[str, str]:
     """The query by name; a switch that stands there alone, as in `?dry_run`, is on."""
     found = dict(request.query_params)
     alone = {part for part in request.url.query.split("&") if part and "=" not in part}
-    for name, info in model.model_fields.items():
-        name = info.alias or name
+    for member, info in model.model_fields.items():
+        name = info.alias or member
         if info.annotation is bool and name in alone and not found.get(name):
             found[name] = "true"
     return found
