@@ -41,6 +41,16 @@ def _tests() -> list[Path]:
     return [path for path in found if "node_modules" not in path.parts and path.exists()]
 
 
+def test_where_24_hours_are_told_the_archive_is_told_too() -> None:
+    told = 0
+    for name in ("README.md", "config/bsd.toml", "contrib/openclaw/agent-instructions.md"):
+        for part in re.split(r"\n#?\n", (_TOP / name).read_text(encoding="utf-8")):
+            if "24 hours" in part and re.search(r"retention|byte for byte", part):
+                told += 1
+                assert re.search(r"archive|compressed", part), (name, part)
+    assert told >= 3
+
+
 def test_no_module_is_too_long_to_read() -> None:
     long = {
         str(path.relative_to(_TOP)): lines

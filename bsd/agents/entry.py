@@ -151,7 +151,10 @@ def entry_time_ms(entry: Entry) -> float | None:
 
 
 def time_ms(value: Any) -> float | None:
-    """Read a time, ISO 8601 (UTC unless it says otherwise) or milliseconds since 1970."""
+    """Read a time: ISO 8601 (UTC unless it says otherwise), or milliseconds or seconds since 1970.
+
+    A number below 1e11 is seconds: as milliseconds it would lie before March 1973.
+    """
     if not isinstance(value, str):
         return _milliseconds(value)
     try:
@@ -163,6 +166,9 @@ def time_ms(value: Any) -> float | None:
         return None
 
 
+_LEAST_MILLISECONDS = 1e11
+
+
 def _milliseconds(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -170,7 +176,9 @@ def _milliseconds(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    return number * 1000 if abs(number) < _LEAST_MILLISECONDS else number
 
 
 # --- the first entries of a file ---

@@ -96,6 +96,17 @@ class Retention(Answer):
         default=None, metadata=contract("Why it is not noted that there was a run", omit=True)
     )
 
+    @property
+    def held_places(self) -> dict[str, str]:
+        """Map what the clock protects from being deleted to the reason."""
+        places = {
+            "what was extracted": self.store.held,
+            "the archive": self.archive.held,
+            "the sessions that are gone": self.sessions.held,
+            "history and trash": self.trash.held,  # they are kept equally long
+        }
+        return {what: why for what, why in places.items() if why is not None}
+
 
 @dataclass(frozen=True, kw_only=True)
 class CleanedAll(Retention):
@@ -221,11 +232,19 @@ class RetentionRun:
         shelf = ArchiveShelf(self._layout, keep, wait=self._wait)
         with letting_go(self._layout, shelf.deleted):
             done = clean(shelf, self._ages, self._stopping)
-            if most:
-                done += self._clean_over(shelf, most)
-        more = {"expired_before": iso_utc(shelf.newest)} if shelf.newest else {}
-        self._audit(done, "archive_retention", keep=keep, **more)
-        return done
+        self._audit_archive(done, shelf, keep=keep)
+        if not most:
+            return done
+        shelf = ArchiveShelf(self._layout, keep, wait=self._wait)
+        with letting_go(self._layout, shelf.deleted):
+            over = self._clean_over(shelf, most)
+        self._audit_archive(over, shelf, keep=keep, max_bytes=most)
+        return done + over
+
+    def _audit_archive(self, done: Cleaned, shelf: ArchiveShelf, **more: object) -> None:
+        if shelf.newest:
+            more["expired_before"] = iso_utc(shelf.newest)
+        self._audit(done, "archive_retention", **more)
 
     def _clean_over(self, shelf: ArchiveShelf, most: int) -> Cleaned:
         try:

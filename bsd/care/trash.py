@@ -296,13 +296,18 @@ class Trash:
         with self._locked(wanted) as items, _explained(f"restoring {head.name}"):
             if not items or items[0].id != head.id:
                 raise NotFound(f"{head.id} has just left the trash", hint="`bsd trash list`")
-            refused = {item.id: why for item in items if (why := self._in_the_way(item))}
-            if head.id in refused:
-                raise refused[head.id]
-            coming = [item for item in items if item.id not in refused]
-            self._refuse_closed(coming, back=True)
-            journal = Journal.begin(self.layout, Aim.BACK, self._actor, self._now(), coming)
-            moves = self._run(journal)
+            waiting = Waiting(self.patience)
+            with ExitStack() as gateway:
+                for item in items:  # its program may be about to begin a session of that name
+                    lock = self._rest.owners_lock(item.name, waiting.left)
+                    gateway.enter_context(lock)
+                refused = {item.id: why for item in items if (why := self._in_the_way(item))}
+                if head.id in refused:
+                    raise refused[head.id]
+                coming = [item for item in items if item.id not in refused]
+                self._refuse_closed(coming, back=True)
+                journal = Journal.begin(self.layout, Aim.BACK, self._actor, self._now(), coming)
+                moves = self._run(journal)
             moves.end(journal)
         if head.id in moves.refused:
             raise moves.refused[head.id]

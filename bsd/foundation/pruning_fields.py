@@ -437,7 +437,7 @@ class PruningConfig:
         30, Number(10, 3600, "10 seconds to 1 hour"), _WHEN, "Look for changes every", "Seconds",
         job="scan")
     auto_cron: str = _schedule("*/2 * * * *", _WHEN, "Look into changed sessions", "auto_cron")
-    retention: str = setting("24h", LIFETIME, _KEPT, "Extracted content")
+    retention: str = setting("24h", LIFETIME, _KEPT, "Extracted content, in the store")
     retention_cron: str = _schedule("0 */6 * * *", _KEPT, "Clear away what expired", "retention")
     trash_retention: str = setting("14d", LIFETIME, _KEPT, "Trash and history")
     archive: bool = setting(

@@ -10,6 +10,7 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.spelling import NEVER
 from bsd.store.extracted import Missing
 
 if TYPE_CHECKING:
@@ -145,7 +146,12 @@ class Notes:
 
 
 def note_failure(name: SessionName, plan: Plan, error: BsdError) -> None:
-    """An extraction ended in an error that waiting does not cure; the session is as it was."""
+    """An extraction ended in an error that waiting does not cure; the session is as it was.
+
+    A session that is left alone is no failure: where no file can be replaced, the answer says so.
+    """
+    if isinstance(error, LeftAlone):
+        return
     if plan.report.action == "extract" and plan.keeps:
         _log.error(
             f"Extraction failed for {name}/{plan.keeps[0].entry_id}, rolled back",
@@ -178,8 +184,20 @@ def told_expired(layout: Layout, extracted_at: str) -> str | None:
     if not extracted_at or not due:
         return None
     first = min(due, key=lambda run: str(run.get("time", "")))
-    keep = f" of {first['keep']}" if first.get("keep") else ""
     return (
-        f"expired: it was taken out at {extracted_at}, and the setting `retention`{keep} let it be "
-        f"deleted at {first.get('time', 'a time that is not known')}"
+        f"expired: it was taken out at {extracted_at}, and the setting {_deleted_by(first)} let it "
+        f"be deleted at {first.get('time', 'a time that is not known')}"
     )
+
+
+def _deleted_by(run: dict[str, Any]) -> str:
+    """Name the setting by which a run deleted content, as the audit log has the run."""
+    keep, most = run.get("keep"), run.get("maxBytes")
+    if run.get("action") != "archive_retention":
+        setting = "`retention`"
+    elif most is not None or keep == NEVER:  # older versions wrote no limit
+        setting = "`archive_max_bytes`"
+        keep = None if most is None else f"{most:,} bytes"
+    else:
+        setting = "`archive_retention`"
+    return f"{setting} of {keep}" if keep and keep != NEVER else setting

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bsd.agents.entry import entry_id
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain, sync_dir
 from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.store.pack import (
     PACK,
@@ -459,10 +461,19 @@ def _tell_unread(pack: Path, error: PackDamaged | OSError) -> str:
     return problem
 
 
+_audited: set[Path] = set()
+
+
 def _tell_damaged(pack: Path, problem: PackDamaged) -> None:
-    _log.warning(
+    """Log that a pack is damaged, and audit it once in a process, as a corrupted file is."""
+    _log.error(
         "A pack of the archive is damaged",
         session=pack.parent.name,
         problem=str(problem),
         hint="`bsd verify --repair` makes its index anew",
     )
+    if pack not in _audited:
+        _audited.add(pack)
+        AuditLog(Layout(pack.parents[2]).audit_file).record(
+            actor="bsd", action="damaged_pack", path=str(pack), problem=str(problem)
+        )

@@ -418,6 +418,12 @@ class ExtractableSet(Answer):
     extractable: Extractable
     previous: Any
     index: int = field(metadata=INTERNAL)  # 0-based line number
+    stays: str | None = field(
+        default=None,
+        metadata=contract(
+            "Why true does not let it go now, as in `reasons` of an extraction", omit=True
+        ),
+    )
 
 
 def plan_set_extractable(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial
 from sys import maxsize
 
@@ -21,7 +21,7 @@ from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
 from bsd.surgery.locate import OriginalLine, Return, original_of, same_values
 from bsd.surgery.plan import Plan, Report, Saving
-from bsd.surgery.rules import Decision, Policy, Reason
+from bsd.surgery.rules import Decision, Policy, Reason, decide, subject_of
 from bsd.surgery.survey import Judged, Progress, Settling, Survey
 from bsd.text.change import Edit
 from bsd.text.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
@@ -100,6 +100,26 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         tally.reasons[Reason.TOO_LARGE_IN_MEMORY] += survey.too_large
     checkpoint = None if dry_run else settling.checkpoint()
     return tally.plan(source, survey, checkpoint)
+
+
+def why_it_stays(
+    source: Transcript, fmt: Format, config: PruningConfig, now: float, index: int
+) -> Reason | None:
+    """Return why the entry in line `index` would stay if its `_extractable` were true.
+
+    `now` is in epoch seconds. None if it would leave.
+    """
+    policy = Policy.of(config)
+    for outcome in Survey.of(source, fmt, policy, now).outcomes():
+        entry = None
+        if outcome.index == index:
+            entry = parse_entry(source.read(outcome.offset, outcome.length))
+        if entry is not None:
+            subject = subject_of(entry, fmt.facts(entry), fmt.values(entry), policy)
+            forced = replace(subject, extractable=True)
+            reason = decide(forced, outcome.standing, policy, now).reason
+            return None if reason is Reason.EXTRACT else reason
+    return None
 
 
 def _treat(outcome: Judged, extraction: _Extraction, tally: _Tally, settling: Settling) -> None:

@@ -8,13 +8,14 @@ entries that get_context lists, as an agent wants them; replace is the same as t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.errors import ConfigError, FieldError, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.session.session import Session
 from bsd.surgery.discard import plan_discard
@@ -32,6 +33,7 @@ from bsd.surgery.edit import (
     setting,
     show_entry,
 )
+from bsd.surgery.extract import why_it_stays
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means, Plan
 from bsd.surgery.replace import plan_replace
@@ -222,11 +224,22 @@ class SetExtractable:
     )
 
 
+def _plan_set_extractable(
+    source: Transcript, fmt: Format, asked: SetExtractable, means: Means
+) -> tuple[Plan, ExtractableSet]:
+    plan, answer = plan_set_extractable(source, fmt, asked.entry, asked.value)
+    if asked.value is True:
+        with suppress(ConfigError):  # settings that cannot be read are reported elsewhere
+            stays = why_it_stays(source, fmt, means.config(), means.now, answer.index)
+            return plan, replace(answer, stays=stays)
+    return plan, answer
+
+
 SET_EXTRACTABLE = Verb(
     name="set_extractable",
     arguments=SetExtractable,
     answer=ExtractableSet,
-    plan=lambda source, fmt, asked, _: plan_set_extractable(source, fmt, asked.entry, asked.value),
+    plan=_plan_set_extractable,
     changes=True,
     route=route(
         "PUT …/entries/{entry}/meta",

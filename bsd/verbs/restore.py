@@ -343,7 +343,8 @@ UNDO = Verb(
     Every line that the operation changed becomes what it was, exact to the byte. Without OP the
     newest operation that is not undone; OP is a number from `bsd history`. An older one can be
     undone if nothing changed the same entries since. Undoing an undo does the operation again.
-    What an undone extraction brought back stays until you extract the session by hand.
+    What an undone extraction brought back stays until you extract the session by hand. What a
+    restore brought back is taken out again when you undo the restore: the command asks first.
     """,
     examples=(
         "bsd undo main/4f2a",

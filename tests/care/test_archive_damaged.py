@@ -12,6 +12,7 @@ import pytest
 from bsd.care.keeping import gone_sessions
 from bsd.care.search import search
 from bsd.care.verify import verify
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.session.surgeon import Surgeon
@@ -38,7 +39,10 @@ def test_a_pack_without_its_end_still_gives_what_it_has(
         everything_back(surgeon)
     assert path.read_bytes() == archived
     told = [line for line in lines if line["event"] == "A pack of the archive is damaged"]
-    assert told[0]["session"] == "main_s1"
+    assert (told[0]["session"], told[0]["log_level"]) == ("main_s1", "error")
+    (audited,) = AuditLog(layout.audit_file).search(b'"damaged_pack"')
+    assert audited["path"] == str(pack)
+    assert audited["problem"] == told[0]["problem"]
 
 
 def test_a_lost_pack_is_told_as_content_that_is_missing(

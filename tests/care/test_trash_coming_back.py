@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.agents.openclaw.lock import SessionLock
 from bsd.care.interrupted import recover
 from bsd.care.trashed import TrashPlace
 from bsd.foundation.errors import Busy, Conflict
@@ -69,6 +70,20 @@ def test_a_former_file_that_somebody_has_open_refuses(layout: Layout) -> None:
     with displaced(layout).open("ab"), pytest.raises(Busy, match="a moment ago"):
         trash_of(layout).delete(NAME)
     assert path.exists()
+
+
+def test_a_session_whose_lock_is_held_does_not_come_back(layout: Layout) -> None:
+    path = put(layout)
+    (item,) = trash_of(layout).delete(NAME).items
+    path.write_bytes(SESSION)
+    with SessionLock(path, 0.0):
+        path.unlink()
+        with pytest.raises(Busy, match="in use"):
+            trash_of(layout).restore(item.id)
+        assert not path.exists()
+        assert not layout.moving.exists() or not list(layout.moving.iterdir())
+    trash_of(layout).restore(item.id)
+    assert path.read_bytes() == SESSION
 
 
 def test_what_comes_later_still_is_kept(layout: Layout) -> None:

@@ -132,7 +132,7 @@ def change(story: Story, world: World) -> None:
         story("show", name, "--limit", "3")
         for one in story("context", name).get("extracted_ids", [])[:1]:
             story("restore", name, one)
-        story("undo", name)
+        story("undo", name, "--yes")
         story("summary", name)
     story("restore-all", A, "--to", str(world.top / "whole.jsonl"))
     story("restore-all", A, "--keep-enabled", "--yes")

@@ -58,6 +58,7 @@ from bsd.doors.agent.tools import (
     schema_of,
 )
 from bsd.doors.models import answer_model, arguments_model
+from bsd.foundation.ages import look
 from bsd.foundation.definition import Answer, Tool, WingVerb, arguments_of
 from bsd.foundation.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.foundation.files import UNCERTAIN_SECONDS
@@ -220,6 +221,8 @@ class _ServersHands:
     def _may(self, *, writes: bool) -> None:
         if writes and self._readonly:
             raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
+        if writes:  # `bsd retention` compares the clocks with what they showed now
+            look(self.layout)
 
     def _check(self) -> None:
         if self._stopping.is_set():

@@ -202,6 +202,10 @@ class Call:
         if not self._begun or (writes and not self._writes):
             self.log(writes=writes)
             self._begun, self._writes = True, writes
+            if writes:  # `bsd retention` compares the clocks with what they showed now
+                from bsd.foundation.ages import look
+
+                look(self.layout)
             if writes and self.layout.has_moves():
                 from bsd.care.interrupted import recover  # seldom is anything of it half done
 

@@ -16,7 +16,7 @@ import click
 
 from bsd.care.disk_use import disk_use
 from bsd.doors.cli.call import BsdCommand, Call, command, group, offering
-from bsd.doors.cli.output import one_line, print_json, print_table, say
+from bsd.doors.cli.output import note, one_line, print_json, print_table, say
 from bsd.doors.cli.problem import problem_of
 from bsd.doors.cli.status import (
     Client,
@@ -192,7 +192,8 @@ def _job_names(call: Call, _: click.Context) -> Iterator[str]:
 @click.pass_obj
 def run_job(call: Call, /, name: str) -> int:
     """Run one job now and wait for its end. Exit code 1 if it failed."""
-    job = find_client(call.root, call.config).post(f"/api/jobs/{quote(name, safe='')}/run")
+    client = find_client(call.root, call.config)
+    job = client.post(f"/api/jobs/{quote(name, safe='')}/run")
     result = job["last_result"] or {"ok": True, "error": None, "seconds": 0.0}
     if call.json:
         print_json(job)
@@ -200,7 +201,20 @@ def run_job(call: Call, /, name: str) -> int:
         say(f"{job['name']} is done, in {result['seconds']:.1f} s")
     else:
         say(f"{job['name']} failed: {result['error']}")
-    return 0 if result["ok"] else 1
+    held = result["ok"] and job["name"] == "retention" and _held(client.get("/api/status"))
+    if held:
+        note(f"Not all that is old enough may be deleted: {held}")
+        note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
+    return 0 if result["ok"] and not held else 1
+
+
+def _held(status: Mapping[str, Any]) -> str | None:
+    """Return why the clock holds retention back."""
+    retention = status.get("retention", {})
+    for place in (retention, retention.get("archive", {}), retention.get("trash", {})):
+        if place.get("held"):
+            return str(place["held"])
+    return None
 
 
 @jobs.command("list", cls=BsdCommand)

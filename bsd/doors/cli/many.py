@@ -15,6 +15,7 @@ from bsd.doors.cli.call import LONGEST_WAIT, Call, Stopped, StopRequest, stop_re
 from bsd.doors.cli.output import counted, note, one_line, print_json, print_table, say, share, size
 from bsd.doors.cli.problem import Problem
 from bsd.doors.cli.status import in_flight_line
+from bsd.doors.cli.verb_words import MEANINGS
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName
@@ -120,7 +121,8 @@ def each_session(
     begun = time.monotonic()
     outcomes = Outcomes(aim, dry_run=bool(getattr(asked, "dry_run", False)))
     with stop_request() as request, _ProgressBar(call, names) as bar:
-        run = _EachSession(call, names, _let_go(work) if may_go else work, outcomes, request, bar)
+        does = _let_go(call, work) if may_go else work
+        run = _EachSession(call, names, does, outcomes, request, bar)
         try:
             run.first_round()
             if not outcomes.dry_run:
@@ -134,16 +136,30 @@ def each_session(
     return outcomes
 
 
-def _let_go(work: Work) -> Work:
+def _let_go(call: Call, work: Work) -> Work:
+    """A session that is gone is left alone; a file of bsd's own that is missing is a failure."""
+
     def let_go(hands: CallHands, name: SessionName) -> SessionResult:
         gone = SessionResult(str(name), Status.LEFT_ALONE, reason="deleted or renamed meanwhile")
         try:
             result = work(hands, name)
         except NotFound:
+            if _is_there(call, name):
+                raise
             return gone
-        return gone if result.error is NotFound else result
+        return gone if result.error is NotFound and not _is_there(call, name) else result
 
     return let_go
+
+
+def _is_there(call: Call, name: SessionName) -> bool:
+    try:
+        call.layout.session_file(name)
+    except NotFound:
+        return False
+    except BsdError:  # an error is no absence
+        return True
+    return True
 
 
 class _EachSession(CallHands):
@@ -307,24 +323,6 @@ def _size(call: Call, name: SessionName) -> int:
 # --- what people are told: a line for each that matters, totals, what to do ---
 
 
-# Why entries stay (SPEC §3), in words.
-MEANINGS = {
-    "disabled": "extraction is switched off, or no type triggers it",
-    "no_entry_id": "no id to name them by",
-    "unsafe_entry_id": "an id that is too long for a placeholder, or has odd characters",
-    "duplicate_entry_id": "an id that another entry has, too",
-    "already_extracted": "their values are in the store already",
-    "turn_open": "an unfinished turn, the latest answer, and what was thought in the last turn",
-    "pinned": "pinned by _extractable",
-    "undone": "their extraction was taken back by undo",
-    "recently_restored": "restored a short while ago",
-    "type_not_matched": "nothing of a triggering type",
-    "too_recent": "among the newest messages (keep_recent)",
-    "too_young": "younger than age_threshold_hours",
-    "values_too_small": "no value is long enough (min_value_length)",
-    "prefix_bound": "signed thinking further on stands on them (prefix_bound)",
-    "too_large_in_memory": "so many values in one line that reading it takes too much memory",
-}
 _QUIET = (Status.UNCHANGED, Status.LEFT_ALONE)
 
 
@@ -335,8 +333,7 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
     else:
         _table(outcomes, [r for r in outcomes.results if named or r.status not in _QUIET])
         _totals(outcomes)
-        if outcomes.dry_run:
-            _reasons(outcomes)
+        _reasons(outcomes)
     _troubles(outcomes, named=named)
     if outcomes.stopped_by is not None:
         _stopped(outcomes)

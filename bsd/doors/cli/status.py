@@ -217,13 +217,24 @@ def _saved(totals: Document) -> str:
 def _retention(retention: Document, now: float) -> str:
     if retention["keep"] == "never":
         return "extracted content is kept for ever"
-    text = f"extracted content is kept {retention['keep']}"
+    text = f"extracted content is kept {_how_long(retention)}"
     if retention["next_run"] is None:
         return text
     going = f"{counted(retention['files'], 'file')} ({size(retention['bytes'])})"
     where = "move into the archive" if retention.get("archive", {}).get("on") else "be deleted"
     what = f"{going} will {where}" if retention["files"] else "nothing will go"
     return f"{text}; {what} {spell_when(retention['next_run'], now)}"
+
+
+def _how_long(retention: Document) -> str:
+    """Say for how long content can be restored: in the store, and then in the archive."""
+    archive = retention.get("archive", {})  # an older daemon that still runs has none
+    if not archive.get("on"):
+        return f"{retention['keep']}, then deleted"
+    keep, most = archive.get("keep"), archive.get("most_bytes")
+    text = "for ever" if keep == "never" else f"for {keep}"
+    limit = f", up to {size(most)}" if most else ""
+    return f"{retention['keep']} in the store, then {text} in the archive{limit}"
 
 
 def _archive(retention: Document, now: float) -> str | None:

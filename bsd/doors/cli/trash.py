@@ -245,7 +245,7 @@ def retention(call: Call, /, **given: bool) -> int:
     words = VerbWords(
         lambda done, _: _tell_cleaned(call, done),
         lambda _, done: (
-            isinstance(done, CleanedAll) and bool(done.failures or done.held or done.problem)
+            isinstance(done, CleanedAll) and bool(done.failures or done.problem or done.held_places)
         ),
         _begin_cleaning,
     )
@@ -265,7 +265,7 @@ def _begin_cleaning(hands: CallHands, _: object, asked: CleanUp) -> CleanUp:
 def _tell_cleaned(call: Call, done: Retention) -> None:
     if isinstance(done, ForecastAll):
         _print_store(done)
-        _print_archive(done.archive)
+        _print_archive(call, done.archive)
         _print_going(
             done.sessions, "session", "that are gone would leave the archive", "archive_sessions"
         )
@@ -287,7 +287,7 @@ def _print_done(call: Call, done: CleanedAll) -> None:
         say(f"moved {amount}, kept {done.keep}, into the archive{new}")
     if done.archive.cleaned:
         gone = f"{_parts(done.archive.cleaned)} ({size(done.archive.bytes)})"
-        say(f"deleted {gone} of the archive for good, kept {done.archive.keep}")
+        say(f"deleted {gone} of the archive for good: {_archive_settings(call, done.archive.keep)}")
     if done.sessions.cleaned:
         gone = f"{counted(done.sessions.cleaned, 'session')} ({size(done.sessions.bytes)})"
         say(f"deleted {gone} in the archive that were gone, kept {done.sessions.keep}")
@@ -307,12 +307,10 @@ def _print_done(call: Call, done: CleanedAll) -> None:
 
 def _print_held(done: Retention) -> None:
     """Say why nothing is deleted, and how to go on."""
-    held, others = done.held, done.trash.held  # history and trash are kept equally long
-    places = ("what was extracted", held), ("the archive", done.archive.held)
-    for what, why in (*places, ("history and trash", others)):
-        if why is not None:
-            note(f"Nothing of {what} is deleted: {why}.")
-    if held or others or done.archive.held:
+    held = done.held_places
+    for what, why in held.items():
+        note(f"Nothing of {what} is deleted: {why}.")
+    if held:
         note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
 
 
@@ -331,13 +329,20 @@ def _print_going(found: Forecast, thing: str, what_becomes: str, setting: str) -
         )
 
 
-def _print_archive(found: Forecast) -> None:
+def _print_archive(call: Call, found: Forecast) -> None:
     if found.going or found.staying:
         going = f"{_parts(len(found.going))} ({size(found.bytes)})"
         say(
             f"{going} of the archive would be deleted now, "
-            f"{counted(found.staying, 'pack')} kept: archive_retention is {found.keep}"
+            f"{counted(found.staying, 'pack')} kept: {_archive_settings(call, found.keep)}"
         )
+
+
+def _archive_settings(call: Call, keep: str) -> str:
+    """Name the settings that bound the archive."""
+    text = f"archive_retention is {keep}"
+    most = call.pruning.current.archive_max_bytes
+    return f"{text}, archive_max_bytes is {size(most)}" if most else text
 
 
 def _parts(number: int) -> str:

@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from bsd.care.file_owners import give_back
-from bsd.doors.cli.call import BsdCommand
+from bsd.doors.cli.call import BsdCommand, ask_first
 from bsd.doors.cli.names import say_who_serves
 from bsd.doors.cli.output import (
     counted,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # each verb loads its own
     from bsd.surgery.view import Context
     from bsd.verbs.checks import Examined, Verify
     from bsd.verbs.list_sessions import AllSessions, EverySession
-    from bsd.verbs.restore import HistoryList, Restore
+    from bsd.verbs.restore import HistoryList, Restore, Undo
     from bsd.verbs.search import FoundEntry, FoundInAll
     from bsd.verbs.summary import Summary
 
@@ -110,9 +110,43 @@ def _is_lost(asked: Restore, answer: Restored) -> int:
     return int(bool(answer.unavailable or (asked.keys and answer.changed)))
 
 
+def _is_restore(action: str) -> bool:
+    return action.startswith("restore")
+
+
+def _ask_about_undo(hands: CallHands, session: SessionName, asked: Undo, *, yes: bool) -> Undo:
+    """Say what undoing a restore does, and ask; raises Conflict if the answer is no."""
+    from bsd.verbs.restore import history_of  # each verb loads its own
+
+    if yes:
+        return asked
+    operation = _to_be_undone(history_of(hands.layout, session), asked.op)
+    if operation is None or not _is_restore(operation.action):
+        return asked
+    named = f"{session} {asked.op}" if asked.op is not None else str(session)
+    values = f"{counted(operation.values, 'value')} of {counted(operation.entries, 'entry')}"
+    ask_first(
+        f"Undo operation {operation.operation} ({operation.action}, {operation.at[:19]} UTC): "
+        f"take {values} out of {session} again?",
+        f"`bsd undo {named} --yes`",
+    )
+    return replace(asked, op=operation.operation)
+
+
+def _to_be_undone(history: Sequence[PastOperation], number: int | None) -> PastOperation | None:
+    """Find the operation that an undo of `number`, or of the newest, takes back."""
+    for one in history:
+        if one.operation == number:
+            return one
+        if number is None and one.undoes is None and one.state != "undone":
+            return one
+    return None
+
+
 def _tell_undone(answer: Undone, session: SessionName) -> None:
     what = f"operation {answer.undone} ({answer.action}, {answer.at[:19]} UTC)"
-    say(f"Undid {what} of {session}: {counted(len(answer.entries), 'entry')}")
+    out = ", whose values are taken out again" if _is_restore(answer.action) else ""
+    say(f"Undid {what} of {session}: {counted(len(answer.entries), 'entry')}{out}")
     if answer.gone:
         say(f"  Thrown away by another program since: {counted(len(answer.gone), 'entry')}")
     for number in answer.operations:
@@ -149,9 +183,32 @@ class _ExtractableType(click.ParamType[Any]):
         return [CompletionItem(word) for word in _VALUES if word.startswith(incomplete)]
 
 
+# Why entries stay (SPEC §3), in words.
+MEANINGS = {
+    "disabled": "extraction is switched off, or no type triggers it",
+    "no_entry_id": "no id to name them by",
+    "unsafe_entry_id": "an id that is too long for a placeholder, or has odd characters",
+    "duplicate_entry_id": "an id that another entry has, too",
+    "already_extracted": "their values are in the store already",
+    "turn_open": "an unfinished turn, the latest answer, and what was thought in the last turn",
+    "pinned": "pinned by _extractable",
+    "undone": "their extraction was taken back by undo",
+    "recently_restored": "restored a short while ago",
+    "type_not_matched": "nothing of a triggering type",
+    "too_recent": "among the newest messages (keep_recent)",
+    "too_young": "younger than age_threshold_hours",
+    "values_too_small": "no value is long enough (min_value_length)",
+    "prefix_bound": "signed thinking further on stands on them (prefix_bound)",
+    "too_large_in_memory": "so many values in one line that reading it takes too much memory",
+}
+
+
 def _tell_extractable(answer: ExtractableSet, _: SessionName) -> None:
     now, before = _shown(answer.extractable), _shown(answer.previous)
     say(f"Set _extractable={now} for entry {answer.entry_id} (before: {before})")
+    if answer.stays is not None:
+        why = MEANINGS.get(answer.stays)
+        note(f"It does not leave now: {answer.stays}" + (f" ({why})" if why else ""))
 
 
 def _shown(value: bool | int | None) -> str:
@@ -477,7 +534,11 @@ WORDS = {
     ),
     "show": VerbWords(_tell_shown),
     "restore": VerbWords(_tell_restored, failed=_is_lost),
-    "undo": VerbWords(_tell_undone),
+    "undo": VerbWords(
+        _tell_undone,
+        begin=_ask_about_undo,
+        also=[click.Option(["--yes"], is_flag=True, help="Do not ask.")],
+    ),
     "set_extractable": VerbWords(_tell_extractable, types={"value": _ExtractableType()}),
     "get_context": VerbWords(_tell_context),
     "history": VerbWords(_tell_history),

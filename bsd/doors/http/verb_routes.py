@@ -324,7 +324,7 @@ def _route(verb: Definition[Any, Any], route: Route, prepare: _Prepare) -> ApiRo
     async def endpoint(request: Request) -> Response:
         given = dict(request.path_params)
         if query is not None:
-            given |= query().read(request.query_params)
+            given |= query().read(_query_of(request, query()))
         if route.body:
             given |= await _read(request, route.body)
         elif body is not None:
@@ -337,6 +337,17 @@ def _route(verb: Definition[Any, Any], route: Route, prepare: _Prepare) -> ApiRo
         return JsonAnswer(await (changing if changes else reading)(lambda: work().as_json()))
 
     return ApiRoute(route, endpoint, verb.answer, query=query, body=body)
+
+
+def _query_of(request: Request, model: type[Any]) -> dict[str, str]:
+    """The query by name; a switch that stands there alone, as in `?dry_run`, is on."""
+    found = dict(request.query_params)
+    alone = {part for part in request.url.query.split("&") if part and "=" not in part}
+    for member, info in model.model_fields.items():
+        name = info.alias or member
+        if info.annotation is bool and name in alone and not found.get(name):
+            found[name] = "true"
+    return found
 
 
 async def _read(request: Request, body: Body) -> Mapping[str, Any]:

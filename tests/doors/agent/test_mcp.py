@@ -213,11 +213,14 @@ async def every_tool(client: Client, house: House, name: str, *, names_it: bool 
     context = await call("purge_control", action="get_context")
     assert context["session"] == name
     assert set(results) <= set(context["extracted_ids"])
+    clock = Layout(house.root).clock_file
+    clock.unlink(missing_ok=True)
     restored = await call("restore_remote", entry=first)
     seeds = {"restored", "entry_id", "keys_restored", "sizes_bytes"}
     assert set(restored) == seeds | {"inline", "texts"} | ({"session"} - set(named))
     assert (restored["restored"], restored["entry_id"]) == (True, first)
     assert (restored["inline"], set(restored["texts"])) == ("now", set(restored["keys_restored"]))
+    assert clock.exists(), "retention will compare the clock with what it showed then"
     read = await call("read_extracted", entry=second)
     assert read["session"] == name
     assert all(text and "[[extracted-" not in text for text in read["texts"].values())

@@ -36,6 +36,7 @@ class FakeSurgeon:
     content: dict[str, Any] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     refuses: BaseException | None = None
+    goes: dict[str, Path] = field(default_factory=dict)  # sessions deleted meanwhile
 
     def extract(
         self,
@@ -86,6 +87,8 @@ class FakeSurgeon:
         return self.answer
 
     def _next(self, name: SessionName, progress: Callable[[int], None] | None) -> SessionResult:
+        if (path := self.goes.get(str(name))) is not None:
+            path.unlink(missing_ok=True)
         answers = self.answers.get(str(name), [])
         answer = answers.pop(0) if answers else SessionResult(str(name), Status.UNCHANGED)
         if progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
 from bsd.surgery.result import SessionResult, Status
-from tests.doors.cli.conftest import Call
+from tests.doors.cli.conftest import Call, rest
 from tests.doors.cli.fake_surgeon import Cli
+from tests.refusing import raising
 
 
 def _done(name: str, status: Status = Status.EXTRACTED) -> SessionResult:
@@ -62,6 +65,71 @@ def test_what_lies_where_a_session_should_be_is_named(
         assert f"session main/{name} is not a regular file" in ended.err
 
 
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["", "dry-run"])
+def test_a_session_that_fails_among_all_is_a_failure(
+    bsd: Call, root: Path, dry_run: list[str]
+) -> None:
+    rest(root)
+    store = root / "extracted"
+    store.mkdir()
+    (store / "main_alpha").write_text("a file where the store's directory should be")
+    ended = bsd("extract", *dry_run)
+    if not dry_run:
+        assert ended.code == 1
+        assert "main/alpha" in ended.err
+        assert "Not a directory" in ended.err
+    else:
+        assert ended.code == bsd("extract", "main/alpha", "--dry-run").code
+    assert "renamed meanwhile" not in ended.err
+    assert "main/beta" in ended.out
+
+
+def test_where_names_cannot_be_exchanged_no_try_is_an_error(
+    bsd: Call, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    monkeypatch.setattr(filesystem, "swap_names", raising(refused))
+    rest(root)
+    for _ in range(2):
+        ended = bsd("extract", "main/alpha")
+        assert (ended.code, "cannot exchange two names" in ended.err) == (0, True)
+    log = (root / "logs" / "brainsurgeon.log").read_text()
+    assert "Extraction failed" not in log
+    assert "[error" not in log
+    assert "ERROR" not in log
+
+
+def test_what_stays_is_told_with_its_reasons_by_the_run_itself(bsd: Call, root: Path) -> None:
+    rest(root)
+    assert bsd("extract").code == 0
+    rest(root)
+    told = bsd("extract", "main/alpha", "--dry-run").out
+    ended = bsd("extract", "main/alpha")
+    assert ended.code == 0
+    assert "nothing to do in 1 session" in ended.out
+    for reason in ("turn_open", "already_extracted", "too_recent"):
+        assert (reason in told, reason in ended.out) == (True, True), reason
+    assert bsd("--json", "extract", "main/alpha").document["totals"]["reasons"]["turn_open"]
+
+
+def test_what_is_forced_out_in_an_open_turn_says_that_it_stays(bsd: Call, root: Path) -> None:
+    rest(root)
+    rows = bsd("--json", "context", "main/alpha").document["entries"]
+    ended = bsd("set-extractable", "main/alpha", rows[-1]["id"], "true")
+    assert ended.code == 0
+    assert "does not leave now: turn_open (an unfinished turn" in ended.err
+    rest(root)
+    told = bsd("--json", "set-extractable", "main/alpha", rows[-1]["id"], "true").document
+    assert told["stays"] == "turn_open"
+    rest(root)
+    large = max(rows[:8], key=lambda row: int(row["size_bytes"]))
+    told = bsd("--json", "set-extractable", "main/alpha", large["id"], "true").document
+    assert "stays" not in told
+    rest(root)
+    told = bsd("--json", "set-extractable", "main/alpha", rows[-1]["id"], "false").document
+    assert "stays" not in told
+
+
 def test_a_session_named_twice_is_done_once(cli: Cli) -> None:
     cli("extract", "main/a", "other/a", "main/a")
     assert [asked[1] for asked in cli.surgeon.asked] == ["main/a", "other/a"]
@@ -103,10 +171,19 @@ def test_the_document_has_a_session_each_and_totals(cli: Cli) -> None:
 def test_a_session_that_goes_meanwhile_is_nothing_wrong_unless_it_was_named(cli: Cli) -> None:
     gone = NotFound("there is no session")
     vanished = SessionResult("main/b", Status.FAILED, reason="vanished", error=NotFound)
+    sessions = cli.root / "agents" / "main" / "sessions"
+    content = (sessions / "a.jsonl").read_bytes()
+    cli.surgeon.goes = {f"main/{name}": sessions / f"{name}.jsonl" for name in "ab"}
     for options in ([], ["--dry-run"]):
         cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
         assert cli("extract", *options) == 0
         assert "2 sessions left alone: deleted or renamed meanwhile" in cli.err
+        for path in cli.surgeon.goes.values():
+            path.write_bytes(content)
+    cli.surgeon.goes.clear()
+    cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
+    assert cli("extract") == 1, "both are there: something else was not found"
+    assert "there is no session" in cli.err
     cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
     assert cli("extract", "main/a", "main/b") == 1
     cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
+from bsd.care.retention import RetentionRun
+from bsd.foundation.ages import steady
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
 from tests.doors.cli.conftest import Call, rest
+from tests.openclaw_tree import set_at_rest
 
 ALPHA = "main/alpha"
 GONE = "[Content unavailable - extracted file missing]"
@@ -82,6 +87,43 @@ def test_what_expired_says_when_and_by_which_setting(extracted: Call, root: Path
     (session,) = ended.document["sessions"]
     assert all("`retention` of 30m" in why for why in session["unavailable"].values())
     assert extracted("verify").code == 0, "it was kept for as long as the setting says"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "named"),
+    [
+        ("archive_retention", "30m", "the setting `archive_retention` of 30m let"),
+        ("archive_max_bytes", "1", "the setting `archive_max_bytes` of 1 bytes let"),
+    ],
+)
+def test_the_setting_that_ended_the_archive_is_named(
+    extracted: Call, root: Path, setting: str, value: str, named: str
+) -> None:
+    entry = marked(root)
+    for file in store(root).glob("0*.json"):
+        set_at_rest(file, 25 * 3600)
+    path = path_of(root)
+    at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(time.time() - 26 * 3600))
+    path.write_bytes(
+        path.read_bytes().replace(
+            b'"at":"' + entry["_extracted"]["at"].encode(), b'"at":"' + at.encode()
+        )
+    )
+    rest(root)
+    assert extracted("retention").code == 0
+    assert list(root.rglob("*.zst"))
+    assert extracted("config", "set", setting, value).code == 0
+    later = RetentionRun(
+        Layout(root),
+        actor="cli",
+        clock=lambda: time.time() + 3600,
+        steady=lambda: steady() + 3600,
+    )
+    assert later.clean_all(ConfigService(Layout(root).config_file).current).failures == 0
+    assert not list(root.rglob("*.zst"))
+    ended = extracted("--json", "restore", ALPHA, entry["id"])
+    assert ended.code == 1
+    assert named in ended.document["expired"]
 
 
 def test_all_that_came_back_is_no_failure(extracted: Call, root: Path) -> None:

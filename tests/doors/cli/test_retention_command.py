@@ -13,11 +13,13 @@ from pathlib import Path
 import orjson
 import pytest
 
+from bsd.care.retention import RetentionRun
 from bsd.foundation.ages import ClockRecord, boot_id, steady
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from tests.doors.cli.conftest import Call, snapshot
+from bsd.foundation.pruning_fields import PruningConfig
+from tests.doors.cli.conftest import Call, rest, snapshot
 from tests.openclaw_tree import set_at_rest
 from tests.refusing import raising
 
@@ -93,8 +95,11 @@ def test_what_is_old_moves_into_the_archive_and_it_says_how_small_it_became(
     (pack,) = root.rglob("*.zst")
     assert (ended["cleaned"], ended["archived_bytes"]) == (3, pack.stat().st_size)
     assert bsd("config", "set", "archive_max_bytes", "1").code == 0
-    assert "1 pack or copy (" in bsd("retention", "--dry-run").out
-    assert "of the archive for good, kept never" in bsd("retention").out
+    limit = "archive_retention is never, archive_max_bytes is 1 B"
+    out = bsd("retention", "--dry-run").out
+    assert "1 pack or copy (" in out
+    assert limit in out
+    assert f"of the archive for good: {limit}" in bsd("retention").out
     assert not pack.exists()
 
 
@@ -178,6 +183,40 @@ def test_a_clock_put_forward_destroys_nothing_until_somebody_says_that_it_is_rig
     assert (ended.code, ended.err) == (0, "")
     assert not old.exists()
     assert bsd("--json", "retention").document["held"] is None
+
+
+def test_trash_that_is_held_is_a_failure_too(bsd: Call, root: Path) -> None:
+    for setting in ("retention", "archive_retention"):
+        assert bsd("config", "set", setting, "never").code == 0
+    put_forward(root, 30)
+    document = bsd("--json", "retention").document
+    assert (document["held"], document["archive"]["held"]) == (None, None)
+    assert document["trash"]["held"]
+    assert document["sessions"]["held"]
+    ended = bsd("retention")
+    assert ended.code == 1, "what was asked for was not done"
+    assert "Nothing of history and trash is deleted: the clock was put forward" in ended.err
+    assert "Nothing of the sessions that are gone is deleted: the clock" in ended.err
+    assert "Try: set the clock right" in ended.err
+    assert bsd("retention", "--trust-clock").code == 0
+
+
+@pytest.mark.parametrize("line", ["extract", "delete main/beta --yes", "edit"])
+def test_the_first_retention_knows_the_clock_of_what_was_done_before(
+    bsd: Call, root: Path, line: str
+) -> None:
+    rest(root)
+    assert bsd("config", "set", "archive", "false").code == 0
+    Layout(root).clock_file.unlink(missing_ok=True)
+    if line == "edit":
+        entry = bsd("--json", "context", "main/alpha").document["entries"][-1]["id"]
+        line = f"set-extractable main/alpha {entry} false"
+    assert bsd(*line.split()).code == 0
+    run = RetentionRun(Layout(root), actor="cli", clock=lambda: time.time() + 30 * 86_400)
+    done = run.clean_all(PruningConfig(archive=False))
+    assert done.held
+    assert done.trash.held
+    assert done.store.cleaned == done.trash.cleaned == done.history.cleaned == 0
 
 
 def test_a_record_of_the_clock_that_is_none_costs_nothing_but_itself(bsd: Call, root: Path) -> None:

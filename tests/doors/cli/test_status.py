@@ -113,7 +113,7 @@ def shown(status: dict[str, Any]) -> str:
         "disk       50.0 MB: store 40.0 MB, history 2.0 MB, databases 1.0 MB, log 1.0 MB, in",
         "           2 replaced versions of sessions (6.0 MB) may go in 40 s: by the daemon, or the",
         "           sessions are 200.0 MB shorter: 150.0 MB more than it takes",
-        "retention  extracted content is kept 24h; 4 files (4.0 KB) will move into the archive",
+        "retention  extracted content is kept 24h in the store, then for 90d in the archive; 4",
         "archive    812 values (41.0 MB) in 6.0 MB, the oldest came 2 d ago; the next is deleted",
         "! watching 1 of 12 directories are not watched (try: sudo sysctl fs.inotify.",
         "! parked   main/bad: disk full",
@@ -146,6 +146,26 @@ def test_a_quiet_daemon_has_little_to_say() -> None:
     assert "queue      empty" in text
     assert "nothing yet since the start" in text
     assert "kept for ever" in text
+
+
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        ({}, "kept 24h in the store, then for 90d in the archive;"),
+        ({"keep": "never"}, "kept 24h in the store, then for ever in the archive;"),
+        (
+            {"most_bytes": 5 << 20},
+            "kept 24h in the store, then for 90d in the archive, up to 5.0 MB;",
+        ),
+        ({"on": False}, "kept 24h, then deleted;"),
+    ],
+)
+def test_the_archive_counts_in_how_long_content_is_kept(
+    archive: dict[str, Any], words: str
+) -> None:
+    status = sample_status()
+    status["retention"]["archive"] |= archive
+    assert words in " ".join(shown(status).split())
 
 
 def test_switches_are_told() -> None:

@@ -78,6 +78,56 @@ def test_history_and_undo(bsd: Call, root: Path, alpha: Path) -> None:
     assert alpha.read_bytes() == original
 
 
+def a_restore(bsd: Call, root: Path, alpha: Path) -> bytes:
+    """Extract, restore an entry; returns the session then."""
+    assert bsd("extract", "main/alpha").code == 0
+    rest(root)
+    (extracted,) = bsd("history", "main/alpha", "--json").document["operations"]
+    assert bsd("restore", "main/alpha", extracted["entry_ids"][0]).code == 0
+    rest(root)
+    return alpha.read_bytes()
+
+
+@pytest.mark.parametrize("number", [[], ["2"]], ids=["newest", "named"])
+def test_undoing_a_restore_asks(
+    bsd: Call, root: Path, alpha: Path, monkeypatch: pytest.MonkeyPatch, number: list[str]
+) -> None:
+    restored = a_restore(bsd, root, alpha)
+    ended = bsd("undo", "main/alpha", *number)  # nobody is there to answer
+    assert ended.code == 2
+    assert f"Try: `bsd undo {' '.join(['main/alpha', *number])} --yes`" in ended.err
+    assert alpha.read_bytes() == restored
+
+    asked = []
+
+    def confirm(question: str, refusal: str) -> bool:
+        asked.append(question)
+        return len(asked) > 1
+
+    monkeypatch.setattr("bsd.doors.cli.call.confirm", confirm)
+    assert bsd("undo", "main/alpha", *number).code == 1
+    assert alpha.read_bytes() == restored
+    ended = bsd("undo", "main/alpha", *number)
+    assert ended.code == 0
+    assert alpha.read_bytes() != restored
+    assert re.fullmatch(
+        r"Undo operation 2 \(restore, [-T:0-9]{19} UTC\): "
+        r"take \d+ values? of 1 entry out of main/alpha again\?",
+        asked[0],
+    )
+    assert "Undid operation 2 (restore" in ended.out
+    assert "1 entry, whose values are taken out again" in ended.out
+
+
+def test_undoing_a_restore_unasked(bsd: Call, root: Path, alpha: Path) -> None:
+    restored = a_restore(bsd, root, alpha)
+    assert bsd("undo", "main/alpha", "--yes", "--json").document["undone"] == 2
+    assert alpha.read_bytes() != restored
+    rest(root)
+    ended = bsd("undo", "main/alpha")
+    assert (ended.code, "Undid operation 1 (extract" in ended.out) == (0, True)
+
+
 def test_a_history_can_be_empty_and_a_session_unknown(bsd: Call) -> None:
     assert "nothing was done to main/alpha" in bsd("history", "main/alpha").out
     assert bsd("history", "main/alpha", "--json").document["operations"] == []

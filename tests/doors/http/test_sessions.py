@@ -342,9 +342,23 @@ def test_the_trash_is_emptied(ask: Ask, root: Path) -> None:
     assert (status, removed["deleted"]) == (200, True)
     status, emptied = ask("DELETE", "/api/trash")
     assert (status, emptied["ids"], emptied["failed"]) == (200, [two["trash_id"]], {})
-    status, gone = ask("DELETE", "/api/sessions/second/sample?permanent=true")
+    status, gone = ask("DELETE", "/api/sessions/second/sample?permanent")
     assert (status, gone["trash_id"]) == (200, None)
     assert list(Layout(root).trash.glob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("?dry_run", True), ("?forget&dry_run", True), ("?dry_run=false", False), ("?dry_run=", 400)],
+)
+def test_a_switch_may_stand_alone(ask: Ask, query: str, expected: bool | int) -> None:
+    status, told = ask("POST", f"/api/retention/run{query}")
+    assert (status, told.get("dry_run")) == ((400, None) if expected == 400 else (200, expected))
+
+
+def test_a_name_alone_is_no_number(ask: Ask) -> None:
+    status, told = ask("GET", "/api/sessions?limit")
+    assert (status, told["errors"][0]["field"]) == (400, "limit")
 
 
 def test_retention_says_what_would_go_and_lets_it_go(ask: Ask, root: Path) -> None:

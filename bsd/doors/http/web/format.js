@@ -44,6 +44,16 @@ export function ago(iso, now = Date.now()) {
     return seconds > 0 ? `${span(seconds)} ago` : `in ${span(seconds)}`;
 }
 
+/** How long extracted content can be put back, by the status: in the store, then in the archive. */
+export function howLongKept({ keep, archive = {} } = {}) {
+    if (!keep) return "as long as the settings say";
+    if (keep === "never") return "for ever";
+    if (!archive.on) return `${keep}, then deleted`;
+    const limit = archive.most_bytes ? `, up to ${bytes(archive.most_bytes)}` : "";
+    const lasts = archive.keep === "never" ? "for ever" : `for ${archive.keep}`;
+    return `${keep} in the store, then ${lasts} in the archive${limit}`;
+}
+
 export function clock(iso) {
     const moment = new Date(iso ?? "");
     return Number.isNaN(moment.getTime()) ? "–" : moment.toLocaleString();

@@ -2,7 +2,7 @@
 
 import { get, path, post } from "./api.js";
 import { ask, button, fill, h, problem, toast } from "./dom.js";
-import { ago, bytes, count } from "./format.js";
+import { ago, bytes, count, howLongKept } from "./format.js";
 import { following } from "./live.js";
 import { badge, facts, table, when } from "./widgets.js";
 
@@ -80,7 +80,7 @@ export async function jobsView(page) {
             retention,
             h("h2", { id: "retention-title" }, "Retention"),
             facts([
-                ["Extracted content is kept for", told_.keep === "never" ? "ever" : told_.keep],
+                ["Extracted content is kept", howLongKept(told_)],
                 [
                     "The next run takes",
                     told_.files === undefined ? null : `${count(told_.files, "file")}, ${bytes(told_.bytes)}`,

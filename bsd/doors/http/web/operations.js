@@ -2,7 +2,7 @@
 
 import { get, post, query, remove, sessionPath } from "./api.js";
 import { button, describe, dialog, fill, h, problem, toast } from "./dom.js";
-import { bytes, count, number } from "./format.js";
+import { bytes, count, howLongKept, number } from "./format.js";
 import { badge, facts, table, when } from "./widgets.js";
 
 const REASONS = {
@@ -32,6 +32,7 @@ export async function extractDialog(session, done) {
     const smallest = numberField("Smallest value, in characters", "min_value_length");
     const go = button("Extract", () => run(), { class: "primary", disabled: true });
     const where = sessionPath(session, "extract");
+    const status = await get("status").catch(() => null);
 
     const overrides = () => {
         const wanted = {};
@@ -81,7 +82,7 @@ export async function extractDialog(session, done) {
         h(
             "p",
             null,
-            "What is large and old moves into the store; for as long as it is kept there (the setting retention), it can be put back exactly. Leave a field empty to use the settings.",
+            `What is large and old moves into the store, from which it can be put back exactly. It is kept ${howLongKept(status?.retention)}. Leave a field empty to use the settings.`,
         ),
         h("div", { class: "fields" }, recent.element, smallest.element),
         h("div", { class: "buttons start" }, button("Preview", preview)),

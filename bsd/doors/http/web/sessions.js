@@ -3,7 +3,7 @@
 import { get, query } from "./api.js";
 import { describe, fill, h, problem } from "./dom.js";
 import { Everything } from "./everything.js";
-import { ago, bytes, count, number } from "./format.js";
+import { ago, bytes, count, howLongKept, number } from "./format.js";
 import { paced } from "./live.js";
 import { Rows } from "./rows.js";
 import { hit, sessionRow } from "./session_row.js";
@@ -203,7 +203,7 @@ class SessionsView {
             tile(
                 "Next retention",
                 bytes(retention.bytes),
-                retention.next_run ? ago(retention.next_run) : `kept: ${retention.keep ?? "–"}`,
+                retention.next_run ? ago(retention.next_run) : `kept ${howLongKept(retention)}`,
             ),
             tile(
                 "In the trash",

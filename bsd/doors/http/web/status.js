@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
-import { ago, bytes, clock, count, number, span } from "./format.js";
+import { ago, bytes, clock, count, howLongKept, number, span } from "./format.js";
 import { paced } from "./live.js";
 import { Plot } from "./plot.js";
 import { badge, facts, linkTo, table, tile, when } from "./widgets.js";
@@ -207,7 +207,7 @@ function keeping({ retention = {}, root, started_at: started, config = {}, pid }
         facts([
             ["Root", h("span", { class: "mono wrap" }, root)],
             ["Settings", h("span", { class: "mono wrap" }, config.path ?? "–")],
-            ["Retention", retention.keep],
+            ["Extracted content is kept", howLongKept(retention)],
             [
                 "Next run",
                 retention.next_run
