@@ -61,6 +61,11 @@ class WaitingLock(BaseFileLock):
                 pass
             except OSError as error:
                 raise os_problem(error, f"taking the lock {self.lock_file}") from error
+            except ExceptionGroup as group:  # what it left could not be removed, either
+                errors = [each for each in group.exceptions if isinstance(each, OSError)]
+                if not errors:
+                    raise
+                raise os_problem(errors[0], f"taking the lock {self.lock_file}") from group
             left = deadline - self._clock()
             if left <= 0 or (cancel_check is not None and cancel_check()):
                 raise self._busy()

@@ -358,3 +358,14 @@ def test_a_session_that_claims_more_than_any_disk_has_holds_nothing_up(bsd: Root
     done = bsd("delete", "main/fork", "--yes")
     assert done.returncode == 0, done
     assert not huge.exists()
+
+
+def test_a_lock_whose_files_cannot_be_removed_again_is_named(bsd: Root) -> None:
+    """As in a directory that may only be added to."""
+    before = bsd.files()
+    done = bsd("delete", "main/s1", "--permanent", "--yes", FAILING_UNLINK="main/sessions/")
+    assert done.returncode == 77, done
+    assert f"taking the lock {bsd.session('s1')}.lock: Permission denied" in done.stderr
+    assert before.items() <= bsd.files().items()
+    assert bsd("delete", "main/s1", "--permanent", "--yes").returncode == 0
+    comes_back(bsd, "fork")
