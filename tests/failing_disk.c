@@ -1,6 +1,6 @@
 /* Loaded into a program (LD_PRELOAD): reading files whose path holds $FAILING_FILE gives EIO; opening
    and looking at paths that hold $FAILING_PATH, or end with it if a "$" ends it, gives the error of
-   the number $FAILING_ERRNO. */
+   the number $FAILING_ERRNO; names of paths that hold $FAILING_UNLINK cannot be removed. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -89,6 +89,20 @@ CLOSED(int, -1, stat, (const char *path, struct stat *to), path, to)
 CLOSED(int, -1, stat64, (const char *path, struct stat64 *to), path, to)
 CLOSED(int, -1, lstat, (const char *path, struct stat *to), path, to)
 CLOSED(int, -1, lstat64, (const char *path, struct stat64 *to), path, to)
+
+int unlink(const char *path)
+{
+    static int (*real)(const char *);
+    const char *wanted = getenv("FAILING_UNLINK");
+
+    if (real == NULL)
+        real = (int (*)(const char *))dlsym(RTLD_NEXT, "unlink");
+    if (wanted != NULL && strstr(path, wanted) != NULL) {
+        errno = EACCES;
+        return -1;
+    }
+    return real(path);
+}
 
 #define CLOSED_TO_OPEN(name)                                          \
     int name(const char *path, int flags, ...)                        \

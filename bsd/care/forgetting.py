@@ -47,7 +47,9 @@ from bsd.store.copies import (
     CopiedTranscript,
     NewParts,
     SessionCopy,
+    copies_in,
     copies_of,
+    copy_directories,
     copy_directory,
     forget_copy,
     parts_of,
@@ -205,6 +207,7 @@ class Forgetting:
         keepers = Keepers(layout, name)
         with self._until_done(begun), self._locked(name):
             hashes = self._hashes_of(name, entry)
+            self._refuse_unread(name)
             _refuse_damaged(layout.archive_dir(name), _digests(hashes))
             said_in = keepers.beside(self._texts(name, entry, hashes))
             self._rest.blank([name])
@@ -226,7 +229,7 @@ class Forgetting:
         self._forget_stored(name, entry, before)
         self._after_step("store")
         self._forget_packed(layout.archive_dir(name), _digests(begun.hashes), before)
-        for copy in copies_of(layout, name):
+        for copy in copies_in(layout.archive_dir(name), strictly=True):
             forgotten += _forget_in_copy(layout, copy, entry, self._patience.clock())
         self._after_step("archive")
         contents_of(layout).changed()
@@ -234,6 +237,18 @@ class Forgetting:
         forget_sessions(layout.search_db, [name])  # it is read again, as it is now
         self._after_step("index")
         return forgotten
+
+    def _refuse_unread(self, name: SessionName) -> None:
+        """Raise, before anything goes, if something kept of the session cannot be read.
+
+        It may hold the entry, and the answer would say that nothing is kept of that.
+        """
+        layout = self._layout
+        for directory in (layout.store_dir(name), layout.archive_dir(name)):
+            if problem := contents_of(layout).unread_in(directory):
+                raise problem
+        for directory in copy_directories(layout.archive_dir(name)):
+            read_copy(directory)
 
     def _hashes_of(self, name: SessionName, entry: str | None = None) -> frozenset[str]:
         """Those of all lines that store and archive of the session keep, or of an entry's."""

@@ -28,6 +28,7 @@ from bsd.foundation.errors import (
     BsdError,
     Busy,
     ConfigError,
+    LeftAlone,
     NotFound,
     Unavailable,
     os_problem,
@@ -300,6 +301,9 @@ class HandDown:
         except NotFound as error:
             problem = f"{session.transcript} has just been moved"
             raise Busy(problem, hint="again in a moment") from error
+        except LeftAlone as error:
+            problem = f"{session.transcript}: {error.message}, and it may need what would go"
+            raise LeftAlone(problem, hint="mend that file, or move it away") from error
 
     def _read(
         self, session: _KeptSession, source: InBlocks, lines: Iterable[Line]

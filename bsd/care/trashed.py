@@ -29,8 +29,9 @@ from bsd.foundation.files import (
     NotPlain,
     TooLarge,
     makers,
-    plain_stream,
+    plain_file,
     read_plain,
+    skip_hole,
     sync_dir,
     why_not_our_file,
     write_private,
@@ -557,8 +558,12 @@ def weigh(store: Path) -> tuple[int, int]:
 def count_lines(path: Path) -> int:
     """Count the lines of a file, an unfinished last one included; raises OSError, NotPlain."""
     count, last = 0, b"\n"
-    with plain_stream(path) as file:
+    with plain_file(path) as file:
+        skip_hole(file)
         while block := file.read(1 << 20):
             count += block.count(b"\n")
             last = block[-1:]
+            skip_hole(file)
+        if file.tell() and file.seek(-1, os.SEEK_END) >= 0:
+            last = file.read(1)
     return count + (last != b"\n")

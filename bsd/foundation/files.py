@@ -142,6 +142,19 @@ def _read(descriptor: int, path: Path | str, most: int) -> bytes:
     return data
 
 
+def skip_hole(stream: FileIO) -> None:
+    """Move past a hole at the present position: a sparse file may claim more than any disk has."""
+    with suppress(OSError):  # no file system says of every file where its holes are
+        start = stream.tell()
+        try:
+            stream.seek(start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # the hole goes up to the end
+                stream.seek(0, os.SEEK_END)
+            else:
+                stream.seek(start)
+
+
 def holds(path: Path | str, needle: bytes) -> bool:
     """Whether a plain file holds these bytes; one that cannot be read does not."""
     with suppress(OSError), plain_file(path) as file:

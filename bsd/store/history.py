@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -30,6 +31,7 @@ from bsd.foundation.files import (
     make_durable_dir,
     plain_file,
     plain_stream,
+    skip_hole,
     sync_dir,
 )
 from bsd.foundation.immutable import immutable
@@ -396,15 +398,17 @@ def named_files(directory: Path) -> set[tuple[str, str]]:
     return found
 
 
-def _overlapping(stream: IO[bytes]) -> Iterator[bytes]:
+def _overlapping(stream: FileIO) -> Iterator[bytes]:
     """A file's blocks, each with the end of the one before, so that none cuts a name in two.
 
     Read, not mapped: who touches what another has cut off meanwhile would be killed.
     """
     before = b""
+    skip_hole(stream)
     while block := stream.read(_BUFFER):
         yield before + block
         before = (before + block)[-_LONGEST_NAMED:]
+        skip_hole(stream)
 
 
 def undone_entries(operations: Sequence[KeptOperation]) -> dict[int, int]:

@@ -307,3 +307,65 @@ def test_a_history_that_cannot_be_listed_is_not_forgotten(bsd: Root) -> None:
     done = bsd("archive", "forget", "main/s1", "--yes", **opening("history/main_s1", errno.EACCES))
     assert done.returncode != 0, done
     assert "history/main_s1" in done.stderr
+
+
+FORGET_ENTRY = ("archive", "forget", "main/s1", "e2", "--yes")
+OF_THE_ENTRY = {
+    "all stores: EACCES": opening("/extracted$", errno.EACCES),
+    "the store: EIO": opening(f"{STORE}$", errno.EIO),
+    "the store: EMFILE": opening(STORE, errno.EMFILE),
+    "the archive: EACCES": opening("archive/main_s1$", errno.EACCES),
+    "its copy: EIO": reading("/copy.json"),
+    "its copy: EACCES": opening("/copy.json", errno.EACCES),
+}
+
+
+def copied(bsd: Root) -> Path:
+    """Let the archive have a copy of the whole session; returns what says so."""
+    set_at_rest(bsd.session("s1"), 3 * DAY)
+    bsd("archive", "keep", "main/s1")
+    (manifest,) = (bsd.path / "archive" / "main_s1").glob("session-*/copy.json")
+    return manifest
+
+
+@pytest.mark.parametrize("how", OF_THE_ENTRY)
+def test_an_entry_is_not_forgotten_where_it_cannot_be_looked_for(bsd: Root, how: str) -> None:
+    copied(bsd)
+    refused(bsd, FORGET_ENTRY, OF_THE_ENTRY[how])
+    comes_back(bsd, "s1", "fork")
+
+
+def test_nor_if_a_copy_that_may_hold_it_is_damaged(bsd: Root) -> None:
+    manifest = copied(bsd)
+    manifest.write_bytes(manifest.read_bytes()[:-100])
+    before = bsd.files()
+    done = bsd(*FORGET_ENTRY)
+    assert done.returncode != 0, done
+    assert str(manifest) in done.stderr
+    assert "`bsd archive forget`" in done.stderr
+    assert bsd.files() == before
+
+
+def test_a_session_that_claims_more_than_any_disk_has_holds_nothing_up(bsd: Root) -> None:
+    """A sparse file: what it needs of others cannot be told, and it can be deleted."""
+    huge = bsd.session("fork")
+    os.truncate(huge, 1 << 42)
+    set_at_rest(huge)
+    done = bsd("delete", "main/s1", "--permanent", "--yes")
+    assert done.returncode != 0
+    assert str(huge) in done.stderr
+    assert "Try: " in done.stderr
+    done = bsd("delete", "main/fork", "--yes")
+    assert done.returncode == 0, done
+    assert not huge.exists()
+
+
+def test_a_lock_whose_files_cannot_be_removed_again_is_named(bsd: Root) -> None:
+    """As in a directory that may only be added to."""
+    before = bsd.files()
+    done = bsd("delete", "main/s1", "--permanent", "--yes", FAILING_UNLINK="main/sessions/")
+    assert done.returncode == 77, done
+    assert f"taking the lock {bsd.session('s1')}.lock: Permission denied" in done.stderr
+    assert before.items() <= bsd.files().items()
+    assert bsd("delete", "main/s1", "--permanent", "--yes").returncode == 0
+    comes_back(bsd, "fork")
