@@ -30,7 +30,7 @@ from bsd.care.verify import verify
 from bsd.foundation.ages import look
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError
-from bsd.foundation.files import MEND_PLANTED
+from bsd.foundation.files import MEND_PLANTED, is_there
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout
 from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
@@ -94,6 +94,10 @@ def versions() -> Check:
 
 
 def _root(layout: Layout) -> Iterator[Check]:
+    if not is_there(layout.root):
+        message = f"{layout.root} is not there yet: the first command that writes makes it"
+        yield Check("root", Level.OK, message)
+        return
     owner, us = layout.root.stat().st_uid, os.geteuid()
     if owner == us:
         yield Check("root", Level.OK, f"{layout.root} is ours")
@@ -117,6 +121,8 @@ def _root(layout: Layout) -> Iterator[Check]:
 
 def _owners(layout: Layout) -> Iterator[Check]:
     """Whatever bsd keeps is the owner's of the root, or that user is locked out."""
+    if not is_there(layout.root):
+        return
     found = wrongly_owned(layout.root, os.environ)
     if not found:
         yield Check("owners", Level.OK, "what bsd keeps belongs to whom the root belongs")
@@ -239,7 +245,10 @@ def _mount(path: Path, found: Strength, *, tried: bool) -> Check:
 
 def _space(layout: Layout) -> Iterator[Check]:
     largest = max((stat.st_size for _, stat in catalog.with_stats(layout)), default=0)
-    free = shutil.disk_usage(layout.root).free
+    place = layout.root
+    while not is_there(place):  # it is made where this is
+        place = place.parent
+    free = shutil.disk_usage(place).free
     message = f"{free / 2**20:,.0f} MB free; the largest session has {largest / 2**20:,.1f} MB"
     hint = "free some space: a commit copies the session, and the store keeps what leaves it"
     if free < _COPIES_OF_THE_LARGEST * largest:

@@ -229,6 +229,8 @@ class _SessionType(click.ParamType[SessionName]):
         try:
             layout = call.layout if call else None
         except ConfigError:  # what is wrong with the line comes first, then what with the root
+            if "/" not in value and check_name(value, "session"):  # it needs the list of sessions
+                raise
             layout = None
         if layout is None:
             return SessionName.parse(value)
