@@ -121,8 +121,8 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
 
 def _environment() -> list[str]:
     found = {
-        "OPENCLAW_ROOT": "the root: the OpenClaw directory, or where bsd keeps its things",
-        "BRAINSURGEON_AGENTS_DIR": "the root's directory \\fIagents\\fP, if OPENCLAW_ROOT is not set",
+        "OPENCLAW_ROOT": "the root: the OpenClaw directory, or bsd's own",
+        "BRAINSURGEON_AGENTS_DIR": "its directory \\fIagents\\fP, if OPENCLAW_ROOT is not set",
     }
     for variable, setting in VARIABLES.items():
         description = words_of(Settings, setting)

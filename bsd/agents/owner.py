@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,6 +97,7 @@ class HeldLock:
     pid: int
     created_at: str | None  # as the owner wrote it
     ours: bool  # this very process
+    seconds: float = field(default=0.0, compare=False)  # since it wrote the lock
 
 
 @immutable

@@ -196,7 +196,7 @@ def _show(server: Server, name: SessionName, asked: ShowSession, _: Meanwhile) -
     try:
         stat = layout.session_file(name).lstat()
     except FileNotFoundError:
-        raise NotFound(f"there is no session {name}", hint="/api/sessions lists them") from None
+        raise layout.no_session(name) from None
     [row] = listed(layout, [catalog.describe(layout, name, stat)], time.time())
     return SessionDetail(
         **vars(row),

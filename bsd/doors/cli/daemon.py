@@ -25,10 +25,10 @@ from bsd.doors.cli.status import (
     disk_lines,
     find_client,
     print_status,
-    spell_seconds,
     spell_when,
 )
 from bsd.foundation.ages import look
+from bsd.foundation.durations import spell_seconds
 from bsd.foundation.errors import BsdError
 from bsd.foundation.spelling import lifetime_seconds
 
