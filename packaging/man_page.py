@@ -74,7 +74,7 @@ def man_page() -> str:
         "Those that \\fBbsd config\\fP shows and changes; they work at once.",
         *_settings(),
         ".SH FILES",
-        "ROOT is the OpenClaw directory.",
+        "ROOT is the OpenClaw directory, or \\fI$XDG_DATA_HOME/bsd\\fP where there is no OpenClaw.",
         *_list(_FILES),
     ]
     return "\n".join(lines) + "\n"
@@ -121,7 +121,7 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
 
 def _environment() -> list[str]:
     found = {
-        "OPENCLAW_ROOT": "the OpenClaw directory",
+        "OPENCLAW_ROOT": "the root: the OpenClaw directory, or bsd's own",
         "BRAINSURGEON_AGENTS_DIR": "its directory \\fIagents\\fP, if OPENCLAW_ROOT is not set",
     }
     for variable, setting in VARIABLES.items():

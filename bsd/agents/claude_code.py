@@ -35,7 +35,7 @@ from bsd.agents.dialect import (
     texts_in,
 )
 from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
-from bsd.agents.owner import ENDING, Owner, Process, SourceKind
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind, directory_below
 from bsd.agents.page_size import PageSize
 from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.files import LARGEST_NOTE, read_plain
@@ -536,6 +536,8 @@ KIND = SourceKind(
     at_work=_at_work,
     # It takes 500,000 characters of a tool that asks for them; its model shall have room to work.
     page_size=PageSize(most=60_000, texts=57_000, whole=60_000, as_json=False),
+    title="Claude Code",
+    usual_directory=directory_below("CLAUDE_CONFIG_DIR", ".claude", "projects"),
 )
 
 

@@ -37,7 +37,7 @@ from bsd.agents.dialect import (
     texts_in,
 )
 from bsd.agents.entry import Entry, arguments_at, entry_time_ms, first_entries, payload_of, text_of
-from bsd.agents.owner import ENDING, Owner, Process, SourceKind
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind, directory_below
 from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy
 from bsd.foundation.files import open_plain
@@ -489,4 +489,6 @@ KIND = SourceKind(
     # threads in their place keeps these in theirs, too.
     put_away=PutAway("archived_sessions", _day, "archived"),
     at_work=_at_work,
+    title="Codex",
+    usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from bsd.agents.entry import Entry
 from bsd.agents.page_size import OTHERS, PageSize
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
+from bsd.foundation.locations import expand
 from bsd.foundation.sources import PutAway, Route
 
 ENDING = ".jsonl"
@@ -95,6 +97,7 @@ class HeldLock:
     pid: int
     created_at: str | None  # as the owner wrote it
     ours: bool  # this very process
+    seconds: float = field(default=0.0, compare=False)  # since it wrote the lock
 
 
 @immutable
@@ -269,3 +272,15 @@ class SourceKind(NamedTuple):
     # Transcripts below the source's directory that a process has at work, as far as can be told.
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
     page_size: PageSize = OTHERS  # of an answer that it takes over MCP
+    title: str = ""  # the program's name as people write it
+    # Where its sessions usually lie, by the environment.
+    usual_directory: Callable[[Mapping[str, str]], Path] | None = None
+
+
+def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:
+    """Return what finds `below` in the directory that a variable names, else in `~/<usual>`."""
+
+    def find(environ: Mapping[str, str]) -> Path:
+        return expand(environ.get(variable) or f"~/{usual}", environ) / below
+
+    return find

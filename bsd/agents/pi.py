@@ -20,7 +20,7 @@ from pathlib import Path
 from bsd.agents.dialect import Facts, Format, NotOurs, Turn, Value
 from bsd.agents.entry import Entry, first_entries, message_of, text_of
 from bsd.agents.openclaw.dialect import OPENCLAW, OpenClaw, detect, header_ids
-from bsd.agents.owner import ENDING, Owner, Process, SourceKind
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind, directory_below
 
 _VERSIONS = (2, 3)
 _SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
@@ -114,4 +114,11 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
         yield from (Path(path) for at, path in sorted(files, reverse=True) if at >= since)
 
 
-KIND = SourceKind(routes=((None,),), called=None, owner=PiProject, at_work=_at_work)
+KIND = SourceKind(
+    routes=((None,),),
+    called=None,
+    owner=PiProject,
+    at_work=_at_work,
+    title="pi",
+    usual_directory=directory_below("PI_CODING_AGENT_DIR", ".pi/agent", "sessions"),
+)

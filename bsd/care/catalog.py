@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bsd.agents.dialect import Format, NotOurs, Rank, Title, better
+from bsd.agents.installed import nothing_configured
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
 from bsd.care.strays import StoredFiles
@@ -26,6 +27,7 @@ from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_p
 from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.foundation.locations import usual_roots
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import Known, KnownTitle, Statistics
@@ -198,6 +200,9 @@ def _agent_names(layout: Layout, away: _Files) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         if layout.sources:
             return in_sources
+        if layout.root in usual_roots(os.environ):
+            why = f"{layout.root} has no agents/ of OpenClaw, and bsd.toml names no [[sources]]"
+            raise nothing_configured(layout.root, why, os.environ) from None
         raise ConfigError(
             f"there is no OpenClaw directory at {layout.root} (it has no agents/)",
             hint="name yours with --root DIR, or set OPENCLAW_ROOT",

@@ -29,10 +29,12 @@ from bsd.care.file_owners import wrongly_owned
 from bsd.care.verify import verify
 from bsd.foundation.ages import look
 from bsd.foundation.definition import Answer
+from bsd.foundation.durations import spell_seconds
 from bsd.foundation.errors import BsdError
-from bsd.foundation.files import MEND_PLANTED
+from bsd.foundation.files import MEND_PLANTED, is_there
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout
+from bsd.foundation.processes import described
 from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 from bsd.session.commit.inflight import InFlight, unreached
 
@@ -94,6 +96,10 @@ def versions() -> Check:
 
 
 def _root(layout: Layout) -> Iterator[Check]:
+    if not is_there(layout.root):
+        message = f"{layout.root} is not there yet: the first command that writes makes it"
+        yield Check("root", Level.OK, message)
+        return
     owner, us = layout.root.stat().st_uid, os.geteuid()
     if owner == us:
         yield Check("root", Level.OK, f"{layout.root} is ours")
@@ -117,6 +123,8 @@ def _root(layout: Layout) -> Iterator[Check]:
 
 def _owners(layout: Layout) -> Iterator[Check]:
     """Whatever bsd keeps is the owner's of the root, or that user is locked out."""
+    if not is_there(layout.root):
+        return
     found = wrongly_owned(layout.root, os.environ)
     if not found:
         yield Check("owners", Level.OK, "what bsd keeps belongs to whom the root belongs")
@@ -239,7 +247,10 @@ def _mount(path: Path, found: Strength, *, tried: bool) -> Check:
 
 def _space(layout: Layout) -> Iterator[Check]:
     largest = max((stat.st_size for _, stat in catalog.with_stats(layout)), default=0)
-    free = shutil.disk_usage(layout.root).free
+    place = layout.root
+    while not is_there(place):  # it is made where this is
+        place = place.parent
+    free = shutil.disk_usage(place).free
     message = f"{free / 2**20:,.0f} MB free; the largest session has {largest / 2**20:,.1f} MB"
     hint = "free some space: a commit copies the session, and the store keeps what leaves it"
     if free < _COPIES_OF_THE_LARGEST * largest:
@@ -273,18 +284,22 @@ def _counted(number: int, what: str) -> str:
 
 
 def _locks(layout: Layout) -> Iterator[Check]:
-    held, amiss = 0, False
+    held: list[str] = []
+    amiss = False
     for path, state in _lock_files(layout):
         if isinstance(state, HeldLock):
-            held += 1
+            held.append(f"{path} by {described(state.pid)}, {spell_seconds(state.seconds)} ago")
         elif not isinstance(state, Free):
             amiss = True
             kind = "stale" if isinstance(state, Stale) else "unusable"
             message = f"{kind} lock {path}: {state.reason}"
             yield Check("locks", Level.WARN, message, _LOCK_HINTS[kind])
     if not amiss:
-        are = "1 session is" if held == 1 else f"{held} sessions are"
-        yield Check("locks", Level.OK, f"{are} locked by a living process")
+        are = "1 session is" if len(held) == 1 else f"{len(held)} sessions are"
+        shown = f": {'; '.join(held[:_FINDINGS_SHOWN])}" if held else ""
+        more = "; …" if len(held) > _FINDINGS_SHOWN else ""
+        message = f"{are} locked by a living process{shown}{more}"
+        yield Check("locks", Level.OK, message)
 
 
 def _lock_files(layout: Layout) -> Iterator[tuple[Path, LockState]]:

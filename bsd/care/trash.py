@@ -210,7 +210,7 @@ class Trash:
                 self.layout.session_file(member.name)  # a plain file
             elif not self._is_there(member.name):
                 if member.name == name:
-                    raise NotFound(f"there is no session {name}", hint="`bsd sessions` lists them")
+                    raise self.layout.no_session(name)
                 continue
             members.append(member)
         return members

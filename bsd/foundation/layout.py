@@ -19,6 +19,7 @@ from bsd.foundation.sources import Source
 _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
 # A file name may have 255 bytes; trash adds `_extracted_<timestamp>` to a store directory's name.
 _LONGEST_STORE_NAME = 200
+COPY = "session-"  # begins the name of each copy of a session, in its directory in the archive
 # Directories of a root that nobody but bsd makes, and by which it acts.
 _OWN_ALONE = (".brainsurgeon", "archive")
 
@@ -219,8 +220,7 @@ class Layout:
             mode = path.lstat().st_mode
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
-                hint = "`bsd sessions` lists them"
-                raise NotFound(f"there is no session {name}", hint=hint) from None
+                raise self.no_session(name) from None
             raise Forbidden(f"{path}: {error.strerror}") from error
         if not stat.S_ISREG(mode):
             raise Forbidden(
@@ -228,6 +228,19 @@ class Layout:
                 hint="bsd edits plain files only; symbolic links are refused",
             )
         return path
+
+    def no_session(self, name: SessionName) -> NotFound:
+        """Return the error for a session that is not in its place; it says if a copy is kept."""
+        if not self.has_copy(name):
+            return NotFound(f"there is no session {name}", hint="`bsd sessions` lists them")
+        hint = f"`bsd archive show {name}`; `bsd archive bring-back {name}` puts it in its place"
+        return NotFound(f"there is no session {name} in its place: the archive has it", hint=hint)
+
+    def has_copy(self, name: SessionName) -> bool:
+        """Whether the archive has a copy of a whole session of this name."""
+        with suppress(OSError, Forbidden):
+            return any(each.startswith(COPY) for each in os.listdir(self.archive_dir(name)))
+        return False
 
     def store_dir(self, name: SessionName) -> Path:
         """Where the session's extracted values lie: `extracted/<agent>_<session>`, links resolved.

@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bsd.foundation.errors import ConfigError, os_problem
-from bsd.foundation.files import LARGEST_NOTE, read_plain
+from bsd.foundation.files import LARGEST_NOTE, is_there, read_plain
 
 # 108 bytes on Linux, 104 on macOS, with the closing NUL.
 LONGEST_SOCKET_PATH = 103
+_OPENCLAWS = ("agents", "openclaw.json")  # by one of these, a directory is OpenClaw's
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -70,10 +71,19 @@ def read_settings_file(path: Path, *, required: bool) -> dict[str, object]:
 def find_root(
     override: Path | str | None, environ: Mapping[str, str], in_file: object = None
 ) -> Path:
-    """Return the OpenClaw directory, absolute: `--root`, else the environment, else the file.
+    """Return the root, absolute: the one that is named, else the usual one.
 
-    `OPENCLAW_ROOT` goes before the parent of `BRAINSURGEON_AGENTS_DIR`; the last resort is
-    `~/.openclaw`.
+    Raises ConfigError if none is named and there are two; see `usual_root`.
+    """
+    return named_root(override, environ, in_file) or usual_root(environ)
+
+
+def named_root(
+    override: Path | str | None, environ: Mapping[str, str], in_file: object = None
+) -> Path | None:
+    """Return the root that `--root` names, else the environment, else the settings file.
+
+    `OPENCLAW_ROOT` goes before the parent of `BRAINSURGEON_AGENTS_DIR`.
     """
     if override:
         return expand(str(override), environ)
@@ -83,7 +93,38 @@ def find_root(
         return expand(agents, environ).parent
     if isinstance(in_file, str) and in_file:
         return expand(in_file, environ)
-    return home(environ) / ".openclaw"
+    return None
+
+
+def usual_roots(environ: Mapping[str, str]) -> tuple[Path, Path]:
+    """The roots that need not be named: `~/.openclaw`, and `$XDG_DATA_HOME/bsd`."""
+    base = environ.get("XDG_DATA_HOME", "")
+    # The XDG specification: a relative path there is to be ignored.
+    data = Path(base) if base.startswith("/") else home(environ) / ".local" / "share"
+    return home(environ) / ".openclaw", data / "bsd"
+
+
+def usual_root(environ: Mapping[str, str]) -> Path:
+    """Return the root where none is named: the one that bsd has worked on before.
+
+    If there is none, `~/.openclaw` if OpenClaw is there, else `$XDG_DATA_HOME/bsd`. Raises
+    ConfigError if bsd has worked on both, and BsdError if that cannot be told.
+    """
+    openclaw, own = usual_roots(environ)
+    try:
+        used = [root for root in (openclaw, own) if is_there(root / ".brainsurgeon")]
+        if len(used) > 1 and not os.path.samefile(openclaw, own):
+            raise ConfigError(
+                f"there are two roots, {openclaw} and {own}: bsd keeps things in both",
+                hint=f'name one: `root = "…"` at the top of {settings_file(environ)}, or'
+                " OPENCLAW_ROOT; `--root DIR` names one for a single command",
+            )
+        if used:
+            return used[0]
+        is_openclaw = any(is_there(openclaw / name) for name in _OPENCLAWS)
+    except OSError as error:
+        raise os_problem(error, f"looking for the root in {openclaw} and {own}") from error
+    return openclaw if is_openclaw else own
 
 
 def find_socket(root: Path, environ: Mapping[str, str], configured: str | None = None) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from bsd.foundation.ages import steady
 
 _PARENT_INDEX = 1  # field 4 of /proc/<pid>/stat, counted after the last `)`
 _STARTTIME_INDEX = 19  # field 22
+_INTERPRETER = re.compile(r"(?:node|bun|deno|python|ruby|sh|bash)[0-9.]*\Z")
+_LONGEST_PROGRAM = 80  # characters
 
 
 def alive(pid: int) -> bool:
@@ -61,6 +64,18 @@ def argv(pid: int) -> tuple[str, ...]:
     """The process's command line as others see it; empty where /proc does not tell."""
     text = os.fsdecode(_read_proc(pid, "cmdline"))
     return tuple(text.removesuffix("\0").split("\0")) if text else ()
+
+
+def described(pid: int) -> str:
+    """Return a process as users are told of it: `process 812 (node openclaw.mjs)`."""
+    words = argv(pid)
+    program = os.path.basename(words[0]) if words else ""
+    script = words[1] if len(words) > 1 else "-"
+    # Of an interpreter, the script says more; other arguments may be secrets.
+    if _INTERPRETER.match(program) and not script.startswith("-"):
+        program = f"{program} {os.path.basename(script)}"
+    program = program or _read_proc(pid, "comm").decode(errors="replace").strip()
+    return f"process {pid} ({program[:_LONGEST_PROGRAM]})" if program else f"process {pid}"
 
 
 def _stat(pid: int, index: int) -> int | None:

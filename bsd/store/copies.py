@@ -41,7 +41,7 @@ from bsd.foundation.files import (
     write_private,
 )
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import COPY, Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.checked import (
     moment,
@@ -59,7 +59,6 @@ from bsd.text.reader import ChangedWhileReading, InBlocks, Transcript
 _log = get_logger("archive")
 
 _MANIFEST = "copy.json"
-_BEGINNING = "session-"
 _ENDING = ".jsonl"
 _VERSION = 1
 _CHECKSUM = "sha256"  # of the document without it
@@ -205,7 +204,7 @@ def copies_in(archive: Path, *, but_one: bool = False, strictly: bool = False) -
 def _copies(archive: Path, *, but_one: bool = False, strictly: bool = False) -> list[SessionCopy]:
     found: list[SessionCopy] = []
     with suppress(FileNotFoundError, NotADirectoryError):
-        names = sorted(name for name in os.listdir(archive) if name.startswith(_BEGINNING))
+        names = sorted(name for name in os.listdir(archive) if name.startswith(COPY))
         if len(names) == 1 and but_one:
             return []
         for each in names:
@@ -223,13 +222,13 @@ def copy_directories(archive: Path) -> Iterator[Path]:
     """Where the copies of a session lie, damaged ones too; raises OSError."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for each in sorted(os.listdir(archive)):
-            if each.startswith(_BEGINNING):
+            if each.startswith(COPY):
                 yield archive / each
 
 
 def copy_directory(layout: Layout, name: SessionName, origin: str) -> Path:
     """Where the copy of the session of this name and origin lies, or would."""
-    return layout.archive_dir(name) / f"{_BEGINNING}{origin}"
+    return layout.archive_dir(name) / f"{COPY}{origin}"
 
 
 def read_copy(directory: Path) -> SessionCopy | None:
@@ -259,7 +258,7 @@ def _copy_of(directory: Path, said: Any) -> SessionCopy:
     if _CHECKSUM in said and said.pop(_CHECKSUM) != _checksum(said):
         raise ValueError("its checksum is another one")
     name, origin = SessionName.parse(text(said["session"])), text(said["origin"])
-    if not _ORIGIN.fullmatch(origin) or directory.name != f"{_BEGINNING}{origin}":
+    if not _ORIGIN.fullmatch(origin) or directory.name != f"{COPY}{origin}":
         raise ValueError("it lies in the place of another copy")
     store, place = Layout(directory).store_name(name), directory.parent.name
     if place != store and not place.startswith(f"{store}_archive_"):  # in the trash

@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
+from bsd.agents.values import media_of
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.spelling import iso_utc
+from bsd.foundation.spelling import format_size, iso_utc
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
 from bsd.surgery.locate import locate, nothing_away, original_of
@@ -94,7 +95,9 @@ class EntryView(Answer):
 
 
 def preview_of(text: str) -> str:
-    """The beginning of a text, for a list."""
+    """The beginning of a text, for a list; of a file in base64, what it is."""
+    if media := media_of(text):
+        return f"[{media.media_type}, {format_size(media.size)}]"
     return text[:_PREVIEW]
 
 

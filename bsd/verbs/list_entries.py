@@ -17,12 +17,14 @@ from typing import Any, ClassVar
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
+from bsd.agents.values import media_of
 from bsd.care import catalog
 from bsd.care.catalog import children
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
+from bsd.foundation.spelling import format_size
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.surgery.plan import Means
@@ -150,6 +152,8 @@ def _beginning(entry: Entry, keys: Iterable[str]) -> str | None:
         value = value_at(entry, path)
         if isinstance(value, str):
             return preview_of(value)
+        if media := media_of(value):
+            return f"[{media.media_type}, {format_size(media.size)}]"
         if isinstance(value, dict) and isinstance(value.get("type"), str):
             return f"[{value['type']}]"
     return None
@@ -196,7 +200,7 @@ def _show(server: Server, name: SessionName, asked: ShowSession, _: Meanwhile) -
     try:
         stat = layout.session_file(name).lstat()
     except FileNotFoundError:
-        raise NotFound(f"there is no session {name}", hint="/api/sessions lists them") from None
+        raise layout.no_session(name) from None
     [row] = listed(layout, [catalog.describe(layout, name, stat)], time.time())
     return SessionDetail(
         **vars(row),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -147,10 +148,37 @@ def test_waits_double_and_end_after_thirty_seconds(
     assert fake.sleeps[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     assert max(fake.sleeps) == 5.0
     assert sum(fake.sleeps) == pytest.approx(30)
-    assert str(caught.value) == (
-        f"session main/abc is in use by process {stranger} since 2026-01-02T03:04:05.678Z"
-    )
-    assert caught.value.hint == "again later"
+    text = str(caught.value)
+    assert text.startswith(f"session main/abc is in use by process {stranger} (")
+    assert f" since 2026-01-02T03:04:05.678Z: it wrote {lock_path(session)} " in text
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("again later; if process ")
+
+
+def test_a_live_lock_is_named_with_process_program_age_and_file(
+    session: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "gateway.py"
+    script.write_text("input()")
+    argv = [sys.executable, str(script), "--token", "not-to-be-told"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as holder:
+        content = json.dumps({"pid": holder.pid}).encode()
+        path = written_raw(session, content, age=3 * 3600 + 125)
+        with pytest.raises(Busy) as caught:
+            try_once(session)
+        holder.communicate()
+    told = f"{caught.value} {caught.value.hint}"
+    assert f"process {holder.pid} (" in told
+    assert "gateway.py)" in told
+    assert f"it wrote {path} 3 h 2 min ago" in told
+    assert f"if process {holder.pid} hangs, end it" in told
+    assert "not-to-be-told" not in told
+
+
+def test_an_unusable_lock_is_named_with_its_file(session: Path) -> None:
+    path = written_raw(session, b"")
+    with pytest.raises(Busy, match=re.escape(str(path))):
+        try_once(session)
 
 
 def test_a_timeout_of_zero_tries_once(session: Path, fake: FakeTime, stranger: int) -> None:
@@ -404,7 +432,7 @@ def test_a_killed_holder_leaves_a_lock_that_the_next_takes(session: Path) -> Non
     state = inspect_lock(session)
     assert isinstance(state, HeldLock)
     assert (state.pid, state.ours) == (holder.pid, False)
-    with pytest.raises(Busy, match=f"process {holder.pid} since 20"):
+    with pytest.raises(Busy, match=rf"process {holder.pid} \(.*\) since 20"):
         try_once(session)
     holder.kill()
     holder.communicate()

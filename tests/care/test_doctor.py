@@ -68,6 +68,17 @@ def test_somebody_elses_directory(
         assert check.level is level
 
 
+def test_a_live_lock_is_named(layout: Layout, inotify: Path) -> None:
+    lock = layout.agents / "main" / "sessions" / "a.jsonl.lock"
+    lock.write_text(f'{{"pid": {os.getpid()}}}')
+    set_at_rest(lock, 300)
+    (check,) = _checks(layout)["locks"]
+    assert check.level is Level.OK
+    assert check.message.startswith("1 session is locked by a living process: ")
+    assert f"{lock} by process {os.getpid()} (" in check.message
+    assert check.message.endswith("5 min ago")
+
+
 def test_what_bsd_keeps_is_open_to_others(layout: Layout, inotify: Path) -> None:
     layout.extracted.mkdir(mode=0o700)
     layout.extracted.chmod(0o755)

@@ -59,13 +59,13 @@ def test_there_is_a_worker_for_each_core_unless_somebody_says_how_many(
 
 def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
     assert but_tables(load_settings(environ=environ)) == {
-        "root": tmp_path / ".openclaw",
+        "root": tmp_path / ".local" / "share" / "bsd",
         "api_keys": (),
         "cors_origins": (),
         "readonly": False,
         "http": None,
         "http_open": False,
-        "socket": tmp_path / ".openclaw" / ".brainsurgeon" / "bsd.sock",
+        "socket": tmp_path / ".local" / "share" / "bsd" / ".brainsurgeon" / "bsd.sock",
         "workers": 0,
         "debounce_seconds": 2.0,
         "quiet_seconds": 2.0,

@@ -22,6 +22,7 @@ import orjson
 from bsd.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
 from bsd.foundation import processes
 from bsd.foundation.ages import steady
+from bsd.foundation.durations import spell_seconds
 from bsd.foundation.errors import Busy, NotFound, os_problem
 from bsd.foundation.files import open_plain, read_plain, write_all
 from bsd.foundation.filesystem import strength
@@ -87,7 +88,8 @@ def judge(content: bytes, age: float) -> HeldLock | Stale | Unreadable:
     if type(then) is int and start is not None and then != start:
         return Stale(f"its process is gone; {pid} is another one now")
     created = words.get("createdAt")
-    return HeldLock(pid, created if isinstance(created, str) else None, ours=pid == os.getpid())
+    since = created if isinstance(created, str) else None
+    return HeldLock(pid, since, ours=pid == os.getpid(), seconds=max(0.0, age))
 
 
 def _words(content: bytes) -> dict[str, object]:
@@ -387,16 +389,21 @@ class SessionLock(WaitingLock):
         os.close(descriptor)
 
     def _busy(self) -> Busy:
+        hint = "again later"
         match self._last:
             case HeldLock(ours=True, created_at=since):
-                why = f"is in use by this very process{_since(since)}"
-            case HeldLock(pid=pid, created_at=since):
-                why = f"is in use by process {pid}{_since(since)}"
+                why = f"is in use by this very process{_since(since)}: {self._path}"
+            case HeldLock(pid=pid, created_at=since, seconds=seconds):
+                why = (
+                    f"is in use by {processes.described(pid)}{_since(since)}: it wrote"
+                    f" {self._path} {spell_seconds(seconds)} ago"
+                )
+                hint += f"; if process {pid} hangs, end it: its lock counts no more then"
             case Unreadable(reason):
-                why = f"is locked, by whom is not known: {reason}"
+                why = f"is locked, by whom is not known: {reason} ({self._path})"
             case _:
-                why = "is in use: others took its lock whenever it was free"
-        return Busy(f"session {self._name} {why}", hint="again later")
+                why = f"is in use: others took {self._path} whenever it was free"
+        return Busy(f"session {self._name} {why}", hint=hint)
 
 
 def _keep_from_burial(descriptor: int) -> None:

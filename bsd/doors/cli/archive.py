@@ -11,7 +11,7 @@ from bsd.care.bring_back import BroughtBack
 from bsd.care.copy_scope import CopyStatus
 from bsd.care.forgetting import Forgotten
 from bsd.doors.cli.call import BsdCommand, Call, ask_first, group
-from bsd.doors.cli.names import SESSION
+from bsd.doors.cli.names import SESSION, archived_session
 from bsd.doors.cli.output import counted, minute, note, one_line, print_table, say, size
 from bsd.doors.cli.problem import Problem
 from bsd.doors.cli.verb_words import Tell, VerbWords, print_entries, print_hits
@@ -47,9 +47,9 @@ _ID = re.compile(r"@[0-9a-f]{8}\Z")  # what an id has after the name
 _MORE = """
 The daemon copies each session that has been at rest for a day, and one that its program will delete
 within a week at once; `bsd archive keep` does so without a daemon. Once a session is gone, its copy
-is kept for as long as the setting `archive_sessions` says. AGENT/SESSION is its name; an ID is what
-the list shows, for sessions that had one name. What you delete with `bsd delete` is in the trash
-instead.
+is kept for as long as the setting `archive_sessions` says. AGENT/SESSION is its name, or how only
+one begins; an ID is what the list shows, for sessions that had one name. What you delete with
+`bsd delete` is in the trash instead.
 
 \b
 Examples:
@@ -178,13 +178,14 @@ def _say_found(found: FoundGone, _: object) -> None:
 @click.pass_obj
 def show(call: Call, /, session: str, start: int, limit: int) -> int:
     """Show the entries of a session that is gone."""
+    asked = ShowGone(*_parts(call, session, changes=False), start, limit)
 
     def tell(found: GoneEntries, _: object) -> None:
         print_entries(found.entries)
         if found.next is not None:
-            say(f"`bsd archive show {session} --from {found.next}` goes on")
+            say(f"`bsd archive show {asked.text} --from {found.next}` goes on")
 
-    return _carry_out(call, ARCHIVE_SHOW, ShowGone(*_parts(session), start, limit), tell)
+    return _carry_out(call, ARCHIVE_SHOW, asked, tell)
 
 
 @archive.command("bring-back", cls=BsdCommand)
@@ -193,7 +194,7 @@ def show(call: Call, /, session: str, start: int, limit: int) -> int:
 @click.pass_obj
 def bring_back(call: Call, /, session: str, renamed: str | None) -> int:
     """Put a session where its program finds it, with all that belongs to it."""
-    asked = BringBackGone(*_parts(session), renamed)
+    asked = BringBackGone(*_parts(call, session), renamed)
     words = VerbWords(_say_back, lambda _, done: bool(done.unavailable))
     return carry_out(call, ARCHIVE_BRING_BACK, None, asked, words)
 
@@ -227,9 +228,10 @@ def forget(call: Call, /, session: str, entry: str | None, yes: bool) -> int:
     in its place; what it lacks can no longer be restored there then, whoever else still keeps it.
     Of an entry, files that belong to the session are looked through for the same text, and named.
     """
+    asked = ForgetKept(*_parts(call, session, live=True), entry)
 
     def tell(done: Forgotten, _: object) -> None:
-        what = f"entry {entry} of {session}" if entry else session
+        what = f"entry {entry} of {asked.text}" if entry else asked.text
         amount = f"{counted(done.files, 'file')}, {size(done.bytes)}"
         say(f"nothing is kept of {what} any more: {amount}")
         if done.in_transcript:
@@ -239,7 +241,6 @@ def forget(call: Call, /, session: str, entry: str | None, yes: bool) -> int:
         for where in done.said_in:
             note(f"{where} says the same: {_WHAT_HELPS}")
 
-    asked = ForgetKept(*_parts(session), entry)
     words = VerbWords(tell) if yes else VerbWords(tell, begin=_ask_about)
     return carry_out(call, ARCHIVE_FORGET, None, asked, words)
 
@@ -276,8 +277,12 @@ def _is_there(layout: Layout, name: SessionName) -> bool:
         return False
 
 
-def _parts(text: str) -> tuple[str, str]:
-    name = SessionName.parse(text)
+def _parts(call: Call, text: str, *, changes: bool = True, live: bool = False) -> tuple[str, str]:
+    """The agent and the rest of a name or id in the archive, which may be its beginning."""
+    whole = archived_session(call.layout, text, live=live)
+    if changes and whole != text:
+        note(f"{text} is {whole}")
+    name = SessionName.parse(whole)
     return name.agent, name.session
 
 

@@ -29,7 +29,13 @@ from bsd.foundation.definition import Answer, WingVerb
 from bsd.foundation.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
-from bsd.foundation.locations import find_root, read_settings_file, settings_file
+from bsd.foundation.locations import (
+    find_root,
+    named_root,
+    read_settings_file,
+    settings_file,
+    usual_roots,
+)
 from bsd.foundation.logs import configure_logs, get_logger
 from bsd.foundation.pruning_config import ConfigService
 
@@ -47,6 +53,10 @@ _R = TypeVar("_R", bound=Answer)
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
 _WORTH_A_WORD_SECONDS = 1.0
 LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
+
+
+class NoRoot(ConfigError):
+    """The root is not there, or is no directory."""
 
 
 class Call:
@@ -89,32 +99,60 @@ class Call:
 
     @cached_property
     def layout(self) -> Layout:
-        """The paths under the root, which is there and may be entered; see `make_root`."""
+        """The paths under the root, which may be entered.
+
+        It is there, unless sources are set: then the first call that writes makes it.
+        """
         root = self.settings.root if self.settings else find_root(self.root, os.environ)
-        if self.settings:
-            self.make_root(self.settings)
-        hint = "name the OpenClaw directory with --root DIR or OPENCLAW_ROOT"
+        sources = self.settings.sources if self.settings else ()
         try:
-            mode = os.stat(root).st_mode
+            is_directory = stat.S_ISDIR(os.stat(root).st_mode)
         except (FileNotFoundError, NotADirectoryError):
-            raise ConfigError(f"there is no directory {root}", hint=hint) from None
+            if self.root is not None or not sources or os.path.lexists(root):
+                raise self._no_root(root) from None
         except OSError as error:
             raise os_problem(error, f"looking at {root}") from error
-        if not stat.S_ISDIR(mode):
-            raise ConfigError(f"{root} is not a directory", hint=hint)
+        else:
+            if not is_directory:
+                raise NoRoot(f"{root} is not a directory", hint=self._name_another())
         Layout(root).refuse_planted()
-        if not (self.settings and self.settings.sources):
+        if not sources:
             return Layout(root)
         from bsd.agents.owners import layout_of
 
-        return layout_of(root, self.settings.sources)
+        return layout_of(root, sources)
 
-    def make_root(self, settings: Settings) -> None:
+    def _no_root(self, root: Path) -> ConfigError:
+        """What to say where the root is not there."""
+        if self._named_root() is not None or os.path.lexists(root):
+            return NoRoot(f"there is no directory {root}", hint=self._name_another())
+        from bsd.agents.installed import nothing_configured
+
+        openclaw, _ = usual_roots(os.environ)
+        file = self.settings_file
+        why = f"there is no OpenClaw in {openclaw}, and {file} names no [[sources]]"
+        problem = nothing_configured(root, why, os.environ, file)
+        return NoRoot(problem.message, hint=problem.hint)
+
+    def _named_root(self) -> Path | None:
+        in_file = read_settings_file(self.settings_file, required=False)
+        return named_root(self.root, os.environ, in_file.get("root"))
+
+    def _name_another(self) -> str:
+        return f"name the root with --root DIR, OPENCLAW_ROOT, or `root` in {self.settings_file}"
+
+    @property
+    def settings_file(self) -> Path:
+        """The settings file of this call, which need not be there."""
+        return settings_file(os.environ) if self.config is None else Path(self.config)
+
+    def make_root(self) -> None:
         """Make the root where sources are set and it is not there: not everybody has OpenClaw.
 
         But none that is named with --root, since that may be a slip.
         """
-        if self.root is None and settings.sources and not settings.readonly:
+        settings = self.settings
+        if self.root is None and settings and settings.sources and not settings.readonly:
             try:
                 if not os.path.lexists(settings.root):
                     make_private_dir(settings.root)
@@ -127,6 +165,8 @@ class Call:
         return self._config(create=False)
 
     def _config(self, *, create: bool) -> ConfigService:
+        if create:
+            self.make_root()
         return ConfigService(self.layout.config_file, create=create)
 
     def log(self, *, writes: bool) -> None:
@@ -136,6 +176,7 @@ class Call:
         """
         if writes:
             self.refuse_if_readonly()
+            self.make_root()
         self.log_file = self.layout.log_file
         if not writes and not os.access(self.log_file, os.W_OK):
             self.log_file = None

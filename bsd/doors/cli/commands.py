@@ -108,7 +108,7 @@ Usage: bsd [OPTIONS] COMMAND [ARGS]...
   bsd restore-all          puts back every value that is kept, exact to the byte
 
 Options:
-  --root DIR     the OpenClaw directory [OPENCLAW_ROOT, else ~/.openclaw]
+  --root DIR     the root [OPENCLAW_ROOT; ~/.openclaw or ~/.local/share/bsd]
   --config FILE  the settings file [$XDG_CONFIG_HOME/bsd/bsd.toml]
   --json         print one JSON document instead of tables
   --version      print the version

@@ -6,11 +6,13 @@ And `bsd sources`: other programs' directories, which bsd.toml names, and which 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import click
 
+from bsd.agents.installed import how_to_name_sources
 from bsd.agents.owners import elsewhere, served_by, take
 from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, offering
 from bsd.doors.cli.output import note, print_json, print_table, say
@@ -141,7 +143,10 @@ def list_sources(call: Call, /) -> None:
     if call.json:
         print_json({"sources": found})
     elif not found:
-        say("bsd.toml names no sources; `config/bsd.toml` shows how")
+        file = call.settings_file
+        seen, lines = how_to_name_sources(file, os.environ)
+        say(f"{file} names no [[sources]]; {seen}")
+        say(f"Try: {lines}")
     else:
         rows = [
             (str(one["name"]), str(one["kind"]), str(one["path"]), one["left_alone"] or _who(one))

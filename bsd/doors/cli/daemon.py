@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from bsd.care.disk_use import disk_use
-from bsd.doors.cli.call import BsdCommand, Call, command, group, offering
+from bsd.doors.cli.call import BsdCommand, Call, NoRoot, command, group, offering
 from bsd.doors.cli.output import note, one_line, print_json, print_table, say
 from bsd.doors.cli.problem import problem_of
 from bsd.doors.cli.status import (
@@ -24,10 +25,10 @@ from bsd.doors.cli.status import (
     disk_lines,
     find_client,
     print_status,
-    spell_seconds,
     spell_when,
 )
 from bsd.foundation.ages import look
+from bsd.foundation.durations import spell_seconds
 from bsd.foundation.errors import BsdError
 from bsd.foundation.spelling import lifetime_seconds
 
@@ -119,14 +120,19 @@ def status(call: Call, /, watch: bool, every: float) -> int:
 def _without_daemon(call: Call, problem: NotRunning) -> int:
     """Tell what there is all the same: what bsd takes on disk."""
     shown = problem_of(problem, None)
-    document, disk, clock = shown.as_json(), None, None
-    with suppress(BsdError):  # without a root, or with broken settings, there is no more to say
+    disk, clock = None, None
+    with suppress(BsdError):  # with broken settings there is no more to say
+        try:
+            call.layout  # noqa: B018 - whether there is a root
+        except NoRoot as missing:
+            shown = replace(shown, error=f"{shown.error}: {missing.message}", hint=missing.hint)
+            raise
         call.finish_due()
         disk = disk_use(call.layout)
         keep = lifetime_seconds(call.pruning.current.retention)
         clock = look(call.layout, keep=False).why_held(keep)
     if call.json:
-        print_json({**document, "disk": disk, "clock": clock})
+        print_json({**shown.as_json(), "disk": disk, "clock": clock})
     elif disk is not None:
         for number, line in enumerate(disk_lines(disk, time.time())):
             say(f"{'disk' if not number else '':<6}{line}")

@@ -42,7 +42,7 @@ def run_daemon(call: Call, http: str | None, reading: SettingsReading, *, is_ope
 
     # What the call itself asks of them, it asks of these.
     now = call.settings = _with(reading.settings(), http, is_open=is_open)
-    call.make_root(now)
+    call.make_root()
     call.log_file = call.layout.log_file
     daemon = Daemon(now, reload_settings=anew, in_band=_IN_BAND)
     with Signals() as signals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
@@ -16,6 +16,7 @@ from bsd.agents.entry import MARKER
 from bsd.agents.owners import elsewhere
 from bsd.care import catalog
 from bsd.care.catalog import Titles
+from bsd.care.keeping import gone_sessions
 from bsd.care.trash import Trash
 from bsd.doors.cli.call import MOST, SAFE, Call, offering
 from bsd.doors.cli.commands import COMMANDS
@@ -25,6 +26,7 @@ from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_p
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.sources import Source
 from bsd.session.session import Session
+from bsd.store.copies import archived
 from bsd.text.reader import parse_entry
 
 _MOST_NAMED = 10
@@ -42,43 +44,136 @@ def all_sessions(layout: Layout) -> list[SessionName]:
 def session_named(layout: Layout, text: str) -> SessionName:
     """The session of this name, else the only one that begins so: `ag/4f`, `agent/4f2`, `4f2`.
 
-    A whole name is returned, session or not: of some there are only remains. Raises Invalid.
+    Where none does in capitals or not, one that only the archive has is meant, so that commands say
+    so. A whole name is returned, session or not: of some there are only remains. Raises Invalid.
     """
-    return session_beginning_with(layout, text) or SessionName.parse(text)
+    if found := session_beginning_with(layout, text):
+        return found
+    agent, slash, session = text.partition("/")
+    if slash and _has_remains(layout, name := SessionName.parse(text)):
+        return name
+    copied: list[SessionName] = []
+    with suppress(BsdError):  # an archive that nobody can read is no reason not to say the rest
+        stored = [layout.session_of_store(archive.name) for archive in archived(layout)]
+        copied = [
+            name
+            for name in _matching(filter(None, stored), agent, session, slash)
+            if layout.has_copy(name)
+        ]
+    return _only(text, "sessions in the archive", copied) or SessionName.parse(text)
 
 
 def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
-    """The same; None if there is none. Raises Invalid for what is no name, and for several."""
+    """The same; None if there is none. Raises Invalid for what is no name, and for several.
+
+    Capitals count only if a session begins exactly so.
+    """
     agent, slash, session = text.partition("/")
+    remains = False
     if slash:
         whole = SessionName.parse(text)
         with suppress(NotFound):  # the agent's name may be the beginning of one
             if os.path.lexists(layout.transcript(whole)):
                 return whole
+        remains = _has_remains(layout, whole)
     else:
-        agent, session = "", check_name(text, "session")
-    found: list[SessionName] = []
+        check_name(text, "session")
+    names: list[SessionName] = []
     with suppress(ConfigError):  # no agents, no sessions: whoever opens this one will say so
-        found = [
-            name
-            for name in catalog.names(layout)
-            if name.session.startswith(session) and name.agent.startswith(agent)
-        ]
-    # A name that is whole counts before one that goes on.
-    found = [name for name in found if name.agent == agent] or found
-    found = [name for name in found if name.session == session] or found
+        names = list(catalog.names(layout))
+    found = _matching(names, agent, session, slash, in_any_case=not remains)
     if len(found) > 1 and all(name.session == text for name in found):
         return catalog.find_session(layout, text)  # which says that several agents have it
+    return _only(text, "sessions", found)
+
+
+def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
+    """The name or id of a session in the archive, whole or by its beginning.
+
+    `live`: the archive may have something of sessions in their places, which can be named as well.
+    Raises Invalid if several begin so, NotFound if none does.
+    """
+    agent, slash, session = text.partition("/")
+    whole = SessionName.parse(text) if slash else None
+    if whole is None:
+        check_name(text, "session")
+    gone = gone_sessions(layout)
+    if any(text in {copy.id, str(copy.name)} for copy in gone):
+        return text
+    if whole is not None and _has_remains(layout, whole):
+        return text
+    names = {copy.name for copy in gone}
+    if live:
+        with suppress(ConfigError):  # no agents, no sessions
+            names.update(catalog.names(layout))
+    found = list(map(str, _matching(names, agent, session, slash)))
+    if not found and "@" in text:
+        named, _, origin = text.rpartition("@")
+        agent, slash, session = named.partition("/")
+        copied = set(_matching({copy.name for copy in gone}, agent, session, slash))
+        found = [
+            copy.id
+            for copy in gone
+            if copy.name in copied and copy.origin.startswith(origin.casefold())
+        ]
+    chosen = only_one(text, "sessions in the archive", sorted(found))
+    if chosen is None and whole is None:
+        hint = "`bsd archive list` lists them"
+        raise NotFound(f"there is no copy of {text} in the archive", hint=hint)
+    return chosen or text
+
+
+def _matching(
+    names: Iterable[SessionName],
+    agent: str,
+    session: str,
+    slash: str,
+    *,
+    in_any_case: bool = True,
+) -> list[SessionName]:
+    """Those of the names that begin so, a whole name before one that goes on.
+
+    If none does, those that begin so when capitals do not count. Without `slash` the text names a
+    session alone, by what `agent` was taken for.
+    """
+    if not slash:
+        agent, session = "", agent
+    names = list(names)
+    spellings: list[Callable[[str], str]] = [str, str.casefold] if in_any_case else [str]
+    for spelled in spellings:
+        of, begins = spelled(agent), spelled(session)
+        found = [
+            name
+            for name in names
+            if spelled(name.session).startswith(begins) and spelled(name.agent).startswith(of)
+        ]
+        found = [name for name in found if spelled(name.agent) == of] or found
+        found = [name for name in found if spelled(name.session) == begins] or found
+        if found:
+            return found
+    return []
+
+
+def _only(text: str, what: str, found: Sequence[SessionName]) -> SessionName | None:
     if len(found) > 1:
-        _several(text, "sessions", sorted(map(str, found)))
+        _several(text, what, sorted(map(str, found)))
     return next(iter(found), None)
+
+
+def _has_remains(layout: Layout, name: SessionName) -> bool:
+    """Whether bsd keeps something under exactly this name."""
+    places = (layout.extracted, layout.archive, layout.history)
+    return any(os.path.lexists(place / layout.store_name(name)) for place in places)
 
 
 def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
     """The id of the only entry of a session whose id begins so; raises Invalid if several do."""
     if not text:
         return None
-    found = sorted({one for one, _ in _ids(layout, session) if one.startswith(text)})
+    ids = {one for one, _ in _ids(layout, session)}
+    found = sorted(one for one in ids if one.startswith(text)) or sorted(
+        one for one in ids if one.casefold().startswith(text.casefold())
+    )
     if len(found) > 1:
         _several(text, f"entries of {session}", found)
     return found[0] if found else None
@@ -229,6 +324,8 @@ class _SessionType(click.ParamType[SessionName]):
         try:
             layout = call.layout if call else None
         except ConfigError:  # what is wrong with the line comes first, then what with the root
+            if "/" not in value and check_name(value, "session"):  # it needs the list of sessions
+                raise
             layout = None
         if layout is None:
             return SessionName.parse(value)

@@ -20,7 +20,7 @@ from bsd.foundation.immutable import immutable
 
 _ROOT_USER = 0
 # Where programs keep what is a user's own: root's are no use to the owner.
-_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
 
 @immutable

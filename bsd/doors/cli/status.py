@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from bsd.doors.cli.commands import PIPE_CLOSED
 from bsd.doors.cli.output import counted, one_line, print_json, say, size
+from bsd.foundation.durations import spell_seconds
 from bsd.foundation.errors import BsdError, FieldError, Forbidden, Unavailable, os_problem
 from bsd.foundation.locations import (
     find_root,
@@ -339,20 +340,6 @@ def spell_when(moment: str, now: float) -> str:
     if abs(seconds) < 1:
         return "now"
     return f"in {spell_seconds(seconds)}" if seconds > 0 else f"{spell_seconds(-seconds)} ago"
-
-
-def spell_seconds(seconds: float) -> str:
-    """Write a length of time by its two greatest units: `2 d 4 h`, `5 min`, `12 s`."""
-    rest = round(seconds)
-    parts = []
-    for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        number, rest = divmod(rest, length)
-        if number:
-            parts.append((name, number))
-        elif parts:
-            break
-    # Seconds matter only while there is nothing greater than minutes.
-    return " ".join(f"{number} {name}" for name, number in parts[:2]) or "0 s"
 
 
 _PARTS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -199,17 +199,24 @@ def _find(trash: Trash, text: str) -> Trashed:
     try:
         found = trash.find(text)
     except (Invalid, NotFound):
-        begin = {
-            item.id: item
-            for item in trash.items()
-            if any(name.startswith(text) for name in (item.id, str(item.name), item.name.session))
-        }
+        begin = _beginning_with(trash, text, str) or _beginning_with(trash, text, str.casefold)
         whole = only_one(text, "sessions in the trash", list(begin)) if text else None
         if whole is None:
             raise
         found = begin[whole]
         say_who(text, whole)
     return found
+
+
+def _beginning_with(trash: Trash, text: str, spelled: Callable[[str], str]) -> dict[str, Trashed]:
+    return {
+        item.id: item
+        for item in trash.items()
+        if any(
+            spelled(name).startswith(spelled(text))
+            for name in (item.id, str(item.name), item.name.session)
+        )
+    }
 
 
 def _amount(items: Sequence[Trashed]) -> str:

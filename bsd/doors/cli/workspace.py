@@ -15,6 +15,7 @@ import click
 from bsd.doors.cli.call import (
     BsdCommand,
     Call,
+    NoRoot,
     ask_first,
     group,
     offering,
@@ -22,7 +23,7 @@ from bsd.doors.cli.call import (
     wing_command,
 )
 from bsd.doors.cli.output import counted, note, print_table, safe, say, size
-from bsd.foundation.errors import ConfigError, Invalid
+from bsd.foundation.errors import Invalid
 from bsd.foundation.spelling import format_duration, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
 from bsd.workspaces.place import DEFAULT_ROOT
@@ -74,7 +75,7 @@ def _layout(call: Call) -> Layout | None:
     """Workspaces need no OpenClaw directory: without one there is no log and no audit."""
     try:
         return call.layout
-    except ConfigError:
+    except NoRoot:
         if call.root is not None:  # it was named
             raise
         return None

@@ -360,10 +360,12 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# Nothing from elsewhere, nothing inline, and no text ever becomes markup.
+# Nothing from elsewhere, nothing inline, and no text ever becomes markup. Pictures of a session are
+# shown by URLs that the page's own scripts make (blob:), for as long as they are shown.
 _POLICY = (
-    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
 )
 _HEADERS = {
     # Ask each time: after an upgrade the parts must fit each other.

@@ -26,6 +26,7 @@ from bsd.foundation.filesystem import MetadataNotKept, Strength, keep_metadata
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain, tail_hash
 from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.processes import described
 from bsd.session.commit.exchange import Request, Result, Step, exchange, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.record import Draft, EditedSpan, Edits, Mark
@@ -297,7 +298,7 @@ class _Commit:
             raise _Stop(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")
         # Who planned has it open yet, and only reads.
         if holders := set(filesystem.open_elsewhere(self.change.path)) - {os.getpid()}:
-            raise _Stop(GiveUp.IS_OPEN, f"process {min(holders)} has the session open")
+            raise _Stop(GiveUp.IS_OPEN, f"{described(min(holders))} has the session open")
 
     def prepare(self, draft: Draft) -> Request:
         """Step 0: the new file and its record, complete and durable."""

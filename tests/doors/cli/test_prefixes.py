@@ -162,6 +162,44 @@ def test_the_trash_knows_them_too(many: Call) -> None:
     assert many("trash", "restore", "zz").code in {1, 2}
 
 
+# --- capitals ---
+
+
+@pytest.mark.parametrize("text", ["MAIN/4F2A", "4F2A", LONG.upper(), f"main/{LONG.upper()}"])
+def test_capitals_do_not_matter_where_nothing_begins_so(many: Call, text: str) -> None:
+    assert many("--json", "show", text).document["session"] == f"main/{LONG}"
+
+
+def test_capitals_count_where_a_name_begins_so(many: Call, root: Path) -> None:
+    add_session(root, "main/4F2A-other", transcript("E1", "e1f"))
+    rest(root)
+    assert many("--json", "show", "4F2A").document["session"] == "main/4F2A-other"
+    assert many("--json", "show", "4f2a").document["session"] == f"main/{LONG}"
+    entry = many("--json", "show", "4F2A", "--entry", "E1F").document["entries"][0]
+    assert entry["id"] == "e1f"
+    ended = many("show", "4F2")
+    assert ended.code == 0, "one begins exactly so"
+    ended = many("show", "4F2B-T")
+    assert (ended.code, "4f2b-topic-7" in many("--json", "show", "4F2B-T").out) == (0, True)
+
+
+def test_who_changes_something_by_capitals_is_told_the_name(many: Call, root: Path) -> None:
+    ended = many("set-extractable", "4F2A", "1C5", "false")
+    assert ended.code == 0
+    assert f"4F2A is main/{LONG}" in ended.err
+    assert "1C5 is 1c556fa0" in ended.err
+    assert many("delete", "MAIN/BETA", "--yes").code == 0
+    ended = many("trash", "restore", "MAIN/BE")
+    assert (ended.code, ended.out) == (0, "main/beta is back\n")
+
+
+def test_what_is_kept_of_a_name_is_not_taken_for_another_spelling(many: Call, root: Path) -> None:
+    (root / "extracted" / "main_4F2B").mkdir(parents=True)
+    ended = many("delete", "main/4F2B", "--yes")
+    assert "main/4f2b" not in ended.out + ended.err
+    assert (root / "agents/main/sessions/4f2b.jsonl").exists()
+
+
 # --- completion ---
 
 

@@ -146,10 +146,11 @@ def test_a_root_that_is_to_be_made_is_its_owners(theirs: Path, tmp_path: Path) -
     settings.parent.mkdir(parents=True)
     settings.write_text(f'[[sources]]\nkind = "claude-code"\npath = "{home}/projects"\n')
     _own(home, NOBODY)
-    env = {"HOME": str(home), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "XDG_RUNTIME_DIR": ""}
-    ended = Program(None)("sessions", **env)
+    names = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+    env = {"HOME": str(home), **dict.fromkeys(names, "")}
+    ended = Program(None)("extract", **env)
     assert ended.code == 0, ended.err
-    assert _owners(home / ".openclaw") == {NOBODY}
+    assert _owners(home / ".local") == {NOBODY}
 
 
 @needs_root

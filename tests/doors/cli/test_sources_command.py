@@ -162,8 +162,9 @@ def test_who_has_no_openclaw_needs_none(
     source = f'[[sources]]\nkind = "claude-code"\npath = "{claude.source}"\n'
     settings.write_text(f'root = "{root}"\n{source}')
     assert run(["--config", str(settings), "sessions"]) == 0
-    assert root.stat().st_mode & 0o777 == 0o700
+    assert not root.parent.exists(), "a command that only reads makes nothing"
     assert run(["--config", str(settings), "extract", "--min-value-length", "40"]) == 0
+    assert root.stat().st_mode & 0o777 == 0o700
     assert b"[[extracted-" in claude.path.read_bytes()
     assert (root / "extracted").is_dir()
     mistyped = tmp_path / "mistyped"

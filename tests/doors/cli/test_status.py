@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from bsd.doors.cli import status
-from bsd.doors.cli.status import find_client, spell_seconds, spell_when, status_lines
+from bsd.doors.cli.status import find_client, spell_when, status_lines
+from bsd.foundation.durations import spell_seconds
 from bsd.foundation.errors import ConfigError, Unavailable
 from tests.doors.http.fake_daemon import sample_result, sample_status
 from tests.waiting import DEADLINE_SECONDS

@@ -106,6 +106,8 @@ async function show() {
     for (const open of document.querySelectorAll("dialog[open]"))
         if (open.dataset.kind !== "key") open.close();
     mark(name === "s" ? "sessions" : name);
+    const again = history.state?.shown === true; // by “back” or “forward”, not by a link
+    history.replaceState({ shown: true }, "");
     remembered = location.hash;
     const page = {
         main,
@@ -114,7 +116,7 @@ async function show() {
         status: loadStatus,
         readonly: () => Boolean(status?.readonly),
         remember: (hash) => {
-            history.replaceState(null, "", hash === "#/" ? "#/" : hash);
+            history.replaceState(history.state, "", hash === "#/" ? "#/" : hash);
             remembered = location.hash;
         },
     };
@@ -133,7 +135,8 @@ async function show() {
         }
         view = opened;
         live.retry();
-        main.scrollTop = scrolled.get(remembered) ?? 0;
+        // A view that was left is shown as it was. One that is opened for an entry shows that entry.
+        if (scrolled.has(remembered) && (again || !values.at)) main.scrollTop = scrolled.get(remembered);
     } catch (error) {
         if (turn === showing) fill(main, problem(error, show), forgetButton());
     }

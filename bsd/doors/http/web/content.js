@@ -3,6 +3,7 @@
 import { readText } from "./api.js";
 import { button, copyButton, describe, download, fill, h } from "./dom.js";
 import { bytes, pretty } from "./format.js";
+import { pictureOf, Pictures, takePictures } from "./pictures.js";
 
 const AT_ONCE = 100000; // characters in the document; more on request
 const LARGEST = 8 << 20; // bytes that are read at once; of more only the beginning is shown
@@ -12,11 +13,13 @@ export class FullText {
     constructor(source) {
         this.source = source;
         this.raw = false;
+        this.pictures = new Pictures();
         this.element = h("div", { class: "full" });
     }
 
     stop() {
         this.abort?.abort();
+        this.pictures.stop();
     }
 
     /** The entry has changed since it was shown. */
@@ -71,7 +74,7 @@ export class FullText {
     }
 
     show(text, whole, where) {
-        const parts = whole ? this.parts(text) : [["beginning", unescaped(text)]];
+        const parts = whole ? this.parts(text) : [["beginning", beginningOf(text)]];
         fill(
             this.element,
             !whole &&
@@ -81,7 +84,9 @@ export class FullText {
                     "This is large: only its beginning is shown. ",
                     button("Save all of it…", () => this.save(where), { class: "small" }),
                 ),
-            parts.map(([key, value, missing]) => section(key, value, missing)),
+            parts.map(([key, value, missing]) =>
+                typeof value === "string" ? section(key, value, missing) : this.pictures.section(key, value),
+            ),
             parts.length === 0 && h("p", { class: "note" }, "It holds no text."),
             h("div", { class: "actions" }, this.rawButton()),
         );
@@ -107,7 +112,7 @@ export class FullText {
         if (this.raw) return [["entry", pretty(entryText(text))]];
         const told = JSON.parse(text);
         if (!this.source.extracted) return readable(told.entry);
-        const here = Object.entries(told.content).map(([key, value]) => [key, asText(value)]);
+        const here = Object.entries(told.content).flatMap(([key, value]) => withPictures(key, value));
         const gone = Object.entries(told.unavailable).map(([key, why]) => [key, why, true]);
         return [...here, ...gone];
     }
@@ -160,6 +165,16 @@ function asText(value) {
 
 const FLAT = ["content", "text", "thinking", "output", "result", "data", "message", "summary"];
 
+/** A value as text, its pictures behind it; of what is a picture and no more, the picture alone. */
+function withPictures(key, value) {
+    const { value: rest, pictures } = takePictures(value);
+    const shown = pictures.map((picture) => [key, picture]);
+    const isPicture = typeof value === "string" || PICTURE_BLOCKS.includes(value?.type);
+    return pictures.length && isPicture ? shown : [[key, asText(rest)], ...shown];
+}
+
+const PICTURE_BLOCKS = ["image", "input_image", "image_url"];
+
 /** What a person would read in an entry; all of it, if that is nothing. */
 function readable(entry) {
     const found = [];
@@ -169,9 +184,9 @@ function readable(entry) {
     if (!found.length) {
         for (const key of FLAT)
             if (entry[key] !== undefined && entry[key] !== null && entry[key] !== "")
-                found.push([key, asText(entry[key])]);
+                found.push(...withPictures(key, entry[key]));
     }
-    return found.length ? found : [["entry", asText(entry)]];
+    return found.length ? found : withPictures("entry", entry);
 }
 
 function ofBlock(block) {
@@ -179,8 +194,15 @@ function ofBlock(block) {
     if (typeof block.text === "string") return [["text", block.text]];
     if (typeof block.thinking === "string") return [["thinking", block.thinking]];
     if (block.type === "toolCall" || block.type === "tool_use")
-        return [[`call ${block.name ?? ""}`, asText(block.arguments ?? block.input ?? {})]];
-    return [[String(block.type ?? "block"), asText(block)]];
+        return withPictures(`call ${block.name ?? ""}`, block.arguments ?? block.input ?? {});
+    return withPictures(String(block.type ?? "block"), block);
+}
+
+/** The same where all that is known is the beginning: a picture is named and not shown. */
+function beginningOf(json) {
+    const text = unescaped(json);
+    const picture = pictureOf(text.slice(0, text.length & ~3));
+    return picture ? `A ${picture.kind.name} picture: it is too large to be shown.` : text;
 }
 
 /** The beginning of the first text in a piece of JSON, as text. */
