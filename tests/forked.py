@@ -37,6 +37,7 @@ _TOP = Path(__file__).parents[1]
 _LOADED = ("agents", "care", "doors.cli", "foundation", "session", "store", "surgery", "text")
 # What Python and the linker read of their environment as they start: other values, other server.
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_")
+_FAILS = "FAILING_"  # what shall fail (failing_disk.c) does so in commands, not in their server
 
 
 class _Server:
@@ -76,7 +77,8 @@ def run(
     started = sorted(each for each in wanted.items() if each[0].startswith(_AT_START))
     server = _servers.get(kind := (os.getpid(), *started))
     if server is None:
-        server = _servers[kind] = _Server(wanted)
+        environ = {name: wanted[name] for name in wanted if not name.startswith(_FAILS)}
+        server = _servers[kind] = _Server(environ)
     order = {
         "arguments": arguments,
         "environ": wanted,
