@@ -13,6 +13,7 @@ from annotated_types import Ge
 
 from bsd.foundation import settings_reader
 from bsd.foundation.errors import ConfigError, Invalid
+from bsd.foundation.locations import find_socket
 from bsd.foundation.settings import VARIABLES, HttpAddress, Settings, Table, line, types_of
 from bsd.foundation.settings_reader import load_settings
 
@@ -58,14 +59,15 @@ def test_there_is_a_worker_for_each_core_unless_somebody_says_how_many(
 
 
 def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
+    root = tmp_path / ".local" / "share" / "bsd"
     assert but_tables(load_settings(environ=environ)) == {
-        "root": tmp_path / ".local" / "share" / "bsd",
+        "root": root,
         "api_keys": (),
         "cors_origins": (),
         "readonly": False,
         "http": None,
         "http_open": False,
-        "socket": tmp_path / ".local" / "share" / "bsd" / ".brainsurgeon" / "bsd.sock",
+        "socket": find_socket(root, environ),
         "workers": 0,
         "debounce_seconds": 2.0,
         "quiet_seconds": 2.0,

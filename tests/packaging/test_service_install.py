@@ -75,7 +75,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
 def root(clean_environment: Path) -> Path:
     """The directory that bsd works on unless told otherwise."""
     path = clean_environment / ".openclaw"
-    path.mkdir()
+    (path / "agents").mkdir(parents=True)
     return path
 
 
