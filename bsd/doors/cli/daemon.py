@@ -32,6 +32,12 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.spelling import lifetime_seconds
 
 
+class _Run(BsdCommand):
+    """The daemon finishes what is due itself, once its signals are set."""
+
+    finishes_due = False
+
+
 @command(
     "run",
     """
@@ -45,6 +51,7 @@ from bsd.foundation.spelling import lifetime_seconds
       bsd run
       bsd --root /srv/openclaw run --http 127.0.0.1:8000
     """,
+    _Run,
 )
 @click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
 @click.option(

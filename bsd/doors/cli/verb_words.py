@@ -448,7 +448,12 @@ def _tell_verified(found: Verification, _: object) -> None:
 
 
 class _Doctor(BsdCommand):
-    """Looks as the root's owner, whom root may have given back what is the owner's."""
+    """Looks as the root's owner, whom root may have given back what is the owner's.
+
+    Of what lies in flight it only tells.
+    """
+
+    finishes_due = False
 
     def first_as_root(self, ctx: click.Context) -> Callable[[Path, FileOwner], None] | None:
         return _give_back if ctx.params["repair"] else None
