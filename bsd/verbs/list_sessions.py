@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.catalog import AgentInfo, ListedSession, Titles
+from bsd.care.catalog import AgentInfo, ListedSession
 from bsd.care.search import SessionFilter
+from bsd.care.titles import Titles
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName

@@ -135,8 +135,8 @@ def _without_daemon(call: Call, problem: NotRunning) -> int:
     if call.json:
         print_json({**document, "disk": disk, "clock": clock})
     elif disk is not None:
-        for number, line in enumerate(disk_lines(disk, time.time())):
-            say(f"{'disk' if not number else '':<6}{line}")
+        for name, line in disk_lines(disk, time.time()):
+            say(f"{name:<6}{line}")
         if clock:
             say(f"clock {clock}")
     shown.show()

@@ -34,6 +34,10 @@ _TOTALS = {
     "workers_replaced": ("bsd_workers_replaced", "Workers that died and were replaced."),
     "crashes": ("bsd_loop_crashes", "Steps of loops that ended with an exception."),
 }
+_PARTS = (
+    *("store", "archive", "index", "history", "orphans", "databases", "others", "log"),
+    *("copies", "trash"),
+)
 _QUEUE = ("debouncing", "waiting", "ready", "working", "gathering")
 
 
@@ -75,6 +79,7 @@ class _Daemon(Collector):
         yield from _totals(status["totals"])
         yield from _queue(status["queue"], status["workers"], status["children"])
         yield from _watcher(status["watcher"])
+        yield from _disk(status["disk"])
         yield from _stock(status)
         yield from _jobs(self._jobs())
 
@@ -159,6 +164,43 @@ def _watcher(watcher: Document) -> Iterator[Metric]:
     )
     problems = len(watcher["problems"])
     yield GaugeMetricFamily("bsd_watch_problems", "Problems of the watcher.", problems)
+
+
+def _disk(disk: Document) -> Iterator[Metric]:
+    parts = {part: disk[part] for part in _PARTS} | {"in_flight": disk["in_flight"]["bytes"]}
+    yield _by("part", "bsd_disk_bytes", "What bsd takes on disk, by what it is for.", parts)
+    yield from _gauges(
+        (
+            "bsd_disk_saved_bytes",
+            "What left the sessions that are there, by which they are shorter.",
+            disk["saved"],
+        ),
+        (
+            "bsd_disk_uncounted_sessions",
+            "Sessions of which it is not known yet what left them.",
+            disk["uncounted"],
+        ),
+        (
+            "bsd_disk_kept_bytes",
+            "What bsd takes on disk without copies of whole sessions and the trash.",
+            disk["kept"],
+        ),
+        (
+            "bsd_disk_net_bytes",
+            "bsd_disk_saved_bytes less bsd_disk_kept_bytes.",
+            disk["net"],
+        ),
+        (
+            "bsd_disk_net_with_copies_bytes",
+            "bsd_disk_saved_bytes less all that bsd takes on disk.",
+            disk["net_with_copies"],
+        ),
+        (
+            "bsd_disk_net_when_packed_bytes",
+            "What bsd_disk_net_bytes will be once the store is packed into the archive.",
+            disk["net_when_packed"],
+        ),
+    )
 
 
 def _stock(status: Document) -> Iterator[Metric]:

@@ -112,16 +112,19 @@ def test_status_tells_what_bsd_takes_without_a_daemon_too(bsd: Call, left: Path)
     assert disk["in_flight"]["files"] == 1
     assert disk["in_flight"]["bytes"] >= left.stat().st_size
     assert min(disk["store"], disk["history"], disk["others"], disk["log"]) > 0
-    parts = ("store", "history", "trash", "orphans", "databases", "others", "log")
-    assert disk["total"] == sum(disk[part] for part in parts) + disk["in_flight"]["bytes"]
+    parts = ("store", "archive", "index", "history", "orphans", "databases", "others", "log")
+    assert disk["kept"] == sum(disk[part] for part in parts) + disk["in_flight"]["bytes"]
+    assert disk["total"] == disk["kept"] + disk["copies"] + disk["trash"]
     extracted = left.stat().st_size - (left.parents[2] / _ALPHA).stat().st_size
     assert disk["saved"] == extracted
-    assert disk["net"] == disk["saved"] - disk["total"]
+    assert disk["net"] == disk["saved"] - disk["kept"]
+    assert disk["net_with_copies"] == disk["saved"] - disk["total"]
+    assert disk["net_when_packed"] > disk["net"]
     ended = bsd("status")
     assert ended.code == 3
     assert "Try: `bsd run` starts it" in ended.err
     assert "store " in ended.out
-    assert "shorter" in ended.out
+    assert "left the sessions, bsd keeps " in ended.out
 
 
 _ALPHA = "agents/main/sessions/alpha.jsonl"
