@@ -25,7 +25,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
-from bsd.store.search_file import Known, Statistics
+from bsd.store.search_file import Known, Out, Statistics
 
 
 @immutable
@@ -40,8 +40,9 @@ class ListedSession:
     label: str | None  # its key in its owner's list
     status: str | None  # by that list, or where its program has put it
     parent: str | None  # session id of its parent
-    extracted_entries: int
-    extracted_bytes: int  # of their original lines, each as it left last
+    extracted_entries: int  # with a placeholder
+    extracted_bytes: int  # of their original lines
+    saved_bytes: int | None  # by which the lines are shorter than these; None: not known
     no_session: str | None = None  # why it is none, and listed since something of it is stored
 
 
@@ -303,15 +304,13 @@ def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> st
 def describe(
     layout: Layout, name: SessionName, stat: os.stat_result, titles: Titles | None = None
 ) -> ListedSession:
-    """One session as the list shows it; reads its store's index."""
-    ends = (titles or Titles(layout, only=name)).of(name, stat)
+    """One session as the list shows it."""
+    titles = titles or Titles(layout, only=name)
+    ends, out = titles.of(name, stat), titles.out(name, stat)
     owner = owner_of(layout, name.agent)
     registry = owner.registry()
     entry = next(registry.find(name.session), None)
-    store = SessionStore(layout, name)
-    out = store.archive.entries() if store.archive else {}
-    # One that came back and left again lies there more than once: what left last counts.
-    out |= {record.entry_id: record.size for record in store.index.records.values()}
+    there = out or _stored(layout, name)
     return ListedSession(
         name=name,
         size=stat.st_size,
@@ -321,10 +320,23 @@ def describe(
         label=entry.key if entry else None,
         status=status_of(layout, name, entry),
         parent=entry.parent if entry else None,
-        extracted_entries=len(out),
-        extracted_bytes=sum(out.values()),
+        extracted_entries=there.entries,
+        extracted_bytes=there.content,
+        saved_bytes=out and out.saved,
         no_session=owner.why_no_session(f"{name.session}{ENDING}"),
     )
+
+
+def _stored(layout: Layout, name: SessionName) -> Out:
+    """What store and archive hold of a session of which it is not known what stands in its lines.
+
+    They keep it for a while when it is back in the session, too.
+    """
+    store = SessionStore(layout, name)
+    sizes = store.archive.entries() if store.archive else {}
+    # One that came back and left again lies there more than once: what left last counts.
+    sizes |= {record.entry_id: record.size for record in store.index.records.values()}
+    return Out(len(sizes), sum(sizes.values()), 0)
 
 
 def find_session(layout: Layout, text: str) -> SessionName:

@@ -261,6 +261,7 @@ def _retention(
     ages = look(layout, clocks.wall, clocks.steady, keep=False)
     trash = _forecast(TrashShelf(layout, config.trash_retention), ages, at)
     trash["sessions"] = trash.pop("files")  # each of them is one
+    trash |= _in_trash(layout, config)
     return {
         "next_run": None if next_run is None else iso_utc(next_run),
         **_forecast(StoreShelf(layout, config.retention), ages, at),
@@ -268,6 +269,15 @@ def _retention(
         "copies": {"keep": config.archive_sessions, **_copies(layout)},
         "trash": trash,
     }
+
+
+def _in_trash(layout: Layout, config: PruningConfig) -> dict[str, int]:
+    """All that lies there, whether it is due or not."""
+    with suppress(BsdError, OSError):  # it is told as a problem of the trash
+        lots = TrashShelf(layout, config.trash_retention).lots()
+        found = [thing.size for lot in lots for thing in lot.things()]
+        return {"all_sessions": len(found), "all_bytes": sum(found)}
+    return {"all_sessions": 0, "all_bytes": 0}
 
 
 def _copies(layout: Layout) -> dict[str, Any]:

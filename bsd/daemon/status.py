@@ -194,7 +194,8 @@ class DaemonStatus(Answer):
     # Of the trash likewise; `held` says why nothing is deleted: the clock is not believed.
     retention: Facts = field(
         metadata=contract(
-            "keep, next_run, files, bytes (of the next run), next_expiry, held, trash; archive: "
+            "keep, next_run, files, bytes (of the next run), next_expiry, held, trash "
+            "(all_sessions, all_bytes: of all that lies there); archive: "
             "these, and on, most_bytes, used_bytes (by packs and copies; null: there is no limit), "
             "nearly_full (90 % of most_bytes or more), packs, lines, content (bytes of these), "
             "kept (bytes that they take), ratio, oldest, newest; copies (of sessions): keep, "

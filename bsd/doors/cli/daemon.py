@@ -231,7 +231,7 @@ def _row(job: Mapping[str, Any], now: float) -> tuple[str, ...]:
     return (
         job["name"],
         schedule if job["enabled"] else f"{schedule} (off)",
-        spell_when(job["last_run"], now) if job["last_run"] else "never",
+        spell_when(job["last_run"], now) if job["last_run"] else "not since the start",
         "running" if job["running"] else _next(job, now),
         _result(job["last_result"]),
     )

@@ -205,7 +205,7 @@ def _this_run(totals: Document) -> str:
     if not totals["values"]:
         return "nothing was extracted since the start of the daemon"
     text = (
-        f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens:"
+        f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens of text:"
         f" {counted(totals['values'], 'value')} of {counted(totals['entries'], 'entry')}"
     )
     if totals["bytes_saved"] > 0:
@@ -259,9 +259,12 @@ def _copies(retention: Document) -> str | None:
 def _trash(retention: Document, now: float) -> str | None:
     """What is in the trash; nothing, if that is nothing."""
     trash = retention.get("trash")
-    if not trash or not (trash["sessions"] or trash["next_expiry"]):
+    there = trash.get("all_sessions", 0) if trash else 0  # a daemon that was not restarted has none
+    if not trash or not (there or trash["sessions"] or trash["next_expiry"]):
         return None
     text = f"deleted sessions are kept {trash['keep']}"
+    if there:
+        text = f"{counted(there, 'session')} ({size(trash['all_bytes'])}); {text}"
     if trash["sessions"] and retention["next_run"]:
         going = f"{counted(trash['sessions'], 'session')} ({size(trash['bytes'])})"
         return f"{text}; {going} will go {spell_when(retention['next_run'], now)}"

@@ -269,7 +269,7 @@ def _tell_sessions(found: AllSessions, _: object) -> None:
         say()
     out = sum(one.extracted_bytes for one in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
-    say(f"{total}; {size(out)} in the store" if out else total)
+    say(f"{total}; {size(out)} is out of them, in store or archive" if out else total)
     if found.problem:
         note(f"The text of the sessions was not searched: {found.problem}")
     for one in found.sessions:

@@ -22,7 +22,10 @@ _TOTALS = {
     "values": ("bsd_extracted_values", "Values moved into the store."),
     "entries": ("bsd_extracted_entries", "Entries of which at least one value was moved."),
     "bytes_saved": ("bsd_bytes_saved", "Bytes by which session files became smaller."),
-    "tokens_saved": ("bsd_tokens_saved", "Tokens, estimated, that are no longer sent."),
+    "tokens_saved": (
+        "bsd_tokens_saved",
+        "Tokens of text, estimated, that are no longer sent; pictures and PDFs count none.",
+    ),
     "bytes_written": (
         "bsd_bytes_written",
         "Bytes written; divided by bsd_bytes_saved_total: what saving a byte costs the disk.",
@@ -216,6 +219,11 @@ def _stock(status: Document) -> Iterator[Metric]:
             retention["files"],
         ),
         ("bsd_retention_due_bytes", "Their size.", retention["bytes"]),
+        (
+            "bsd_trash_sessions",
+            "Deleted sessions in the trash.",
+            retention.get("trash", {}).get("all_sessions", 0),
+        ),
         ("bsd_archive_lines", "Original lines in the archive.", archive.get("lines", 0)),
         ("bsd_archive_content_bytes", "Their size as they were.", archive.get("content", 0)),
         ("bsd_archive_kept_bytes", "What they take in the archive.", archive.get("kept", 0)),

@@ -84,7 +84,7 @@ def test_what_is_old_moves_into_the_archive_and_it_says_how_small_it_became(
     foretold = bsd("--json", "retention", "--dry-run").document
     assert (foretold["cleaned"], foretold["bytes"], foretold["archived_bytes"]) == (3, 3000, 652)
     out = bsd("retention", "--dry-run").out
-    assert "moves 3 extracted files, 2.9 KB, into the archive: about 500 B (retention is" in out
+    assert "moves 3 extracted files, 2.9 KB, into the archive: about 652 B (retention is" in out
     assert (
         "deletes 3 extracted files, 2.9 KB, for good"
         in bsd("retention", "--dry-run", "--forget").out

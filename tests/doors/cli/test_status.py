@@ -114,7 +114,7 @@ def shown(status: dict[str, Any]) -> str:
         "           with 9.0 MB for copies of whole sessions and the trash: 134.0 MB",
         "disk       66.0 MB: store 40.0 MB, archive 6.0 MB, copies 9.0 MB, search index 1.0 MB, hi",
         "           2 replaced versions of sessions (6.0 MB) may go in 40 s: by the daemon, or the",
-        "this run   117.7 MB, about 30,864,197 tokens: 789 values of 345 entries; 0.2 bytes",
+        "this run   117.7 MB, about 30,864,197 tokens of text: 789 values of 345 entries",
         "retention  extracted content is kept 24h; 4 files (4.0 KB) will move into the archive",
         "archive    812 values (41.0 MB) in 6.0 MB, the oldest came 2 d ago; the next is deleted",
         "! watching 1 of 12 directories are not watched (try: sudo sysctl fs.inotify.",

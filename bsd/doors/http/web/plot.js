@@ -109,7 +109,13 @@ export class Plot {
         if (!this.points.length) {
             fill(
                 this.figure,
-                h("p", { class: "empty" }, "Nothing was saved yet. The first extraction begins this curve."),
+                h(
+                    "p",
+                    { class: "empty" },
+                    this.disk?.saved
+                        ? `${bytes(this.disk.net)} saved: ${savedWords(this.disk)}. The audit log does not tell when.`
+                        : "Nothing has left the sessions yet. The first extraction begins this curve.",
+                ),
             );
             this.readout.textContent = "";
             this.numbers.hidden = true;

@@ -200,8 +200,8 @@ class SessionsView {
             ),
             tile(
                 "In the trash",
-                number(trash.sessions),
-                `${bytes(trash.bytes ?? 0)}, kept for ${trash.keep ?? "–"}`,
+                number(trash.all_sessions),
+                `${bytes(trash.all_bytes ?? 0)}, kept for ${trash.keep ?? "–"}`,
             ),
         );
     }

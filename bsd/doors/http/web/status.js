@@ -31,7 +31,7 @@ export async function statusView(page) {
             tile(
                 "Shorter since the start",
                 bytes(status.totals?.bytes_saved),
-                `≈ ${number(status.totals?.tokens_saved)} tokens`,
+                `≈ ${number(status.totals?.tokens_saved)} tokens of text; pictures and PDFs count none`,
             ),
             tile(
                 "Values moved",
@@ -229,7 +229,7 @@ function keeping({ retention = {}, root, started_at: started, config = {}, pid }
             [
                 "Trash",
                 retention.trash
-                    ? `${count(retention.trash.sessions, "session")}, ${bytes(retention.trash.bytes)}`
+                    ? `${count(retention.trash.all_sessions ?? 0, "session")}, ${bytes(retention.trash.all_bytes ?? 0)}; ${number(retention.trash.sessions)} due`
                     : null,
             ],
             ["Started", h("time", { datetime: started, title: started }, clock(started))],
