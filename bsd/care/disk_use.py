@@ -54,9 +54,9 @@ class DiskBalance:
 
     left: int
     kept: dict[str, int]  # by what it is for
-    whole_sessions: dict[str, int]  # copies and trash: not kept because something left
+    whole_sessions: dict[str, int]  # copies, trash, replaced versions: not what has left
     uncounted: int  # sessions of which it is not known what left them
-    packed: int  # what `kept` will be once the store is packed, and what is in flight is gone
+    packed: int  # what `kept` will be once the store is packed
 
     @property
     def net(self) -> int:
@@ -99,17 +99,20 @@ def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
         "archive": _taken(layout.archive, copies),
         "index": sum(map(_taken, index)),
         "history": _taken(layout.history),
-        "in_flight": in_flight.bytes,
         "orphans": _taken(layout.orphans),
         "databases": sum(map(_taken, state)),
         "others": _taken(layout.own, beside),  # settings, audit and drafts
         "log": _taken(layout.log_file.parent),
     }
-    whole = {"copies": sum(map(_taken, copies)), "trash": _taken(layout.trash)}
+    whole = {
+        "copies": sum(map(_taken, copies)),
+        "trash": _taken(layout.trash),
+        "in_flight": in_flight.bytes,
+    }
     left, uncounted = NOTHING_OUT, 0
     with suppress(BsdError):  # a root without agents
         left, uncounted = _all_out(layout, budget)
-    stays = sum(kept.values()) - kept["store"] - kept["in_flight"]
+    stays = sum(kept.values()) - kept["store"]
     balance = DiskBalance(left.saved, kept, whole, uncounted, stays + _packed(layout))
     return {**kept, **whole, "in_flight": in_flight.as_json(), **balance.as_json()}
 
@@ -151,7 +154,8 @@ def _packed(layout: Layout) -> int:
     for path, found in _files(layout.extracted):
         if path.name != INDEX_FILE:
             content[path.parent] = content.get(path.parent, 0) + found.st_size
-    return sum(math.ceil(size / ratio / _BLOCKS) * _BLOCKS for size in content.values())
+    packs = (math.ceil(size / ratio / _BLOCKS) for size in content.values())
+    return sum(_BLOCKS * (pack + 1) for pack in packs)  # each in a directory
 
 
 def in_flight_use(layout: Layout) -> InFlightUse:
@@ -168,11 +172,21 @@ def in_flight_use(layout: Layout) -> InFlightUse:
 
 
 def _taken(place: Path, but: Collection[Path] = ()) -> int:
-    return sum(found.st_blocks * _DISK_BLOCK for _, found in _files(place, but))
+    """What the disk has given out for all below a directory (or for a file), directories too."""
+    return sum(
+        found.st_blocks * _DISK_BLOCK
+        for path, found in _all(place, but)
+        if path != place or not stat.S_ISDIR(found.st_mode)
+    )
 
 
 def _files(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
     """Every file in a directory (or the file itself), links not followed."""
+    return (one for one in _all(place, but) if stat.S_ISREG(one[1].st_mode))
+
+
+def _all(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
+    """The same, and directories."""
     left = [place]
     while left:
         path = left.pop()
@@ -182,7 +196,7 @@ def _files(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.s
             found = path.lstat()
             if stat.S_ISDIR(found.st_mode):
                 left += [path / name for name in os.listdir(path)]
-            elif stat.S_ISREG(found.st_mode):
+            if stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
                 yield path, found
 
 

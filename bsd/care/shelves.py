@@ -447,9 +447,9 @@ class ArchiveUse:
         return {**told, "ratio": None if self.ratio is None else round(self.ratio, 2)}
 
 
-# Bytes in the store to bytes in the archive, as long as that holds nothing: the least that was
-# measured with recorded sessions.
-USUAL_RATIO = 4.6
+# Bytes in the store to bytes in the archive, as long as that holds nothing: as it was measured with
+# the shortest of recorded sessions.
+USUAL_RATIO = 4.0
 
 
 def archive_use(layout: Layout) -> ArchiveUse:

@@ -182,11 +182,11 @@ class DaemonStatus(Answer):
     )
     disk: Facts = field(
         metadata=contract(
-            "What bsd takes on disk: store, archive, index, history, in_flight, orphans, "
-            "databases, others, log; copies (of whole sessions), trash. saved: what left the "
-            "sessions that are there; uncounted: those of which that is not known yet; kept: all "
-            "but copies and trash; total: all; net: saved less kept; net_with_copies: saved less "
-            "total; net_when_packed: net once the store is packed"
+            "What bsd takes on disk: store, archive, index, history, orphans, databases, others, "
+            "log; copies (of whole sessions), trash, in_flight (replaced versions). saved: what "
+            "left the sessions that are there; uncounted: those of which that is not known yet; "
+            "kept: all but copies, trash and in_flight; total: all; net: saved less kept; "
+            "net_with_copies: saved less total; net_when_packed: net once the store is packed"
         )
     )
     search: Facts = field(metadata=contract("complete, waiting, problem: the index of words"))

@@ -372,7 +372,7 @@ def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]
         if packed != disk["net"]:
             yield "", f"once the store is packed: {size(packed)}"
     if whole := disk["total"] - disk["kept"]:
-        text = f"with {size(whole)} for copies of whole sessions and the trash"
+        text = f"with {size(whole)} of whole sessions (copies, trash, replaced versions)"
         yield "", f"{text}: {size(disk['net_with_copies'])}"
     if disk["uncounted"]:
         what = counted(disk["uncounted"], "session")

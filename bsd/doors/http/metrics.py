@@ -185,7 +185,7 @@ def _disk(disk: Document) -> Iterator[Metric]:
         ),
         (
             "bsd_disk_kept_bytes",
-            "What bsd takes on disk without copies of whole sessions and the trash.",
+            "What bsd takes on disk without copies, trash and replaced versions of whole sessions.",
             disk["kept"],
         ),
         (

@@ -65,8 +65,7 @@ def test_what_it_will_be_once_the_store_is_packed(
     after = disk(bsd)
     assert after["store"] == 0 < after["archive"]
     assert after["saved"] == before["saved"]
-    # What is in flight goes in a minute; audit, log and clock take a block more or less.
-    assert after["net"] + after["in_flight"]["bytes"] == after["net_when_packed"]
+    assert after["net"] == after["net_when_packed"]
     assert abs(after["net_when_packed"] - before["net_when_packed"]) < before["store"] / 4
 
 
@@ -79,8 +78,8 @@ def test_copies_of_whole_sessions_and_the_trash_are_told_apart(
     assert bsd("delete", "main/beta", "--yes").code == 0
     after = disk(bsd)
     assert min(after["copies"], after["trash"]) > 0 == before["copies"] + before["trash"]
-    assert after["archive"] == before["archive"]
-    whole = after["copies"] + after["trash"]
+    assert after["archive"] - before["archive"] <= 4096, "a directory, at most"
+    whole = after["copies"] + after["trash"] + after["in_flight"]["bytes"]
     assert after["net"] - after["net_with_copies"] == after["total"] - after["kept"] == whole
 
 

@@ -372,8 +372,8 @@ def test_tiles_say_what_is_saved_and_all_that_lies_in_the_trash(
         for view in ("status", ""):
             page = seen.open(view)
             saved = page.locator(".tile", has_text="left the sessions")
-            expect(saved).to_contain_text("143 MB")
-            expect(saved).to_contain_text("200 MB left the sessions, bsd keeps 57.0 MB")
+            expect(saved).to_contain_text("149 MB")
+            expect(saved).to_contain_text("200 MB left the sessions, bsd keeps 51.0 MB")
             if view:
                 expect(page.get_by_label("On disk")).to_contain_text("177 MB")
                 expect(page.locator(".tiles")).to_contain_text("tokens of text")
