@@ -11,6 +11,7 @@ from pathlib import Path
 from bsd.agents.owner import Owner
 from bsd.agents.owners import elsewhere, owner_of
 from bsd.care import catalog
+from bsd.care.titles import ends_in
 from bsd.foundation.errors import BsdError, ConfigError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
@@ -122,7 +123,7 @@ def used_before(layout: Layout, one: Candidate) -> float | None:
         if history.st_mtime_ns < one.written.mtime_ns:
             return None
         with TranscriptFile(one.aside or layout.session_file(one.name)) as source:
-            newest = catalog.ends_in(source, owner).newest_ms
+            newest = ends_in(source, owner).newest_ms
     except (BsdError, OSError):  # never changed by bsd; or copying it will tell what is wrong
         return None
     return None if newest is None else newest / 1000

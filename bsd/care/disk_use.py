@@ -1,8 +1,9 @@
-"""What bsd itself takes on disk, beside what it saves there: by hour, as the audit log tells."""
+"""What bsd itself takes on disk, and what it saves there; and by hour, as the audit log tells."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import threading
@@ -13,6 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bsd.care.catalog import with_stats
+from bsd.care.shelves import USUAL_RATIO, archive_use
+from bsd.care.titles import Titles
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
@@ -20,6 +24,9 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.displaced import KEEP_NS
 from bsd.session.commit.inflight import InFlight
+from bsd.store.copies import archived, copy_directories
+from bsd.store.index import INDEX_FILE
+from bsd.store.search_file import NOTHING_OUT, Out
 
 _DISK_BLOCK = 512  # what st_blocks counts, on every system
 
@@ -37,36 +44,118 @@ class InFlightUse:
         return {"files": self.files, "bytes": self.bytes, "due_at": due}
 
 
-def disk_use(layout: Layout, saved: SavedByHour | None = None) -> dict[str, Any]:
-    """Bytes that the disk has given out, by what they are for, and what `saved` knows of sessions.
+@dataclass(frozen=True, slots=True)
+class DiskBalance:
+    """What left sessions, what bsd keeps for that, and the difference: one figure for all doors.
 
-    What cannot be looked at counts for nothing. Whoever asks again and again gives the same
-    `saved`, which reads only what is new in the audit log.
+    What left is the bytes by which sessions that are in their places are shorter, by the markers
+    that stand in them. What bsd keeps is what the disk has given out.
+    """
+
+    left: int
+    kept: dict[str, int]  # by what it is for
+    whole_sessions: dict[str, int]  # copies, trash, replaced versions: not what has left
+    uncounted: int  # sessions of which it is not known what left them
+    packed: int  # what `kept` will be once the store is packed
+
+    @property
+    def net(self) -> int:
+        return self.left - sum(self.kept.values())
+
+    @property
+    def net_with_copies(self) -> int:
+        return self.net - sum(self.whole_sessions.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        kept = sum(self.kept.values())
+        return {
+            "saved": self.left,
+            "uncounted": self.uncounted,
+            "kept": kept,
+            "total": kept + sum(self.whole_sessions.values()),
+            "net": self.net,
+            "net_with_copies": self.net_with_copies,
+            "net_when_packed": self.left - self.packed,
+        }
+
+
+# Of sessions that the index does not know as they are, so many bytes are read at most.
+BUDGET = 1 << 30
+_BLOCKS = 4096  # what most file systems give out at once
+
+
+def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
+    """Bytes that the disk has given out, by what they are for, and the `DiskBalance`.
+
+    What cannot be looked at counts for nothing.
     """
     in_flight = in_flight_use(layout)
-    # The index of words, and what is known of sessions: made anew if lost.
-    databases = [
-        file.with_name(file.name + ending)
-        for file in (layout.state_db, layout.search_db)
-        for ending in ("", "-wal", "-shm", "-journal")
-    ]
-    beside = (layout.history, layout.inflight, layout.orphans)
-    taken = {
+    state, index = _database(layout.state_db), _database(layout.search_db)
+    beside = {layout.history, layout.inflight, layout.orphans, *state, *index}
+    copies = _copies_of_sessions(layout)
+    kept = {
         "store": _taken(layout.extracted),
-        "archive": _taken(layout.archive),
+        "archive": _taken(layout.archive, copies),
+        "index": sum(map(_taken, index)),
         "history": _taken(layout.history),
-        "trash": _taken(layout.trash),
-        "in_flight": in_flight.bytes,
         "orphans": _taken(layout.orphans),
-        "databases": sum(map(_taken, databases)),
-        "others": _taken(layout.own, but={*beside, *databases}),  # settings, audit and drafts
+        "databases": sum(map(_taken, state)),
+        "others": _taken(layout.own, beside),  # settings, audit and drafts
         "log": _taken(layout.log_file.parent),
     }
-    total, shorter = sum(taken.values()), 0
+    whole = {
+        "copies": sum(map(_taken, copies)),
+        "trash": _taken(layout.trash),
+        "in_flight": in_flight.bytes,
+    }
+    left, uncounted = NOTHING_OUT, 0
+    with suppress(BsdError):  # a root without agents
+        left, uncounted = _all_out(layout, budget)
+    stays = sum(kept.values()) - kept["store"]
+    balance = DiskBalance(left.saved, kept, whole, uncounted, stays + _packed(layout))
+    return {**kept, **whole, "in_flight": in_flight.as_json(), **balance.as_json()}
+
+
+def _all_out(layout: Layout, budget: int) -> tuple[Out, int]:
+    """What is out of all sessions that are in their places; and how many could not be counted.
+
+    Of sessions that the index does not know as they are, up to `budget` bytes are read.
+    """
+    titles = Titles(layout)
+    titles.budget = budget
+    total, uncounted = NOTHING_OUT, 0
+    for name, found in with_stats(layout):
+        out = titles.out(name, found)
+        uncounted += out is None
+        total += out or NOTHING_OUT
+    return total, uncounted
+
+
+def _database(file: Path) -> list[Path]:
+    return [file.with_name(file.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
+
+
+def _copies_of_sessions(layout: Layout) -> list[Path]:
     with suppress(BsdError):
-        shorter = (saved or SavedByHour(layout.audit_file)).total()
-    known = {"saved": shorter, "total": total, "net": shorter - total}
-    return {**taken, "in_flight": in_flight.as_json(), **known}
+        return [copy for one in archived(layout) for copy in copy_directories(one)]
+    return []
+
+
+def _packed(layout: Layout) -> int:
+    """What the store will take in the archive, by what its packs have saved until now.
+
+    As long as there are none, by the least that was measured.
+    """
+    ratio = USUAL_RATIO
+    with suppress(BsdError, OSError):
+        ratio = archive_use(layout).ratio or USUAL_RATIO
+    content: dict[Path, int] = {}
+    for path, found in _files(layout.extracted):
+        if path.name != INDEX_FILE:
+            content[path.parent] = content.get(path.parent, 0) + found.st_size
+    packs = (math.ceil(size / ratio / _BLOCKS) for size in content.values())
+    return sum(_BLOCKS * (pack + 1) for pack in packs)  # each in a directory
 
 
 def in_flight_use(layout: Layout) -> InFlightUse:
@@ -83,11 +172,21 @@ def in_flight_use(layout: Layout) -> InFlightUse:
 
 
 def _taken(place: Path, but: Collection[Path] = ()) -> int:
-    return sum(found.st_blocks * _DISK_BLOCK for _, found in _files(place, but))
+    """What the disk has given out for all below a directory (or for a file), directories too."""
+    return sum(
+        found.st_blocks * _DISK_BLOCK
+        for path, found in _all(place, but)
+        if path != place or not stat.S_ISDIR(found.st_mode)
+    )
 
 
 def _files(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
     """Every file in a directory (or the file itself), links not followed."""
+    return (one for one in _all(place, but) if stat.S_ISREG(one[1].st_mode))
+
+
+def _all(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
+    """The same, and directories."""
     left = [place]
     while left:
         path = left.pop()
@@ -97,7 +196,7 @@ def _files(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.s
             found = path.lstat()
             if stat.S_ISDIR(found.st_mode):
                 left += [path / name for name in os.listdir(path)]
-            elif stat.S_ISREG(found.st_mode):
+            if stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
                 yield path, found
 
 
@@ -151,12 +250,6 @@ class SavedByHour:
                 for hour, sum_ in sorted(self._hours.items())
             ]
         return Savings(_HOUR, points)
-
-    def total(self) -> int:
-        """By how many bytes all sessions together became shorter; raises as `savings`."""
-        with self._lock:
-            self._read()
-            return sum(sum_.saved - sum_.given_back for sum_ in self._hours.values())
 
     def _read(self) -> None:
         try:

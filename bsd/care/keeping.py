@@ -35,6 +35,7 @@ from bsd.care.copy_scope import (
     used_before,
 )
 from bsd.care.leftovers import is_there
+from bsd.care.titles import ends_in
 from bsd.care.trashed import transcripts
 from bsd.foundation.errors import (
     BsdError,
@@ -386,7 +387,7 @@ class _Copying:
         registry = self.owner.registry()
         title = registry.title(name.session)
         if title is None:
-            title = catalog.ends_in(self.source, self.owner).title
+            title = ends_in(self.source, self.owner).title
         return replace(
             copy,
             title=title,

@@ -29,6 +29,7 @@ from bsd.care.forgetting import Forgetting, GoneShelf, forget_on
 from bsd.care.keeping import gone_sessions, is_gone
 from bsd.care.search import catch_up, letting_go
 from bsd.care.shelves import (
+    USUAL_RATIO,
     WAIT_SECONDS,
     ArchiveShelf,
     HistoryShelf,
@@ -56,7 +57,6 @@ from bsd.store.pack import PACK, SET_ASIDE
 _log = get_logger("retention")
 
 _SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
-_USUAL_RATIO = 6.0  # of bytes in the store to bytes in the archive, as long as it holds nothing
 _HELD = "Why nothing is deleted: the clock is not believed"
 
 
@@ -306,7 +306,7 @@ def forecast_all(
     store = forecast(StoreShelf(layout, keep), ages)
     packed = None
     if config.archive and not forget:
-        packed = round(store.bytes / (archive_use(layout).ratio or _USUAL_RATIO))
+        packed = round(store.bytes / (archive_use(layout).ratio or USUAL_RATIO))
     return ForecastAll(
         store=store,
         archived_bytes=packed,

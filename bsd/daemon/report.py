@@ -14,7 +14,7 @@ import orjson
 
 from bsd import __version__
 from bsd.agents.owners import elsewhere, served_by
-from bsd.care.disk_use import SavedByHour, disk_use
+from bsd.care.disk_use import disk_use
 from bsd.care.expiry import Forecast, Shelf, forecast
 from bsd.care.retention import OverLimit, archive_forecast
 from bsd.care.shelves import ArchiveShelf, StoreShelf, TrashShelf, archive_use
@@ -41,6 +41,8 @@ from bsd.store.copies_use import NO_COPIES, copies_use
 # What looks at every store file may take a hundredth of the time, not more.
 _LOOKING_SHARE = 100
 _LONGEST_PAUSE_SECONDS = 60.0
+# Bytes of sessions that one answer reads, until the search index knows what is out of them.
+_MARKERS_BUDGET = 64 << 20
 
 # These pass, or are nobody's fault.
 _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
@@ -67,8 +69,8 @@ class DaemonReport:
         self._chores = chores
         self._indexer = indexer
         self._next_run = next_retention
-        layout, clocks, saved = state.layout, state.clocks, SavedByHour(state.layout.audit_file)
-        self._disk_use = _Paced(lambda: disk_use(layout, saved), clocks.wall)
+        layout, clocks = state.layout, state.clocks
+        self._disk_use = _Paced(partial(disk_use, layout, _MARKERS_BUDGET), clocks.wall)
         self._next_retention = _Paced(partial(_retention, layout, clocks), clocks.wall)
 
     def health(self) -> dict[str, Any]:
@@ -259,6 +261,7 @@ def _retention(
     ages = look(layout, clocks.wall, clocks.steady, keep=False)
     trash = _forecast(TrashShelf(layout, config.trash_retention), ages, at)
     trash["sessions"] = trash.pop("files")  # each of them is one
+    trash |= _in_trash(layout, config)
     return {
         "next_run": None if next_run is None else iso_utc(next_run),
         **_forecast(StoreShelf(layout, config.retention), ages, at),
@@ -266,6 +269,15 @@ def _retention(
         "copies": {"keep": config.archive_sessions, **_copies(layout)},
         "trash": trash,
     }
+
+
+def _in_trash(layout: Layout, config: PruningConfig) -> dict[str, int]:
+    """All that lies there, whether it is due or not."""
+    with suppress(BsdError, OSError):  # it is told as a problem of the trash
+        lots = TrashShelf(layout, config.trash_retention).lots()
+        found = [thing.size for lot in lots for thing in lot.things()]
+        return {"all_sessions": len(found), "all_bytes": sum(found)}
+    return {"all_sessions": 0, "all_bytes": 0}
 
 
 def _copies(layout: Layout) -> dict[str, Any]:

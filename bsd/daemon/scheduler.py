@@ -255,6 +255,12 @@ class Scheduler:
         self._tell(run)
         return run
 
+    def note(self, name: str, started: float) -> None:
+        """Hear that a job was done by somebody else; its times stay. Raises NotFound."""
+        with self._lock:
+            job = self._job(name)
+            job.last_run, job.last = started, Run(name, started, self._clock(), None)
+
     def next_due(self) -> float | None:
         """When `step` has something to do."""
         with self._lock:

@@ -24,7 +24,16 @@ from bsd.daemon.report import DaemonReport
 from bsd.daemon.scheduler import Run
 from bsd.daemon.state import DaemonState
 from bsd.daemon.status import Subscription
-from bsd.daemon.timetable import RETENTION, SCAN, Actions, SettingsWatch, Timetable
+from bsd.daemon.timetable import (
+    INDEX,
+    KEEP,
+    RECOVER,
+    RETENTION,
+    SCAN,
+    Actions,
+    SettingsWatch,
+    Timetable,
+)
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.wing_jobs import add_memory_job, add_workspace_cron
 from bsd.daemon.work import Work, Workers
@@ -187,8 +196,10 @@ class Daemon:
         if not settings.readonly:
             self._chores.explain_retention()
             self._chores.claim_sources()
+            began = state.clocks.wall()
             if self._chores.recover():
                 self._timetable.in_flight()
+            self._timetable.note(RECOVER, began)
             self._chores.resume()
             self._first_copies.start()
         self._watcher.step(state.clocks.steady())
@@ -196,6 +207,7 @@ class Daemon:
         self._looked = True
         self._timetable.run(SCAN)
         self._indexer.everything()
+        self._timetable.note(INDEX, state.clocks.wall())
         for loop in state.loops.values():
             loop.start()
         if not settings.readonly:
@@ -411,8 +423,10 @@ class Daemon:
 
     def _keep_first(self, now: float) -> float | None:
         """Copy what programs delete by its age, at the start, which does not wait for that."""
+        began = self.state.clocks.wall()
         try:
             heard, complete = self._chores.keep_first()
+            self._timetable.note(KEEP, began)
         except Exception:  # noqa: BLE001 - whatever it was: the job comes again, by the timetable
             _log.exception("The first copies have failed")
             heard, complete = 0, True

@@ -182,8 +182,11 @@ class DaemonStatus(Answer):
     )
     disk: Facts = field(
         metadata=contract(
-            "What bsd takes: store, history, trash, in_flight, orphans, databases, others,"
-            " log, total; saved (in sessions), net"
+            "What bsd takes on disk: store, archive, index, history, orphans, databases, others, "
+            "log; copies (of whole sessions), trash, in_flight (replaced versions). saved: what "
+            "left the sessions that are there; uncounted: those of which that is not known yet; "
+            "kept: all but copies, trash and in_flight; total: all; net: saved less kept; "
+            "net_with_copies: saved less total; net_when_packed: net once the store is packed"
         )
     )
     search: Facts = field(metadata=contract("complete, waiting, problem: the index of words"))
@@ -191,7 +194,8 @@ class DaemonStatus(Answer):
     # Of the trash likewise; `held` says why nothing is deleted: the clock is not believed.
     retention: Facts = field(
         metadata=contract(
-            "keep, next_run, files, bytes (of the next run), next_expiry, held, trash; archive: "
+            "keep, next_run, files, bytes (of the next run), next_expiry, held, trash "
+            "(all_sessions, all_bytes: of all that lies there); archive: "
             "these, and on, most_bytes, used_bytes (by packs and copies; null: there is no limit), "
             "nearly_full (90 % of most_bytes or more), packs, lines, content (bytes of these), "
             "kept (bytes that they take), ratio, oldest, newest; copies (of sessions): keep, "

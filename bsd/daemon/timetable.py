@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -141,6 +142,10 @@ class Timetable:
         self._wake()  # its next time is another now
         return run
 
+    def note(self, name: str, started: float) -> None:
+        """A job was done outside its time (epoch seconds), as it is at a start."""
+        self._scheduler.note(name, started)
+
     def apply(self) -> None:
         """Follow the settings as they are now."""
         with self._lock:
@@ -163,15 +168,19 @@ class Timetable:
             RETENTION: lifetime_seconds(config.retention) is not None,
             KEEP: config.archive_sessions != OFF,
         }
+        noted: dict[str, float | None] = {}
+        with suppress(BsdError):  # of broken settings it is told elsewhere
+            now = self._config.current  # `bsd retention` has runs noted there, too
+            noted = {AUTO_CRON: _at(now.last_run_at), RETENTION: _at(now.last_retention_run_at)}
         return [
             Job(
                 name=job.name,
                 schedule=job.schedule,
                 enabled=enabled.get(job.name, job.schedule is not None),
                 running=job.running,
-                last_run=None if job.last_run is None else iso_utc(job.last_run),
+                last_run=_iso(_latest(job.last_run, noted.get(job.name))),
                 last_result=_result(job.last),
-                next_run=None if job.next_run is None else iso_utc(job.next_run),
+                next_run=_iso(job.next_run),
             ).as_json()
             for job in self._scheduler.status()
         ]
@@ -253,6 +262,14 @@ def _schedules(config: PruningConfig) -> dict[str, Schedule]:
     """The times of all jobs that a setting gives its times: an expression, or seconds."""
     times = {one.job: getattr(config, name) for name, one in SETTINGS.items() if one.job}
     return {job: Cron(at) if isinstance(at, str) else Every(at) for job, at in times.items()}
+
+
+def _iso(moment: float | None) -> str | None:
+    return None if moment is None else iso_utc(moment)
+
+
+def _latest(*moments: float | None) -> float | None:
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def _at(text: str | None) -> float | None:

@@ -28,6 +28,7 @@ from bsd.store.search_file import (
     KnownState,
     KnownTitle,
     OfAnotherVersion,
+    Out,
     Words,
     connect,
     problem_of,
@@ -205,11 +206,17 @@ class SearchIndex:
         """How each session is called, or only one, by its name."""
         rows = self._db.execute(
             "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"
-            " json_extract(statistics, '$.last_ms') FROM sessions"
+            " json_extract(statistics, '$.last_ms'),"
+            " json_extract(statistics, '$.extracted_entries'),"
+            " json_extract(statistics, '$.extracted_bytes'),"
+            " json_extract(statistics, '$.saved_bytes') FROM sessions"
             " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
         )
-        return {name: KnownTitle(*row) for name, *row in rows}
+        return {
+            name: KnownTitle(size, mtime, title, newest, Out(*(one or 0 for one in out)))
+            for name, size, mtime, title, newest, *out in rows
+        }
 
     def note(self, known: Known) -> None:
         """Keep how a session was read."""

@@ -65,6 +65,30 @@ class KnownTitle(NamedTuple):
     mtime: int
     title: bytes | None  # UTF-8, since all are held at once: one … doubles a text's size in memory
     newest_ms: float | None
+    out: Out
+
+
+class Out(NamedTuple):
+    """What is out of the lines of a session, by the markers that stand in them."""
+
+    entries: int  # with a marker
+    content: int  # bytes of their original lines
+    saved: int  # bytes by which the lines are shorter than these
+
+    def __add__(self, other: object) -> Out:
+        """Both together."""
+        if not isinstance(other, Out):
+            return NotImplemented
+        return Out(*map(sum, zip(self, other, strict=True)))
+
+
+NOTHING_OUT = Out(0, 0, 0)
+
+
+def out_of(entry: Entry, size: int) -> Out:
+    """What is out of an entry, whose line has `size` bytes."""
+    marker = Marker.of(entry)
+    return NOTHING_OUT if marker is None else Out(1, marker.size, max(0, marker.size - size))
 
 
 @immutable
@@ -76,7 +100,7 @@ class Words:
     text: str
 
 
-_VERSION = 4
+_VERSION = 5
 WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
 # `words` keeps no text (`content = ''`), so FTS5 of SQLite 3.40 cannot delete from it by itself.
 # `rows` says which line each of its rows is; those of session 0 are dead: no line says that any
@@ -172,6 +196,8 @@ class Statistics:
     tokens: dict[str, int] = field(default_factory=dict)  # input, output, cache_…, total
     created_ms: float | None = None
     last_ms: float | None = None
+    extracted_entries: int = 0  # with a marker
+    extracted_bytes: int = 0  # of their original lines
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # how the session is called by what stands in it
     title_rank: int = 0  # `bsd.agents.dialect.Rank`
@@ -180,8 +206,7 @@ class Statistics:
     def take(self, entry: Entry, facts: Facts | None, title: Title | None, size: int) -> None:
         """Count an entry; `size` is its line's bytes. A foreign dialect tells no facts."""
         self.entries += 1
-        if (marker := Marker.of(entry)) is not None:
-            self.saved_bytes += max(0, marker.size - size)
+        self._take_out(out_of(entry, size))
         if model := model_of(entry):
             self._add_model(model)
         answer = answer_of(entry)
@@ -205,7 +230,7 @@ class Statistics:
         self.messages += later.messages
         self.tool_calls += later.tool_calls
         self.tool_outputs += later.tool_outputs
-        self.saved_bytes += later.saved_bytes
+        self._take_out(Out(later.extracted_entries, later.extracted_bytes, later.saved_bytes))
         if later.title is not None:
             self._call(Title(later.title, Rank(later.title_rank)))
         for model in later.models:
@@ -217,6 +242,11 @@ class Statistics:
         times = [self.last_ms, later.last_ms]
         self.last_ms = max((time for time in times if time is not None), default=None)
         return self
+
+    def _take_out(self, out: Out) -> None:
+        self.extracted_entries += out.entries
+        self.extracted_bytes += out.content
+        self.saved_bytes += out.saved
 
     def _call(self, new: Title | None) -> None:
         old = None if self.title is None else Title(self.title, Rank(self.title_rank))

@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.catalog import AgentInfo, ListedSession, Titles
+from bsd.care.catalog import AgentInfo, ListedSession
 from bsd.care.search import SessionFilter
+from bsd.care.titles import Titles
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
@@ -73,8 +74,8 @@ class SessionRow(Answer):
     updated: str = field(
         metadata=contract("Time of its newest entry; of its file if none says one")
     )
-    extracted_entries: int
-    extracted_bytes: int
+    extracted_entries: int = field(metadata=contract("With a placeholder, as it stands there"))
+    extracted_bytes: int = field(metadata=contract("Of their original lines"))
     no_session: str | None = field(
         default=None,
         kw_only=True,
@@ -255,6 +256,8 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
         row, figures = vars(session_row(info)), _uncounted(is_stale=is_stale)
         if found is not None:
             figures = vars(figures_of(found.statistics, is_stale=is_stale))
+        if info.saved_bytes is not None and (found is not None or info.saved_bytes):
+            figures |= {"saved_bytes": info.saved_bytes}
         yield SessionInList(**row, **figures, counted=found is not None and found.current)
 
 
@@ -401,9 +404,9 @@ ALL_SESSIONS = Verb(
     about="""
     Newest first within each agent, by their newest entries. TITLE is what `sessions.json` or the
     program calls a session, else what was first asked in it. -q finds words in it, in the name, and
-    in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what was
-    taken out of it and lies in the store. Agents whose sessions bsd leaves alone are named below
-    the table.
+    in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
+    is out of it now, and lies in store or archive. Agents whose sessions bsd leaves alone are named
+    below the table.
     With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more.
     """,
     examples=(

@@ -243,9 +243,9 @@ def test_what_is_noted_of_entries_lasts_as_long_as_the_archive_has_some(
     assert original
     bsd("restore", SESSION, "e1")
     grow_old(root)
-    bsd("undo", SESSION)
+    bsd("undo", SESSION, "--yes")
     grow_old(root)
-    bsd("undo", SESSION)
+    bsd("undo", SESSION, "--yes")
     notes = [*root.glob(".brainsurgeon/history/*/restored.json")]
     notes += root.glob(".brainsurgeon/history/*/undone.json")
     assert notes

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bsd.care import catalog
+from bsd.care import catalog, titles
 from bsd.care.search import by_title, sessions_with
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -49,14 +49,14 @@ def test_of_many_sessions_most_are_read_once(
 ) -> None:
     """A list asks for all in turn: dropping what was asked for longest ago kept nothing at all."""
     read: list[SessionName] = []
-    ends = catalog._ends
+    ends = titles._ends
 
-    def counted(layout: Layout, name: SessionName) -> catalog.Ends:
+    def counted(layout: Layout, name: SessionName) -> titles.Ends:
         read.append(name)
         return ends(layout, name)
 
-    monkeypatch.setattr(catalog, "_ends", counted)
-    monkeypatch.setattr(catalog, "_KEPT", 3)
+    monkeypatch.setattr(titles, "_ends", counted)
+    monkeypatch.setattr(titles, "_KEPT", 3)
     prompts = {f"s{n}": f"prompt {n}" for n in range(5)}
     for name, prompt in prompts.items():
         set_at_rest(add_session(layout.root, f"main/{name}", talk(prompt)))
@@ -68,16 +68,16 @@ def test_of_many_sessions_most_are_read_once(
     read_all(layout)
     assert {one.name.session: one.title for one in catalog.sessions(layout)} == prompts
     read.clear()
-    assert not catalog._read_here(layout)._ends
+    assert not titles._read_here(layout)._ends
 
 
 def test_a_session_without_a_title_or_with_an_odd_one_is_kept_as_it_is() -> None:
-    kept = catalog._ReadHere()
+    kept = titles._ReadHere()
     for ends in (
-        catalog.Ends(),
-        catalog.Ends("", 0.0),
-        catalog.Ends("ü \ud800", None),
-        catalog.Ends(None, 1.5),
+        titles.Ends(),
+        titles.Ends("", 0.0),
+        titles.Ends("ü \ud800", None),
+        titles.Ends(None, 1.5),
     ):
         kept.keep("main/s", b"1", ends)
         assert kept.get("main/s", b"1") == ends

@@ -52,6 +52,7 @@ _R = TypeVar("_R", bound=Answer)
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
 _WORTH_A_WORD_SECONDS = 1.0
+_IN_FLIGHT_SECONDS = 60.0  # for so long the displaced version of a session stays, at least
 LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
 
 
@@ -212,6 +213,20 @@ class Call:
 
         recovery.retire(inflight.InFlight(self.layout))
 
+    def finish_due_if_any(self) -> None:
+        """The same, if a look at one directory says that something is due; a problem stops nobody.
+
+        Every command begins with it: a replaced version shall not lie there for hours because
+        commands that look at something else come after the one that left it.
+        """
+        with suppress(BsdError, OSError):  # a command that needs the root says what is wrong
+            root, _ = root_that_is_meant(self)
+            now = time.time()
+            with os.scandir(Layout(root).inflight) as found:
+                is_due = any(_is_old(item, now) for item in found)
+            if is_due:
+                self.finish_due()
+
     def queries(self) -> Queries:
         """Whoever only looks."""
         from bsd.session.session import Queries
@@ -254,6 +269,13 @@ class Call:
             elif writes:
                 hired.operator.recover()
         return hired
+
+
+def _is_old(item: os.DirEntry[str], now: float) -> bool:
+    try:
+        return now - item.stat(follow_symlinks=False).st_mtime >= _IN_FLIGHT_SECONDS
+    except FileNotFoundError:  # somebody else was quicker
+        return False
 
 
 def _sleep_and_say_so() -> Callable[[float], None]:
@@ -307,10 +329,15 @@ class BsdCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.params += global_options(hidden=True)
 
+    finishes_due = True  # what earlier commands have left in flight, before it does anything else
+
     def invoke(self, ctx: click.Context) -> Any:
         """Do it, with the rights of whoever owns the root."""
         if ctx.invoked_subcommand is None:  # else that one knows all that was said
-            become_owner(ctx.ensure_object(Call), self.first_as_root(ctx))
+            call = ctx.ensure_object(Call)
+            become_owner(call, self.first_as_root(ctx))
+            if self.finishes_due:
+                call.finish_due_if_any()
         return super().invoke(ctx)
 
     def first_as_root(self, _ctx: click.Context) -> Callable[[Path, FileOwner], None] | None:

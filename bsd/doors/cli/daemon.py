@@ -33,6 +33,12 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.spelling import lifetime_seconds
 
 
+class _Run(BsdCommand):
+    """The daemon finishes what is due itself, once its signals are set."""
+
+    finishes_due = False
+
+
 @command(
     "run",
     """
@@ -46,6 +52,7 @@ from bsd.foundation.spelling import lifetime_seconds
       bsd run
       bsd --root /srv/openclaw run --http 127.0.0.1:8000
     """,
+    _Run,
 )
 @click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
 @click.option(
@@ -134,8 +141,8 @@ def _without_daemon(call: Call, problem: NotRunning) -> int:
     if call.json:
         print_json({**shown.as_json(), "disk": disk, "clock": clock})
     elif disk is not None:
-        for number, line in enumerate(disk_lines(disk, time.time())):
-            say(f"{'disk' if not number else '':<6}{line}")
+        for name, line in disk_lines(disk, time.time()):
+            say(f"{name:<6}{line}")
         if clock:
             say(f"clock {clock}")
     shown.show()
@@ -244,7 +251,7 @@ def _row(job: Mapping[str, Any], now: float) -> tuple[str, ...]:
     return (
         job["name"],
         schedule if job["enabled"] else f"{schedule} (off)",
-        spell_when(job["last_run"], now) if job["last_run"] else "never",
+        spell_when(job["last_run"], now) if job["last_run"] else "not since the start",
         "running" if job["running"] else _next(job, now),
         _result(job["last_result"]),
     )

@@ -410,7 +410,8 @@ def _estimate(results: list[SessionResult]) -> str:
         how += " characters each, by what the sessions were charged"
         if others := len(rates) - len(measured):
             how += f" ({Rate().characters:g} in {others} that do not say)"
-    return f"tokens: {how}; what is not sent (copies, what was compacted) counts none"
+    none = "what is not sent (copies, what was compacted), pictures and PDFs count none"
+    return f"tokens: {how}; {none}"
 
 
 def _reasons(outcomes: Outcomes) -> None:

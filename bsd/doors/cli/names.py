@@ -15,8 +15,8 @@ from click.shell_completion import (
 from bsd.agents.entry import MARKER
 from bsd.agents.owners import elsewhere
 from bsd.care import catalog
-from bsd.care.catalog import Titles
 from bsd.care.keeping import gone_sessions
+from bsd.care.titles import Titles
 from bsd.care.trash import Trash
 from bsd.doors.cli.call import MOST, SAFE, Call, offering
 from bsd.doors.cli.commands import COMMANDS

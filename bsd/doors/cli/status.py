@@ -168,9 +168,9 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
         why = f": {root['why']}" if root["why"] else ""
         yield _row("guarantee", f"{root['level']} on {root['filesystem']}{why}")
     yield from _work(status)
-    yield _row("saved", _saved(status["totals"]))
-    for number, line in enumerate(disk_lines(status["disk"], now)):
-        yield _row("" if number else "disk", line)
+    for name, line in disk_lines(status["disk"], now):
+        yield _row(name, line)
+    yield _row("this run", _this_run(status["totals"]))
     yield _row("retention", _retention(status["retention"], now))
     if archive := _archive(status["retention"], now):
         yield _row("archive", archive)
@@ -202,11 +202,11 @@ def _work(status: Document) -> Iterator[str]:
             yield _row("", f"{worker['name']}: {worker['session']}")
 
 
-def _saved(totals: Document) -> str:
+def _this_run(totals: Document) -> str:
     if not totals["values"]:
-        return "nothing yet since the start"
+        return "nothing was extracted since the start of the daemon"
     text = (
-        f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens:"
+        f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens of text:"
         f" {counted(totals['values'], 'value')} of {counted(totals['entries'], 'entry')}"
     )
     if totals["bytes_saved"] > 0:
@@ -271,9 +271,12 @@ def _copies(retention: Document) -> str | None:
 def _trash(retention: Document, now: float) -> str | None:
     """What is in the trash; nothing, if that is nothing."""
     trash = retention.get("trash")
-    if not trash or not (trash["sessions"] or trash["next_expiry"]):
+    there = trash.get("all_sessions", 0) if trash else 0  # a daemon that was not restarted has none
+    if not trash or not (there or trash["sessions"] or trash["next_expiry"]):
         return None
     text = f"deleted sessions are kept {trash['keep']}"
+    if there:
+        text = f"{counted(there, 'session')} ({size(trash['all_bytes'])}); {text}"
     if trash["sessions"] and retention["next_run"]:
         going = f"{counted(trash['sessions'], 'session')} ({size(trash['bytes'])})"
         return f"{text}; {going} will go {spell_when(retention['next_run'], now)}"
@@ -345,6 +348,8 @@ def spell_when(moment: str, now: float) -> str:
 _PARTS = {
     "store": "store",
     "archive": "archive",
+    "copies": "copies",
+    "index": "search index",
     "history": "history",
     "trash": "trash",
     "orphans": "orphans",
@@ -354,19 +359,35 @@ _PARTS = {
 }
 
 
-def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[str]:
-    """What all of it takes, what of it goes by itself soon, and what was saved; epoch seconds."""
+def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
+    """What left sessions, what bsd keeps, and what of that goes by itself soon; epoch seconds.
+
+    Each line behind its name, which is empty where a line goes on.
+    """
+    yield "saved", _net(disk["net"], disk["saved"], disk["kept"])
+    if disk["saved"] or disk["store"]:
+        packed = disk["net_when_packed"]
+        if packed != disk["net"]:
+            yield "", f"once the store is packed: {size(packed)}"
+    if whole := disk["total"] - disk["kept"]:
+        text = f"with {size(whole)} of whole sessions (copies, trash, replaced versions)"
+        yield "", f"{text}: {size(disk['net_with_copies'])}"
+    if disk["uncounted"]:
+        what = counted(disk["uncounted"], "session")
+        yield "", f"what left {what} is not counted yet (the daemon or `bsd search` does it)"
     parts = [f"{name} {size(disk[key])}" for key, name in _PARTS.items() if disk.get(key)]
     in_flight = disk["in_flight"]
     if in_flight["bytes"]:
         parts.append(f"in flight {size(in_flight['bytes'])}")
-    yield f"{size(disk['total'])}{': ' if parts else ''}{', '.join(parts)}"
+    yield "disk", f"{size(disk['total'])}{': ' if parts else ''}{', '.join(parts)}"
     if in_flight["files"]:
-        yield in_flight_line(in_flight, now)
-    if disk["saved"]:
-        net = disk["net"]
-        word = "more than it takes" if net >= 0 else "less than it takes"
-        yield f"sessions are {size(disk['saved'])} shorter: {size(abs(net))} {word}"
+        yield "", in_flight_line(in_flight, now)
+
+
+def _net(net: int, left: int, kept: int) -> str:
+    if not left:
+        return f"nothing has left the sessions that are there; bsd keeps {size(kept)}"
+    return f"{size(net)}: {size(left)} left the sessions, bsd keeps {size(kept)}"
 
 
 def in_flight_line(in_flight: Mapping[str, Any], now: float) -> str:

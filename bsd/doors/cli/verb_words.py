@@ -326,7 +326,7 @@ def _tell_sessions(found: AllSessions, _: object) -> None:
         say()
     out = sum(one.extracted_bytes for one in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
-    say(f"{total}; {size(out)} in the store" if out else total)
+    say(f"{total}; {size(out)} is out of them, in store or archive" if out else total)
     if found.problem:
         note(f"The text of the sessions was not searched: {found.problem}")
     for one in found.sessions:
@@ -505,7 +505,12 @@ def _tell_verified(found: Verification, _: object) -> None:
 
 
 class _Doctor(BsdCommand):
-    """Looks as the root's owner, whom root may have given back what is the owner's."""
+    """Looks as the root's owner, whom root may have given back what is the owner's.
+
+    Of what lies in flight it only tells.
+    """
+
+    finishes_due = False
 
     def first_as_root(self, ctx: click.Context) -> Callable[[Path, FileOwner], None] | None:
         return _give_back if ctx.params["repair"] else None

@@ -22,7 +22,10 @@ _TOTALS = {
     "values": ("bsd_extracted_values", "Values moved into the store."),
     "entries": ("bsd_extracted_entries", "Entries of which at least one value was moved."),
     "bytes_saved": ("bsd_bytes_saved", "Bytes by which session files became smaller."),
-    "tokens_saved": ("bsd_tokens_saved", "Tokens, estimated, that are no longer sent."),
+    "tokens_saved": (
+        "bsd_tokens_saved",
+        "Tokens of text, estimated, that are no longer sent; pictures and PDFs count none.",
+    ),
     "bytes_written": (
         "bsd_bytes_written",
         "Bytes written; divided by bsd_bytes_saved_total: what saving a byte costs the disk.",
@@ -34,6 +37,10 @@ _TOTALS = {
     "workers_replaced": ("bsd_workers_replaced", "Workers that died and were replaced."),
     "crashes": ("bsd_loop_crashes", "Steps of loops that ended with an exception."),
 }
+_PARTS = (
+    *("store", "archive", "index", "history", "orphans", "databases", "others", "log"),
+    *("copies", "trash"),
+)
 _QUEUE = ("debouncing", "waiting", "ready", "working", "gathering")
 
 
@@ -75,6 +82,7 @@ class _Daemon(Collector):
         yield from _totals(status["totals"])
         yield from _queue(status["queue"], status["workers"], status["children"])
         yield from _watcher(status["watcher"])
+        yield from _disk(status["disk"])
         yield from _stock(status)
         yield from _jobs(self._jobs())
 
@@ -161,6 +169,43 @@ def _watcher(watcher: Document) -> Iterator[Metric]:
     yield GaugeMetricFamily("bsd_watch_problems", "Problems of the watcher.", problems)
 
 
+def _disk(disk: Document) -> Iterator[Metric]:
+    parts = {part: disk[part] for part in _PARTS} | {"in_flight": disk["in_flight"]["bytes"]}
+    yield _by("part", "bsd_disk_bytes", "What bsd takes on disk, by what it is for.", parts)
+    yield from _gauges(
+        (
+            "bsd_disk_saved_bytes",
+            "What left the sessions that are there, by which they are shorter.",
+            disk["saved"],
+        ),
+        (
+            "bsd_disk_uncounted_sessions",
+            "Sessions of which it is not known yet what left them.",
+            disk["uncounted"],
+        ),
+        (
+            "bsd_disk_kept_bytes",
+            "What bsd takes on disk without copies, trash and replaced versions of whole sessions.",
+            disk["kept"],
+        ),
+        (
+            "bsd_disk_net_bytes",
+            "bsd_disk_saved_bytes less bsd_disk_kept_bytes.",
+            disk["net"],
+        ),
+        (
+            "bsd_disk_net_with_copies_bytes",
+            "bsd_disk_saved_bytes less all that bsd takes on disk.",
+            disk["net_with_copies"],
+        ),
+        (
+            "bsd_disk_net_when_packed_bytes",
+            "What bsd_disk_net_bytes will be once the store is packed into the archive.",
+            disk["net_when_packed"],
+        ),
+    )
+
+
 def _stock(status: Document) -> Iterator[Metric]:
     orphans, retention = status["orphans"], status["retention"]
     archive = retention.get("archive", {})
@@ -174,6 +219,11 @@ def _stock(status: Document) -> Iterator[Metric]:
             retention["files"],
         ),
         ("bsd_retention_due_bytes", "Their size.", retention["bytes"]),
+        (
+            "bsd_trash_sessions",
+            "Deleted sessions in the trash.",
+            retention.get("trash", {}).get("all_sessions", 0),
+        ),
         ("bsd_archive_lines", "Original lines in the archive.", archive.get("lines", 0)),
         ("bsd_archive_content_bytes", "Their size as they were.", archive.get("content", 0)),
         ("bsd_archive_kept_bytes", "What they take in the archive.", archive.get("kept", 0)),

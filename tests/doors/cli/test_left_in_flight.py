@@ -1,4 +1,4 @@
-"""What commands leave in flight: finished by whoever destroys or reports, and told of."""
+"""What commands leave in flight: finished by the next command of any kind, and told of."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def left(bsd: Call, root: Path) -> Path:
     [
         *("retention", "status", "verify", "sessions", "trash empty --yes"),
         *("delete main/beta --permanent --yes", "extract main/beta", "--json status"),
+        *("show main/alpha", "history main/alpha", "search word", "archive list", "trash list"),
+        *("config show", "jobs", "sources", "logs", "extract --dry-run", "memory recall x"),
     ],
 )
-def test_who_destroys_or_reports_lets_go_what_is_due(
-    bsd: Call, root: Path, left: Path, line: str
-) -> None:
+def test_every_command_lets_go_what_is_due(bsd: Call, root: Path, left: Path, line: str) -> None:
     bsd(*line.split())
     assert left.exists(), "its minute is not over"
     let_pass(root, 61)
@@ -112,16 +112,20 @@ def test_status_tells_what_bsd_takes_without_a_daemon_too(bsd: Call, left: Path)
     assert disk["in_flight"]["files"] == 1
     assert disk["in_flight"]["bytes"] >= left.stat().st_size
     assert min(disk["store"], disk["history"], disk["others"], disk["log"]) > 0
-    parts = ("store", "history", "trash", "orphans", "databases", "others", "log")
-    assert disk["total"] == sum(disk[part] for part in parts) + disk["in_flight"]["bytes"]
+    parts = ("store", "archive", "index", "history", "orphans", "databases", "others", "log")
+    assert disk["kept"] == sum(disk[part] for part in parts)
+    whole = disk["copies"] + disk["trash"] + disk["in_flight"]["bytes"]
+    assert disk["total"] == disk["kept"] + whole
     extracted = left.stat().st_size - (left.parents[2] / _ALPHA).stat().st_size
     assert disk["saved"] == extracted
-    assert disk["net"] == disk["saved"] - disk["total"]
+    assert disk["net"] == disk["saved"] - disk["kept"]
+    assert disk["net_with_copies"] == disk["saved"] - disk["total"]
+    assert disk["net_when_packed"] > disk["net"]
     ended = bsd("status")
     assert ended.code == 3
     assert "Try: `bsd run` starts it" in ended.err
     assert "store " in ended.out
-    assert "shorter" in ended.out
+    assert "left the sessions, bsd keeps " in ended.out
 
 
 _ALPHA = "agents/main/sessions/alpha.jsonl"

@@ -84,9 +84,9 @@ def test_what_is_old_moves_into_the_archive_and_it_says_how_small_it_became(
     for number in range(3):
         stored(root, 25, f"000{number}_thinking.json")
     foretold = bsd("--json", "retention", "--dry-run").document
-    assert (foretold["cleaned"], foretold["bytes"], foretold["archived_bytes"]) == (3, 3000, 500)
+    assert (foretold["cleaned"], foretold["bytes"], foretold["archived_bytes"]) == (3, 3000, 750)
     out = bsd("retention", "--dry-run").out
-    assert "moves 3 extracted files, 2.9 KB, into the archive: about 500 B (retention is" in out
+    assert "moves 3 extracted files, 2.9 KB, into the archive: about 750 B (retention is" in out
     assert (
         "deletes 3 extracted files, 2.9 KB, for good"
         in bsd("retention", "--dry-run", "--forget").out
@@ -128,7 +128,7 @@ def test_a_dry_run_names_files_and_times_and_touches_nothing(bsd: Call, root: Pa
     assert document["next_expiry"].endswith("Z")
     out = bsd("retention", "--dry-run").out
     assert "0001_thinking.json" in out
-    assert "moves 1 extracted file, 1000 B, into the archive: about 167 B" in out
+    assert "moves 1 extracted file, 1000 B, into the archive: about 250 B" in out
     assert "1 file would stay, the oldest until" in out
     assert snapshot(root) == before
 

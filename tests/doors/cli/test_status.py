@@ -110,10 +110,12 @@ def shown(status: dict[str, Any]) -> str:
         "watching   1,234 sessions; 9 of 12 directories by events, 2 by scans only",
         "queue      1 at work, 1 ready, 2 until quiet, 3 for their time, 4 until there is more",
         "           worker-1: main/a",
-        "saved      117.7 MB, about 30,864,197 tokens: 789 values of 345 entries; 0.2 bytes",
-        "disk       50.0 MB: store 40.0 MB, history 2.0 MB, databases 1.0 MB, log 1.0 MB, in",
+        "saved      149.0 MB: 200.0 MB left the sessions, bsd keeps 51.0 MB",
+        "           once the store is packed: 177.0 MB",
+        "           with 15.0 MB of whole sessions (copies, trash, replaced versions): 134.0 MB",
+        "disk       66.0 MB: store 40.0 MB, archive 6.0 MB, copies 9.0 MB, search index 1.0 MB, hi",
         "           2 replaced versions of sessions (6.0 MB) may go in 40 s: by the daemon, or the",
-        "           sessions are 200.0 MB shorter: 150.0 MB more than it takes",
+        "this run   117.7 MB, about 30,864,197 tokens of text: 789 values of 345 entries",
         "retention  extracted content is kept 24h in the store, then for 90d in the archive; 4",
         "archive    812 values (41.0 MB) in 6.0 MB, the oldest came 2 d ago; the next is deleted",
         "! watching 1 of 12 directories are not watched (try: sudo sysctl fs.inotify.",
@@ -145,7 +147,7 @@ def test_a_quiet_daemon_has_little_to_say() -> None:
     assert "!" not in text
     assert "main/idle" not in text
     assert "queue      empty" in text
-    assert "nothing yet since the start" in text
+    assert "nothing was extracted since the start of the daemon" in text
     assert "kept for ever" in text
 
 

@@ -243,7 +243,7 @@ def test_jobs_are_listed(root: Path, capsys: pytest.CaptureFixture[str]) -> None
         head, auto, retention = capsys.readouterr().out.splitlines()
         assert run(["jobs", "--json"]) == 0
     assert head.split() == ["JOB", "SCHEDULE", "LAST", "RUN", "NEXT", "RUN", "RESULT"]
-    assert auto.split() == ["auto", "when", "asked", "never"]
+    assert auto.split() == ["auto", "when", "asked", *["not", "since", "the", "start"]]
     assert retention.startswith("retention  0 */6 * * *  ")
     document = json.loads(capsys.readouterr().out)
     assert document["jobs"][1] == sample_job()

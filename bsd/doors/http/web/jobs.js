@@ -160,7 +160,7 @@ function taken(done) {
 }
 
 function lastRun(job) {
-    if (!job.last_run) return "never";
+    if (!job.last_run) return "not since the start";
     const result = job.last_result;
     return [
         when(job.last_run),

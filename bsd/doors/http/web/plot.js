@@ -1,8 +1,8 @@
-// Bytes saved over time: a plain SVG, and the same as a table.
+// Bytes that left sessions, over time: a plain SVG, and the same as a table.
 
 import { describe, fill, h } from "./dom.js";
 import { bytes } from "./format.js";
-import { table } from "./widgets.js";
+import { savedWords, table } from "./widgets.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 240;
@@ -27,7 +27,7 @@ export class Plot {
         this.points = [];
         this.width = 0;
         this.range = "week";
-        this.title = h("h2", { id: "plot-title" }, "Bytes saved");
+        this.title = h("h2", { id: "plot-title" }, "What left sessions");
         this.figure = h("div", { class: "plot" });
         this.readout = h("p", { class: "note plot-readout" });
         this.numbers = h("details", null, h("summary", null, "As a table"));
@@ -74,7 +74,9 @@ export class Plot {
         fill(this.figure, h("p", { class: "empty" }, describe(error)));
     }
 
-    show(points) {
+    /** `disk`: what is saved now, of sessions that are there; `points` tell of all that ever were. */
+    show(points, disk) {
+        this.disk = disk;
         this.points = points.map((one) => ({
             at: Date.parse(one.at),
             saved: one.saved,
@@ -107,7 +109,13 @@ export class Plot {
         if (!this.points.length) {
             fill(
                 this.figure,
-                h("p", { class: "empty" }, "Nothing was saved yet. The first extraction begins this curve."),
+                h(
+                    "p",
+                    { class: "empty" },
+                    this.disk?.saved
+                        ? `${bytes(this.disk.net)} saved: ${savedWords(this.disk)}. The audit log does not tell when.`
+                        : "Nothing has left the sessions yet. The first extraction begins this curve.",
+                ),
             );
             this.readout.textContent = "";
             this.numbers.hidden = true;
@@ -123,9 +131,9 @@ export class Plot {
         this.scale = { x, y, begin, now };
         const line = curve.map((one) => `${x(one.at).toFixed(1)},${y(one.sum).toFixed(1)}`).join(" L");
         const ground = EDGE.top + inner.height;
-        const total = curve.at(-1).sum;
-        const gained = total - curve[0].sum;
-        const label = `Bytes saved: ${bytes(total)} in all, ${bytes(gained)} in the time shown`;
+        const gained = curve.at(-1).sum - curve[0].sum;
+        const present = this.disk ? `${bytes(this.disk.net)} now: ${savedWords(this.disk)}; ` : "";
+        const label = `Bytes saved: ${present}${bytes(gained)} left in the time shown`;
         const drawing = svg("svg", {
             viewBox: `0 0 ${this.width} ${HEIGHT}`,
             role: "img",

@@ -114,7 +114,7 @@ class SessionView {
                 ["Size", bytes(info.size)],
                 ["Saved", info.saved_bytes > 0 ? bytes(info.saved_bytes) : null],
                 [
-                    "In the store",
+                    "Taken out",
                     info.extracted_bytes
                         ? `${bytes(info.extracted_bytes)} in ${count(info.extracted_entries, "entry", "entries")}`
                         : "nothing",

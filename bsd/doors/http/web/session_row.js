@@ -43,7 +43,7 @@ export function sessionRow(session) {
                 h(
                     "span",
                     { class: "row-saved" },
-                    `${bytes(saved)} ${session.saved_bytes > 0 ? "saved" : "stored"}`,
+                    `${bytes(saved)} ${session.saved_bytes > 0 ? "saved" : "taken out"}`,
                 ),
         ),
     );

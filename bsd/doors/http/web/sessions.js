@@ -7,7 +7,7 @@ import { ago, bytes, count, howLongKept, number } from "./format.js";
 import { paced } from "./live.js";
 import { Rows } from "./rows.js";
 import { hit, sessionRow } from "./session_row.js";
-import { tile } from "./widgets.js";
+import { savedTile, tile } from "./widgets.js";
 
 const PAGE = 100;
 const HITS = 5;
@@ -186,20 +186,13 @@ class SessionsView {
     }
 
     async tell() {
-        const [status, savings] = await Promise.all([
-            this.page.status(true),
-            get("savings").catch(() => null),
-        ]);
-        const { totals = {}, retention = {} } = status;
+        const status = await this.page.status(true);
+        const { totals = {}, retention = {}, disk } = status;
         const trash = retention.trash ?? {};
         fill(
             this.tiles,
             tile("Sessions", number(totals.sessions), status.state === "running" ? "watched" : status.state),
-            tile(
-                "Saved",
-                bytes(savings ? sumOf(savings.points) : totals.bytes_saved),
-                `${bytes(totals.bytes_saved)} since the start`,
-            ),
+            savedTile(disk),
             tile(
                 "Next retention",
                 bytes(retention.bytes),
@@ -207,8 +200,8 @@ class SessionsView {
             ),
             tile(
                 "In the trash",
-                number(trash.sessions),
-                `${bytes(trash.bytes ?? 0)}, kept for ${trash.keep ?? "–"}`,
+                number(trash.all_sessions),
+                `${bytes(trash.all_bytes ?? 0)}, kept for ${trash.keep ?? "–"}`,
             ),
         );
     }
@@ -325,10 +318,6 @@ class SessionsView {
             problem(error, () => this.load()),
         );
     }
-}
-
-function sumOf(points) {
-    return points.reduce((sum, one) => sum + one.saved - one.given_back, 0);
 }
 
 function behindNote({ complete, waiting, problem: trouble }) {

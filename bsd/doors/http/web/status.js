@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { ago, bytes, clock, count, howLongKept, number, span } from "./format.js";
 import { paced } from "./live.js";
 import { Plot } from "./plot.js";
-import { badge, facts, linkTo, table, tile, when } from "./widgets.js";
+import { badge, facts, linkTo, savedTile, table, tile, when } from "./widgets.js";
 
 const SHOWN = 30;
 const LEVELS = {
@@ -27,10 +27,11 @@ export async function statusView(page) {
         fill(
             tiles,
             tile("State", status.state, health.status === "ok" ? "all is well" : health.status),
+            savedTile(status.disk),
             tile(
-                "Saved since the start",
+                "Shorter since the start",
                 bytes(status.totals?.bytes_saved),
-                `≈ ${number(status.totals?.tokens_saved)} tokens`,
+                `≈ ${number(status.totals?.tokens_saved)} tokens of text; pictures and PDFs count none`,
             ),
             tile(
                 "Values moved",
@@ -41,7 +42,10 @@ export async function statusView(page) {
         );
         fill(body, sections(status, health));
     };
-    const loadPlot = async () => plot.show((await get("savings")).points);
+    const loadPlot = async () => {
+        const [{ points }, { disk }] = await Promise.all([get("savings"), page.status(true)]);
+        plot.show(points, disk);
+    };
 
     fill(page.main, h("h1", null, "Status"), tiles, plot.element, body);
     await load();
@@ -64,7 +68,15 @@ export async function statusView(page) {
 function sections(status, health) {
     return [
         problems(status, health),
-        h("div", { class: "columns" }, watching(status), working(status), doing(status), keeping(status)),
+        h(
+            "div",
+            { class: "columns" },
+            watching(status),
+            working(status),
+            doing(status),
+            keeping(status),
+            status.disk && onDisk(status.disk),
+        ),
         results(status.sessions ?? []),
     ];
 }
@@ -217,12 +229,36 @@ function keeping({ retention = {}, root, started_at: started, config = {}, pid }
             [
                 "Trash",
                 retention.trash
-                    ? `${count(retention.trash.sessions, "session")}, ${bytes(retention.trash.bytes)}`
+                    ? `${count(retention.trash.all_sessions ?? 0, "session")}, ${bytes(retention.trash.all_bytes ?? 0)}; ${number(retention.trash.sessions)} due`
                     : null,
             ],
             ["Started", h("time", { datetime: started, title: started }, clock(started))],
             ["Process", pid],
         ]),
+    );
+}
+
+function onDisk(disk) {
+    return card(
+        "On disk",
+        facts([
+            ["Left the sessions", bytes(disk.saved)],
+            ["Store", bytes(disk.store)],
+            ["Archive", bytes(disk.archive)],
+            ["Search index", bytes(disk.index)],
+            ["History", bytes(disk.history)],
+            ["Databases", bytes(disk.databases)],
+            ["Others", bytes(disk.others + disk.log + disk.orphans)],
+            ["Kept in all", bytes(disk.kept)],
+            ["Saved", bytes(disk.net)],
+            ["Once packed", bytes(disk.net_when_packed)],
+            ["Copies of sessions", bytes(disk.copies)],
+            ["Trash", bytes(disk.trash)],
+            ["Replaced versions", bytes(disk.in_flight.bytes)],
+            ["Saved with these", bytes(disk.net_with_copies)],
+        ]),
+        disk.uncounted > 0 &&
+            h("p", { class: "note" }, `What left ${count(disk.uncounted, "session")} is not counted yet.`),
     );
 }
 

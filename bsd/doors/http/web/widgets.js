@@ -2,7 +2,7 @@
 
 import { path } from "./api.js";
 import { h } from "./dom.js";
-import { ago, clock } from "./format.js";
+import { ago, bytes, clock } from "./format.js";
 
 export function badge(text, kind = "plain", title = null) {
     return h("span", { class: `badge ${kind}`, title }, text);
@@ -21,6 +21,16 @@ export function tile(name, value, more = null) {
         h("strong", null, value),
         more && h("span", { class: "tile-more" }, more),
     );
+}
+
+/** What is saved on this disk, as `bsd status` says it; of an older daemon nothing is known. */
+export function savedTile(disk) {
+    if (typeof disk?.kept !== "number") return tile("Saved", "–");
+    return tile("Saved", bytes(disk.net), savedWords(disk));
+}
+
+export function savedWords({ saved, kept }) {
+    return `${bytes(saved)} left the sessions, bsd keeps ${bytes(kept)}`;
 }
 
 /** A moment as “5 min ago”; it is kept true while it is shown. */

@@ -356,3 +356,27 @@ def _size(measured: CDPSession) -> dict[str, float]:
     measured.send("Performance.enable")
     metrics = measured.send("Performance.getMetrics")["metrics"]
     return {one["name"]: one["value"] for one in metrics}
+
+
+def test_tiles_say_what_is_saved_and_all_that_lies_in_the_trash(
+    browser: Browser, tmp_path: Path
+) -> None:
+    daemon = FakeDaemon()
+    trash = {"keep": "30d", "held": None, "sessions": 0, "bytes": 0, "next_expiry": None}
+    trash |= {"all_sessions": 3, "all_bytes": 5 << 20}
+    daemon.document["retention"]["trash"] = trash
+    with (
+        serving(small_root(tmp_path), daemon, **OPEN) as (server, _),
+        watched(browser, address_of(server)) as seen,
+    ):
+        for view in ("status", ""):
+            page = seen.open(view)
+            saved = page.locator(".tile", has_text="left the sessions")
+            expect(saved).to_contain_text("149 MB")
+            expect(saved).to_contain_text("200 MB left the sessions, bsd keeps 51.0 MB")
+            if view:
+                expect(page.get_by_label("On disk")).to_contain_text("177 MB")
+                expect(page.locator(".tiles")).to_contain_text("tokens of text")
+        gone = page.locator(".tile", has_text="In the trash")
+        expect(gone).to_contain_text("3")
+        expect(gone).to_contain_text("5.0 MB, kept for 30d")

@@ -167,6 +167,7 @@ def _say(daemon: FakeDaemon) -> None:
         sample_result("research/crane-vendors", "unchanged"),
     ]
     trash = {"keep": "14d", "sessions": 2, "bytes": 1_840_000, "next_expiry": None}
+    trash |= {"all_sessions": 2, "all_bytes": 1_840_000}
     document["retention"] |= {"keep": "7d", "files": 41, "bytes": 3_300_000, "trash": trash}
 
 
