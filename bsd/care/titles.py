@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from bsd.agents.dialect import Format, NotOurs, Rank, Title, better
 from bsd.agents.entry import MARKER
@@ -25,6 +26,8 @@ from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import NOTHING_OUT, KnownTitle, Out, out_of
 from bsd.text.change import packed
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
+
+_T = TypeVar("_T")
 
 _HEAD, _TAIL = 256 << 10, 64 << 10  # bytes
 _LONGEST_TAIL = 1 << 20
@@ -96,10 +99,18 @@ class Titles:
         self, layout: Layout, agent: str | None = None, only: SessionName | None = None
     ) -> None:
         self._layout = layout
+        self._asked = agent, only
         self._known = _in_index(layout, agent, only)
         self._read_here = _read_here(layout)
         self._stored = StoredFiles(layout)
         self.budget = _MARKERS_BUDGET  # bytes that may still be read for `out`
+
+    @cached_property
+    def _outs(self) -> dict[str, Out] | None:
+        def read(index: SearchIndex) -> dict[str, Out] | None:
+            return index.outs(*self._asked)
+
+        return _ask(self._layout, read, None)
 
     def of(self, name: SessionName, stat: os.stat_result) -> Ends:
         """What one says, whose file is as `stat` says; nothing if it cannot be read."""
@@ -124,8 +135,9 @@ class Titles:
         """What is out of its lines; None if it had to be read for that, and there is no budget."""
         text = str(name)
         known = self._known.get(text)
-        if known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns):
-            return known.out
+        is_known = known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns)
+        if is_known and (outs := self._outs) is not None:
+            return outs.get(text, NOTHING_OUT)
         if not self._stored.has(name.agent, f"{name.session}{ENDING}"):
             return NOTHING_OUT
         state = packed(stat)
@@ -161,13 +173,14 @@ def when(ends: Ends, stat: os.stat_result) -> float:
 
 
 def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> dict[str, KnownTitle]:
-    def read(index: SearchIndex) -> dict[str, KnownTitle]:
-        return index.told(agent, only)
+    return _ask(layout, lambda index: index.told(agent, only), {})
 
+
+def _ask(layout: Layout, question: Callable[[SearchIndex], _T], nothing: _T) -> _T:
     # Nobody waits for it: what it cannot tell, the sessions can.
     with suppress(BsdError, OSError):
-        return ask(layout.search_db, read, {}, wait=_PATIENCE_SECONDS)
-    return {}
+        return ask(layout.search_db, question, nothing, wait=_PATIENCE_SECONDS)
+    return nothing
 
 
 @lru_cache(maxsize=8)

@@ -65,7 +65,6 @@ class KnownTitle(NamedTuple):
     mtime: int
     title: bytes | None  # UTF-8, since all are held at once: one … doubles a text's size in memory
     newest_ms: float | None
-    out: Out
 
 
 class Out(NamedTuple):
