@@ -55,6 +55,7 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import forget_orphan, list_orphans
 from bsd.session.rest import Patience, Rest, Waiting
 from bsd.session.session import Session
+from bsd.store.contents import contents_of
 from bsd.store.search import forget_sessions
 
 _log = get_logger("trash")
@@ -481,7 +482,10 @@ class Trash:
         journal.save()
         self._after_step("journal")
         moves = self._moves()
-        moves.run(journal)
+        try:
+            moves.run(journal)
+        finally:
+            contents_of(self.layout).changed()  # a slow look just before holds no longer
         return moves
 
     def _moves(self) -> Moves:
