@@ -14,8 +14,8 @@ from bsd.foundation.logs import close_logs
 
 
 @dataclass(frozen=True)
-class Said:
-    """How a command ended, and what it said."""
+class Ended:
+    """How a call of a command ended."""
 
     code: int
     out: str
@@ -23,6 +23,7 @@ class Said:
 
     @property
     def document(self) -> Any:
+        """The one JSON document on stdout."""
         return json.loads(self.out)
 
 
@@ -38,7 +39,7 @@ class Commands:
         assert said.code == code, said
         return said.document if said.out else None
 
-    def said(self, *arguments: str) -> Said:
+    def said(self, *arguments: str) -> Ended:
         """What a command says that may fail."""
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         try:
@@ -46,7 +47,7 @@ class Commands:
                 code = run(["--root", str(self.root), "--json", *arguments])
         finally:
             close_logs()
-        said = Said(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+        said = Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
         assert "Traceback" not in said.err, said.err
         assert "internal error" not in said.err, said.err
         return said

@@ -58,3 +58,11 @@ def fill(root: Path) -> Path:
         add_session(root, name, content)
         set_status(root, name, "done")
     return root
+
+
+def grow_old(root: Path, days: float = 3) -> None:
+    """Let stored lines and transcripts be of days ago; displaced versions are gone by then."""
+    for file in (*root.glob("extracted/*/[0-9]*.json"), *root.glob("agents/*/sessions/*.jsonl")):
+        set_at_rest(file, days * 86400)
+    for file in root.glob(".brainsurgeon/inflight/*"):
+        file.unlink()

@@ -21,7 +21,7 @@ from bsd.foundation.layout import Layout
 from tests.care.keeping import keep
 from tests.commands import Commands
 from tests.durability import Disk
-from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.openclaw_tree import add_session, grow_old, set_status
 from tests.sessions import Clock, conversation, entry, jsonl, make_surgeon
 
 DAY = 86_400.0
@@ -51,14 +51,6 @@ def original(bsd: Commands, root: Path, path: Path) -> bytes:
     assert bsd("extract", SESSION)["totals"]["entries"] == 4
     grow_old(root)
     return was
-
-
-def grow_old(root: Path, days: float = 3) -> None:
-    """What is stored, and transcripts, are of days ago; what commits displaced is not kept."""
-    for file in (*root.glob("extracted/*/0*.json"), *root.glob("agents/*/sessions/*.jsonl")):
-        set_at_rest(file, days * DAY)
-    for file in root.glob(".brainsurgeon/inflight/*"):
-        file.unlink()
 
 
 def lost(disk: Disk) -> list[str]:

@@ -261,7 +261,7 @@ class Media:
         return len(self.data) * 3 // 4 - self.data[-2:].count("=")
 
     def why_not_shown(self) -> str | None:
-        """Why no model can be sent it as a picture; None: it can."""
+        """The reason why a model cannot be sent this as a picture; None if it can."""
         if self.media_type not in _BEGINNINGS:
             return "models take png, jpeg, gif and webp only"
         if len(self.data) > LARGEST_PICTURE:

@@ -27,7 +27,7 @@ from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.locations import usual_roots
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
-from bsd.store.search_file import Known, Out, Statistics
+from bsd.store.search_file import Known, Statistics, TakenOut
 
 
 @immutable
@@ -332,7 +332,7 @@ def describe(
     )
 
 
-def _stored(layout: Layout, name: SessionName) -> Out:
+def _stored(layout: Layout, name: SessionName) -> TakenOut:
     """What store and archive hold of a session of which it is not known what stands in its lines.
 
     They keep it for a while when it is back in the session, too.
@@ -341,7 +341,7 @@ def _stored(layout: Layout, name: SessionName) -> Out:
     sizes = store.archive.entries() if store.archive else {}
     # One that came back and left again lies there more than once: what left last counts.
     sizes |= {record.entry_id: record.size for record in store.index.records.values()}
-    return Out(len(sizes), sum(sizes.values()), 0)
+    return TakenOut(len(sizes), sum(sizes.values()), 0)
 
 
 def find_session(layout: Layout, text: str) -> SessionName:

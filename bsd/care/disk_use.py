@@ -26,7 +26,7 @@ from bsd.session.commit.displaced import KEEP_NS
 from bsd.session.commit.inflight import InFlight
 from bsd.store.copies import archived, copy_directories
 from bsd.store.index import INDEX_FILE
-from bsd.store.search_file import NOTHING_OUT, Out
+from bsd.store.search_file import NOTHING_OUT, TakenOut
 
 _DISK_BLOCK = 512  # what st_blocks counts, on every system
 
@@ -117,7 +117,7 @@ def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
     return {**kept, **whole, "in_flight": in_flight.as_json(), **balance.as_json()}
 
 
-def _all_out(layout: Layout, budget: int) -> tuple[Out, int]:
+def _all_out(layout: Layout, budget: int) -> tuple[TakenOut, int]:
     """What is out of all sessions that are in their places; and how many could not be counted.
 
     Of sessions that the index does not know as they are, up to `budget` bytes are read.

@@ -519,7 +519,7 @@ def _is_later(path: Path, moment: float | None) -> bool:
 
 
 def _all_below(directory: Path) -> Iterator[Path]:
-    """Everything in a directory, and below; raises OSError, which `Path.rglob` does not."""
+    """Return every path below a directory; unlike `Path.rglob`, raises OSError."""
 
     def fail(error: OSError) -> None:
         raise error

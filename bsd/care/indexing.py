@@ -290,7 +290,7 @@ class _Part:
 
 
 class LineReader:
-    """Reads of the lines of one session by which words they are found."""
+    """Reads the index text of the lines of one session."""
 
     def __init__(self, layout: Layout, name: SessionName, fmt: Format | None) -> None:
         self._store = SessionStore(layout, name)
@@ -331,7 +331,7 @@ class LineReader:
 
 
 class LineText(NamedTuple):
-    """By which words a line is found, and which of them are in it."""
+    """The index text of a line, and the part of it that is still inline."""
 
     line: int
     entry: str | None

@@ -117,7 +117,7 @@ class Begun:
 
 
 def begun(layout: Layout, actor: str) -> Iterator[Begun]:
-    """All that was begun and not ended, by whoever is at it or was killed.
+    """Return every journal that has not ended: of a running process, or of one that was killed.
 
     Nothing is forgotten by a note that is not bsd's own, or cannot be read; it is left alone.
     """

@@ -41,7 +41,7 @@ _TRANSCRIPT, _STORE, _PACKS = range(3)
 
 
 class ScanPosition(NamedTuple):
-    """How far a search has come. Bytes are those of files, packed ones as they lie there."""
+    """Progress of a search, in bytes of files; a pack counts with its compressed size."""
 
     began: int  # epoch ns: sessions that changed since come last, so that none is left out
     scanned: int = 0
@@ -54,7 +54,7 @@ class ScanPosition(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int, str]:
-        """Where the session stands among all of them."""
+        """Return the position of the session in the order of all sessions."""
         return self.late, self.age, self.name
 
     def dumps(self) -> str:

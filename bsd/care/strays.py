@@ -12,7 +12,7 @@ from bsd.foundation.layout import Layout, SessionName
 
 
 class StoredFiles:
-    """Of which files something is stored; looked up once, and only if there is such a file."""
+    """The files of which bsd has stored something; looked up once, and only if needed."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

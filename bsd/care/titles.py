@@ -23,7 +23,7 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchIndex, ask
-from bsd.store.search_file import NOTHING_OUT, KnownTitle, Out, out_of
+from bsd.store.search_file import NOTHING_OUT, KnownTitle, TakenOut, out_of
 from bsd.text.change import packed
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
@@ -40,7 +40,7 @@ _MARKERS_BUDGET = 256 << 20  # bytes that one list reads for what is out of sess
 
 @immutable
 class Ends:
-    """What a session says of itself."""
+    """The title and the times that stand in a session."""
 
     title: str | None = None
     newest_ms: float | None = None  # time of its newest entry, milliseconds since 1970
@@ -57,10 +57,10 @@ class _ReadHere:
 
     def __init__(self) -> None:
         self._ends: dict[str, tuple[bytes, bytes]] = {}  # packed: the file's state, what it says
-        self._outs: dict[str, tuple[bytes, Out]] = {}  # of those only of which something is stored
+        self._outs: dict[str, tuple[bytes, TakenOut]] = {}  # if something is stored
 
     def get(self, name: str, state: bytes) -> Ends | None:
-        """What a session says, if its file was read in this state."""
+        """Return the title and times of a session, if its file was read in this state."""
         before, said = self._ends.get(name, (b"", b""))
         if before != state:
             return None
@@ -76,18 +76,18 @@ class _ReadHere:
             self._ends[name] = state, said + title
 
     def drop(self, name: str) -> None:
-        """The index knows it by now."""
+        """The index has read the session meanwhile."""
         if self._ends:
             self._ends.pop(name, None)
         if self._outs:
             self._outs.pop(name, None)
 
-    def get_out(self, name: str, state: bytes) -> Out | None:
-        """What was out of a session, if its file was read in this state."""
+    def get_out(self, name: str, state: bytes) -> TakenOut | None:
+        """Return what was out of a session, if its file was read in this state."""
         before, out = self._outs.get(name, (b"", None))
         return out if before == state else None
 
-    def keep_out(self, name: str, state: bytes, out: Out) -> None:
+    def keep_out(self, name: str, state: bytes, out: TakenOut) -> None:
         if name in self._outs or len(self._outs) < _KEPT:
             self._outs[name] = state, out
 
@@ -106,9 +106,9 @@ class Titles:
         self.budget = _MARKERS_BUDGET  # bytes that may still be read for `out`
 
     @cached_property
-    def _outs(self) -> dict[str, Out] | None:
-        def read(index: SearchIndex) -> dict[str, Out] | None:
-            return index.outs(*self._asked)
+    def _outs(self) -> dict[str, TakenOut] | None:
+        def read(index: SearchIndex) -> dict[str, TakenOut] | None:
+            return index.taken_out(*self._asked)
 
         return _ask(self._layout, read, None)
 
@@ -128,11 +128,11 @@ class Titles:
         return found
 
     def updated(self, name: SessionName, stat: os.stat_result) -> float:
-        """When something was last said in it (epoch seconds)."""
+        """The time of the newest message (epoch seconds)."""
         return when(self.of(name, stat), stat)
 
-    def out(self, name: SessionName, stat: os.stat_result) -> Out | None:
-        """What is out of its lines; None if it had to be read for that, and there is no budget."""
+    def out(self, name: SessionName, stat: os.stat_result) -> TakenOut | None:
+        """Return what is out of the lines; None if that takes reading and no budget is left."""
         text = str(name)
         known = self._known.get(text)
         is_known = known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns)
@@ -150,7 +150,7 @@ class Titles:
         return found
 
 
-def _count_markers(layout: Layout, name: SessionName) -> Out | None:
+def _count_markers(layout: Layout, name: SessionName) -> TakenOut | None:
     found = NOTHING_OUT
     try:
         with TranscriptFile(layout.session_file(name)) as source:

@@ -272,7 +272,7 @@ def _retention(
 
 
 def _in_trash(layout: Layout, config: PruningConfig) -> dict[str, int]:
-    """All that lies there, whether it is due or not."""
+    """Return everything that lies there, due or not."""
     with suppress(BsdError, OSError):  # it is told as a problem of the trash
         lots = TrashShelf(layout, config.trash_retention).lots()
         found = [thing.size for lot in lots for thing in lot.things()]

@@ -57,7 +57,7 @@ class PackedFiles:
 
 
 class Mended(NamedTuple):
-    """What came of a pack whose index was damaged."""
+    """The result of salvaging a pack whose index was damaged."""
 
     lines: int  # that were found in it
     set_aside: Path
@@ -88,7 +88,7 @@ class SessionArchive:
         return [self.directory / name for name in sorted(names) if is_pack(name)]
 
     def set_aside(self) -> list[Path]:
-        """Damaged packs whose readable lines are in others; raises as `packs`."""
+        """Return the damaged packs whose readable lines other packs have; raises as `packs`."""
         try:
             names = os.listdir(self.directory)
         except (FileNotFoundError, NotADirectoryError):

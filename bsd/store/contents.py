@@ -96,7 +96,7 @@ class StoredPlace:
 
     @property
     def store(self) -> str:
-        """How the store of the session is called for which it was stored."""
+        """The store name of the session for which the line was stored."""
         name = self.directory.name
         for word in (_IN_TRASH, _ARCHIVE_IN_TRASH):
             before, found, time_ = name.rpartition(f"_{word}_")
@@ -442,7 +442,7 @@ def _rows(directory: str, problems: list[BsdError]) -> Iterator[_Row]:
 
 @contextmanager
 def _noting(problems: list[BsdError], path: Path) -> Iterator[None]:
-    """Note an error of the system; what is gone, or no file of bsd's, is no error."""
+    """Collect an OSError in `problems`; a file that is gone, or is not bsd's, is no error."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, NotPlain, TooLarge):

@@ -26,7 +26,7 @@ NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)
 
 
 def copies_use(layout: Layout) -> CopiesUse:
-    """Add it up."""
+    """Return the sum over all copies in the archive."""
     sessions = gone = content = kept = 0
     oldest = float("inf")
     for archive in archived(layout):

@@ -122,7 +122,7 @@ class Stored(Protocol):
         ...
 
     def is_own(self, place: StoredPlace) -> bool:
-        """Whether a line is stored for this very session."""
+        """Return whether a line is stored for this very session."""
         ...
 
     def ids_of(self, place: StoredPlace) -> frozenset[str]:
@@ -301,7 +301,7 @@ class SessionStore:
         return ids_of(self._layout, name) if name else frozenset()
 
     def _reached(self, places: list[StoredPlace]) -> list[StoredPlace]:
-        """Those that the caller may reach: see `Layout.bound_to`."""
+        """Return the places that the caller may reach (see `Layout.bound_to`)."""
         bound = self._layout.bound_to
         if bound is None:
             return places

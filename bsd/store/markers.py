@@ -188,7 +188,7 @@ class Markers:
         return name in self._ids
 
     def _differing(self, entry: Entry, original: Entry, name: str) -> int:
-        """How many values are inline and not as they were stored."""
+        """Return the number of inline values that differ from the stored ones."""
         texts = {value.path: value.text for value in self._fmt.values(original, 1)}
         return sum(
             value.path in texts and value.text != texts[value.path]

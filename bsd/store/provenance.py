@@ -72,7 +72,7 @@ def _may_be_renamed(entry: Entry, facts: Facts, was: Facts, fmt: Format) -> bool
 
 
 def _ties(facts: Facts) -> tuple[object, ...]:
-    """What an entry has in common with its copy, whatever this is called."""
+    """Return the members that an entry and its copy must share, even if their ids differ."""
     calls = tuple((call.id, call.name) for call in facts.calls)
     return facts.is_message, facts.role, facts.result_of, calls
 

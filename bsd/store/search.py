@@ -28,7 +28,7 @@ from bsd.store.search_file import (
     KnownState,
     KnownTitle,
     OfAnotherVersion,
-    Out,
+    TakenOut,
     Words,
     connect,
     problem_of,
@@ -212,8 +212,10 @@ class SearchIndex:
         )
         return {name: KnownTitle(*row) for name, *row in rows}
 
-    def outs(self, agent: str | None = None, only: SessionName | None = None) -> dict[str, Out]:
-        """What is out of each session, or only one, by its name; those with nothing left out."""
+    def taken_out(
+        self, agent: str | None = None, only: SessionName | None = None
+    ) -> dict[str, TakenOut]:
+        """Return what is out of each session, or of one, by name; none with nothing out."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.extracted_entries'),"
             " json_extract(statistics, '$.extracted_bytes'),"
@@ -222,7 +224,7 @@ class SearchIndex:
             " AND (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
         )
-        return {name: Out(*(one or 0 for one in out)) for name, *out in rows}
+        return {name: TakenOut(*(one or 0 for one in out)) for name, *out in rows}
 
     def note(self, known: Known) -> None:
         """Keep how a session was read."""
@@ -245,11 +247,11 @@ class SearchIndex:
 
     @property
     def has_words(self) -> bool:
-        """Whether words are kept, as the setting `search_index` said when it was followed last."""
+        """Return whether the index holds words: the setting `search_index` at the last update."""
         return bool(self._db.execute("SELECT has_words FROM setting").fetchone()[0])
 
     def follow_setting(self, has_words: bool) -> bool:  # noqa: FBT001 - the setting itself
-        """Keep words or drop all of them; whether that is new. If so, sessions are to be read."""
+        """Keep words, or drop all; return whether that is new, so that sessions must be read."""
         if self.has_words == has_words:
             return False
         with self.change():
@@ -297,7 +299,7 @@ class SearchIndex:
         self._db.execute(insert, (done.lastrowid, indexable(one.text)))
 
     def _bury(self, rows: Iterable[int]) -> None:
-        """These rows are dead."""
+        """Mark these rows as dead."""
         dead = "UPDATE rows SET session = 0, line = 0, offset = 0, digest = 0 WHERE id = ?"
         self._db.executemany(dead, [(row,) for row in rows])
 
@@ -314,12 +316,12 @@ class SearchIndex:
         return len(rows)
 
     def dead(self) -> int:
-        """How many rows hold words that no line says any more."""
+        """Return the number of rows whose words stand in no line any more."""
         (count,) = self._db.execute("SELECT count(*) FROM rows WHERE session = 0").fetchone()
         return int(count)
 
     def is_due_to_be_swept(self) -> bool:
-        """Whether so many rows are dead that it is worth the work."""
+        """Return whether enough rows are dead to be worth the work."""
         dead = self.dead()
         if dead < _FEW_DEAD:
             return False
@@ -353,7 +355,7 @@ class SearchIndex:
         self._vacuum()
 
     def _drop_dead(self) -> bool:
-        """Delete some dead rows; whether there may be more."""
+        """Delete some dead rows; return whether there may be more."""
         with self.change():
             some = "SELECT id FROM rows WHERE session = 0 ORDER BY id LIMIT ?"
             gone = self._db.execute(some, (_SWEPT_AT_ONCE,)).fetchall()

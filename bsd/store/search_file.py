@@ -67,32 +67,32 @@ class KnownTitle(NamedTuple):
     newest_ms: float | None
 
 
-class Out(NamedTuple):
+class TakenOut(NamedTuple):
     """What is out of the lines of a session, by the markers that stand in them."""
 
     entries: int  # with a marker
     content: int  # bytes of their original lines
     saved: int  # bytes by which the lines are shorter than these
 
-    def __add__(self, other: object) -> Out:
-        """Both together."""
-        if not isinstance(other, Out):
+    def __add__(self, other: object) -> TakenOut:
+        """Return the sum of both."""
+        if not isinstance(other, TakenOut):
             return NotImplemented
-        return Out(*map(sum, zip(self, other, strict=True)))
+        return TakenOut(*map(sum, zip(self, other, strict=True)))
 
 
-NOTHING_OUT = Out(0, 0, 0)
+NOTHING_OUT = TakenOut(0, 0, 0)
 
 
-def out_of(entry: Entry, size: int) -> Out:
-    """What is out of an entry, whose line has `size` bytes."""
+def out_of(entry: Entry, size: int) -> TakenOut:
+    """Return what is out of an entry; `size` is the length of its line in bytes."""
     marker = Marker.of(entry)
-    return NOTHING_OUT if marker is None else Out(1, marker.size, max(0, marker.size - size))
+    return NOTHING_OUT if marker is None else TakenOut(1, marker.size, max(0, marker.size - size))
 
 
 @immutable
 class Words:
-    """The text by which one line is found, and where the line begins."""
+    """The index text of one line, and the offset of the line in bytes."""
 
     line: int
     offset: int
@@ -130,7 +130,7 @@ class Damaged(Exception):
 
 
 class OfAnotherVersion(Damaged):
-    """It is what another version of bsd wrote."""
+    """Another version of bsd wrote the database."""
 
 
 def problem_of(error: sqlite3.Error, path: Path) -> Exception:
@@ -229,7 +229,7 @@ class Statistics:
         self.messages += later.messages
         self.tool_calls += later.tool_calls
         self.tool_outputs += later.tool_outputs
-        self._take_out(Out(later.extracted_entries, later.extracted_bytes, later.saved_bytes))
+        self._take_out(TakenOut(later.extracted_entries, later.extracted_bytes, later.saved_bytes))
         if later.title is not None:
             self._call(Title(later.title, Rank(later.title_rank)))
         for model in later.models:
@@ -242,7 +242,7 @@ class Statistics:
         self.last_ms = max((time for time in times if time is not None), default=None)
         return self
 
-    def _take_out(self, out: Out) -> None:
+    def _take_out(self, out: TakenOut) -> None:
         self.extracted_entries += out.entries
         self.extracted_bytes += out.content
         self.saved_bytes += out.saved

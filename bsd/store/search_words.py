@@ -129,7 +129,7 @@ class Matcher:
             raise without_fts5() from error
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Close the database in memory."""
         self._db.close()
 
     def _read_needles(self, words: str) -> tuple[bytes, ...]:
@@ -163,7 +163,7 @@ class Matcher:
             start = end
 
     def snippet(self, text: str) -> Snippet | None:
-        """Where the words are in a text; None if it does not hold all of them."""
+        """Return where the words stand in a text; None if the text does not hold all of them."""
         self._db.execute("BEGIN")
         try:
             self._db.execute("INSERT INTO words (text) VALUES (?)", (indexable(text),))

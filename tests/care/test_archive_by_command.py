@@ -18,7 +18,7 @@ import zstandard
 from bsd.foundation.layout import Layout
 from tests.care.keeping import keep
 from tests.commands import Commands
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, grow_old, set_at_rest
 from tests.sessions import LONG, Clock, conversation, entry, jsonl, text
 
 DAY = 86_400.0
@@ -45,11 +45,6 @@ def original(bsd: Commands, root: Path, path: Path) -> bytes:
     assert bsd("extract", SESSION)["totals"]["entries"] == 4
     grow_old(root)
     return was
-
-
-def grow_old(root: Path, days: float = 3) -> None:
-    for file in (*root.glob("extracted/*/[0-9]*.json"), *root.glob("agents/*/sessions/*.jsonl")):
-        set_at_rest(file, days * DAY)
 
 
 def the_pack(root: Path) -> Path:

@@ -23,7 +23,7 @@ from tests.care.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.care.test_archive_by_command import date
 from tests.commands import Commands
 from tests.durability import Disk
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, grow_old, set_at_rest
 from tests.session.commit.disk_calls import was_killed
 from tests.sessions import Clock, conversation, entry, jsonl
 
@@ -52,13 +52,6 @@ def original(bsd: Commands, root: Path, path: Path) -> bytes:
     assert bsd("extract", SESSION)["totals"]["entries"] == 4
     grow_old(root)
     return was
-
-
-def grow_old(root: Path) -> None:
-    for file in (*root.glob("extracted/*/[0-9]*.json"), *root.glob("agents/*/sessions/*.jsonl")):
-        set_at_rest(file, 3 * DAY)
-    for file in root.glob(".brainsurgeon/inflight/*"):
-        file.unlink()
 
 
 def messages(content: bytes) -> list[Any]:

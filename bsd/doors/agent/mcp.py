@@ -420,7 +420,7 @@ class Toolbox:
 
 
 def _page_size(context: ServerRequestContext[Any] | None) -> PageSize:
-    """How much the program that asks takes, by the name that it gave when it began."""
+    """Return the page size of the client, by the name in its `initialize` request."""
     client = context.session.client_params if context is not None else None
     return page_size_for(client.client_info.name if client else None)
 

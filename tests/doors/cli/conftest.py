@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,24 +14,11 @@ import pytest
 
 from bsd.doors.cli.main import run
 from bsd.foundation.logs import close_logs
+from tests.commands import Ended
 from tests.doors.cli.fake_surgeon import Cli, listening
 from tests.openclaw_tree import add_session, set_at_rest, set_status
 from tests.sessions import sample
 from tests.waiting import DEADLINE_SECONDS
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a call ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        """The one JSON document on stdout."""
-        return json.loads(self.out)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bsd.foundation.logs import close_logs
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import raw
-from tests.doors.cli.conftest import Ended
+from tests.commands import Ended
 from tests.openclaw_tree import set_at_rest
 
 PLACES = {

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.cli.conftest import Call, Ended, rest
+from tests.commands import Ended
+from tests.doors.cli.conftest import Call, rest
 from tests.openclaw_tree import add_session
 from tests.sessions import HEADER
 

@@ -15,7 +15,8 @@ from bsd.care.file_owners import WrongOwner, wrongly_owned
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.main import bsd as all_commands
-from tests.doors.cli.conftest import Ended, open_up
+from tests.commands import Ended
+from tests.doors.cli.conftest import open_up
 from tests.needs import NOBODY, python_for_all
 from tests.waiting import DEADLINE_SECONDS
 

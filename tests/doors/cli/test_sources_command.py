@@ -14,7 +14,8 @@ from bsd.foundation.logs import close_logs
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines, subagent_lines
 from tests.agents.sources.tree import Home, away, raw, without_restored
-from tests.doors.cli.conftest import Call, Ended, out_of
+from tests.commands import Ended
+from tests.doors.cli.conftest import Call, out_of
 from tests.openclaw_tree import set_at_rest
 
 
