@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Work = Callable[[CallHands, SessionName], SessionResult]
 
 _REFRESH_SECONDS = 0.1
+_NAMED_AT_MOST = 3  # sessions that were left alone for one reason
 
 
 @dataclass
@@ -424,7 +425,7 @@ def _reasons(outcomes: Outcomes) -> None:
 
 
 def _troubles(outcomes: Outcomes, *, named: bool) -> None:
-    alone: Counter[str] = Counter()
+    alone: dict[str, list[str]] = {}
     for result in outcomes.results:
         reason = result.reason or "for no known reason"
         match result.status:
@@ -435,13 +436,15 @@ def _troubles(outcomes: Outcomes, *, named: bool) -> None:
             case Status.LEFT_ALONE if named:
                 note(f"{result.session} was left alone: {reason}{_try(result)}")
             case Status.LEFT_ALONE:
-                alone[reason + _try(result)] += 1
+                alone.setdefault(reason + _try(result), []).append(str(result.session))
         for warning in result.warnings:
             note(f"{result.session}: {warning}")
         for key, why in result.unavailable.items():
             note(f"{result.session}: {key} stays a placeholder: {why}")
-    for reason, count in sorted(alone.items()):
-        note(f"{counted(count, 'session')} left alone: {reason}")
+    for reason, names in sorted(alone.items()):
+        more = ", …" if len(names) > _NAMED_AT_MOST else ""
+        shown = f"{', '.join(sorted(names)[:_NAMED_AT_MOST])}{more}"
+        note(f"{counted(len(names), 'session')} left alone ({shown}): {reason}")
 
 
 def _try(result: SessionResult) -> str:

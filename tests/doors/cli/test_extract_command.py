@@ -177,7 +177,8 @@ def test_a_session_that_goes_meanwhile_is_nothing_wrong_unless_it_was_named(cli:
     for options in ([], ["--dry-run"]):
         cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
         assert cli("extract", *options) == 0
-        assert "2 sessions left alone: deleted or renamed meanwhile" in cli.err
+        left = "2 sessions left alone (main/a, main/b): deleted or renamed meanwhile"
+        assert left in cli.err
         for path in cli.surgeon.goes.values():
             path.write_bytes(content)
     cli.surgeon.goes.clear()
