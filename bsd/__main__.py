@@ -23,7 +23,7 @@ def main() -> int:
     try:
         code = _front(argv)
         if code is None:
-            from bsd.doors.cli.main import run
+            from bsd.cli.main import run
 
             code = run(argv)
     except KeyboardInterrupt:  # so early that nothing had begun
@@ -38,12 +38,12 @@ def main() -> int:
 
 def _front(argv: list[str]) -> int | None:
     """Do what needs no more than this; returns None if there is more to do."""
-    from bsd.doors.cli.commands import print_help, takes_lock
+    from bsd.cli.commands import print_help, takes_lock
 
     if argv in ([], ["--help"], ["-h"]) and "_BSD_COMPLETE" not in os.environ:
         return print_help()
     if "status" in argv and "_BSD_COMPLETE" not in os.environ:
-        from bsd.doors.cli.status import quick_status
+        from bsd.cli.status import quick_status
 
         if (code := quick_status(argv)) is not None:
             return code

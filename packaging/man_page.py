@@ -8,8 +8,8 @@ import re
 import click
 
 from bsd import __version__
-from bsd.doors.cli.commands import SECTIONS
-from bsd.doors.cli.main import bsd
+from bsd.cli.commands import SECTIONS
+from bsd.cli.main import bsd
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from bsd.foundation.settings import VARIABLES, Settings, words_of
 

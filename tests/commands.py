@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.doors.cli.main import run
+from bsd.cli.main import run
 from bsd.foundation.logs import close_logs
 
 

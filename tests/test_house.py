@@ -116,7 +116,7 @@ _FOR_USERS = (
     "config/",
     "contrib/",
     "packaging/",
-    "bsd/doors/cli/",
+    "bsd/cli/",
     "bsd/doors/http/",
 )
 
@@ -136,7 +136,7 @@ def test_who_is_told_of_exact_returns_is_told_for_how_long() -> None:
         text = " ".join((_TOP / name).read_text(encoding="utf-8").split())
         promise = text.index("comes back")
         assert "24 hours" in text[promise : promise + 300], name
-    help_page = (_PACKAGE / "doors" / "cli" / "commands.py").read_text(encoding="utf-8")
+    help_page = (_PACKAGE / "cli" / "commands.py").read_text(encoding="utf-8")
     assert "24 hours, unless you set it" in help_page
 
 
@@ -153,9 +153,9 @@ _THEIRS = re.compile(
 # Who may say which of these words all the same, and why.
 _MAY_SAY = {
     "bsd/sample.py": (r".*", "it writes sessions as OpenClaw does, to try bsd on"),
-    "bsd/doors/cli/": (r".*sessions\.json.*", "people know the file by that name"),
+    "bsd/cli/": (r".*sessions\.json.*", "people know the file by that name"),
     "bsd/verbs/": (r".*sessions\.json.*", "people know the file by that name"),
-    "bsd/doors/cli/main.py": (r"bash", "the shell whose tab key it serves"),
+    "bsd/cli/main.py": (r"bash", "the shell whose tab key it serves"),
     "bsd/foundation/audit.py": (r"sessionId", "a member of bsd's own audit log"),
     "bsd/doors/agent/inband.py": (r"sessionId", "a member of bsd's own audit log"),
     "bsd/foundation/": (r".*\.lock", "bsd's own locks"),

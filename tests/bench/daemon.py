@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bsd.doors.cli.status import Client, NotRunning
+from bsd.cli.status import Client, NotRunning
 from bsd.foundation.errors import BsdError
 from tests.bench.measure import Failed, bsd, environment
 

@@ -55,7 +55,7 @@ def workspaces(scratch: Path, _cache: Path) -> Rows:
         _build(ours)
         _build(theirs)
         place = ["--workspace-root", str(ours)]
-        imports.append(run([sys.executable, "-c", "import bsd.doors.cli.main, bsd.workspaces"]))
+        imports.append(run([sys.executable, "-c", "import bsd.cli.main, bsd.workspaces"]))
         settle()
         listed.append(run(bsd("--json", "workspace", "list", *place)))
         stale = f"find {theirs} -mindepth 2 -maxdepth 2 -name .metadata.json"

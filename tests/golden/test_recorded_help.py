@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from bsd.doors.cli.main import bsd
+from bsd.cli.main import bsd
 from tests.golden.book import check
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.cli.main import run
+from bsd.cli.main import run
 from bsd.foundation.logs import close_logs
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.fact import WantedFacts

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.doors.cli import service
-from bsd.doors.cli.main import run
-from bsd.doors.cli.service import LABEL, Launchd, Systemd
+from bsd.cli import service
+from bsd.cli.main import run
+from bsd.cli.service import LABEL, Launchd, Systemd
 from tests.needs import require_program
 from tests.packaging.units import TOP, Unit
 

@@ -14,10 +14,10 @@ import pytest
 
 from bsd.agents.claude_code import KIND
 from bsd.agents.page_size import OTHERS, PageSize
-from bsd.doors.cli.call import Call
-from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.verb_words import VerbWords
-from bsd.doors.cli.verbs import verb_command
+from bsd.cli.call import Call
+from bsd.cli.commands import COMMANDS
+from bsd.cli.verb_words import VerbWords
+from bsd.cli.verbs import verb_command
 from bsd.doors.models import answer_model
 from bsd.foundation.definition import Answer, argument
 from bsd.foundation.errors import Invalid
@@ -126,7 +126,7 @@ def test_an_option_that_is_left_out_is_what_the_verb_says(monkeypatch: pytest.Mo
 
     monkeypatch.setitem(NAMES, "count", Name("count", command="count"))
     verb = Verb(name="count", arguments=Count, answer=Answer, ask=ask)
-    monkeypatch.setattr("bsd.doors.cli.verbs.verb_named", lambda _: verb)
+    monkeypatch.setattr("bsd.cli.verbs.verb_named", lambda _: verb)
     command = verb_command("count", VerbWords(lambda *_: None))
     for words in ([], ["--start", "3"]):
         assert command.main(words, obj=Call(), standalone_mode=False) == 0

@@ -332,7 +332,7 @@ LOOK = {"action": "get_context", "session": "beta"}
     "options", [("--session", "nonsense"), ("--agent", ".."), ("--agent", "a", "--session", "b/c")]
 )
 def test_wrong_options(house: House, options: tuple[str, ...]) -> None:
-    from bsd.doors.cli.main import run
+    from bsd.cli.main import run
 
     assert run(["--root", str(house.root), "mcp", *options]) == 2
 

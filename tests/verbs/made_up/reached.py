@@ -8,8 +8,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from bsd.cli.main import run
 from bsd.doors.agent.own_calls import own_tool_name
-from bsd.doors.cli.main import run
 from bsd.foundation.layout import Layout
 from bsd.surgery.rules import own_tool
 from tests.doors.agent.conftest import Agent, Desk, call

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from bsd.doors.cli.main import run
+from bsd.cli.main import run
 from bsd.doors.http.server import ApiServer
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import close_logs

@@ -1,0 +1,135 @@
+"""The process of `bsd run`: the daemon, the API's doors, and the signals that it obeys."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bsd.cli.call import Call
+from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
+from bsd.daemon.loops import share_heap
+from bsd.daemon.service import STOP_SECONDS, Daemon
+from bsd.doors.http.server import ApiServer, Early
+from bsd.doors.http.sockets import check_exposure
+from bsd.foundation.errors import TemporaryFailure
+from bsd.foundation.logs import close_logs
+from bsd.foundation.processes import give_back_memory
+from bsd.foundation.settings import HttpAddress, Settings
+from bsd.foundation.settings_apart import SettingsReading
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+_IN_BAND = "bsd.doors.agent.inband:InBand"  # children load it
+
+# Threads that import at the same time modules which import each other may find one half made.
+_loading = threading.RLock()
+
+
+def run_daemon(call: Call, http: str | None, reading: SettingsReading, *, is_open: bool) -> int:
+    """Be the daemon until somebody says stop; returns the exit code.
+
+    `reading` is of the settings; `http` and `is_open` are `--http` and `--open`, which go before
+    them.
+    """
+    share_heap()
+
+    def anew() -> Settings:
+        return _with(call.begin_to_read_settings().settings(), http, is_open=is_open)
+
+    # What the call itself asks of them, it asks of these.
+    now = call.settings = _with(reading.settings(), http, is_open=is_open)
+    call.make_root()
+    call.log_file = call.layout.log_file
+    daemon = Daemon(now, reload_settings=anew, in_band=_IN_BAND)
+    with Signals() as signals:
+        server: ApiServer | None = None
+        try:
+            daemon.start()
+            routes = _routes(daemon, now)
+            server = _serve(daemon, now, routes)
+            daemon.ready()
+            routes.load()
+            _obey(signals, daemon)
+        except BaseException:  # an interrupt, too, must end all that was begun
+            _stop(signals, daemon, server)
+            raise
+        return 0 if _stop(signals, daemon, server) else _break_off()
+
+
+def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
+    """Return the settings with what the command line says; raises Invalid, ConfigError."""
+    if http:
+        settings = replace(settings, http=HttpAddress.parse(http))
+    if is_open:
+        settings = replace(settings, http_open=True)
+    check_exposure(settings)
+    return settings
+
+
+def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:
+    """Open the API's doors."""
+    server = ApiServer(routes, settings, daemon)
+    server.start()
+    return server
+
+
+def _routes(daemon: Daemon, settings: Settings) -> Early:
+    def make() -> ASGIApp:
+        with _loading:
+            try:
+                from bsd.doors.http.app import app_of  # all routes and verbs
+
+                return app_of(daemon, settings)
+            finally:
+                gc.freeze()  # see `Daemon.ready`
+                gc.enable()
+                give_back_memory()  # loading takes and leaves a megabyte
+
+    return Early(daemon, make)
+
+
+def _obey(signals: Signals, daemon: Daemon) -> None:
+    """Do what signals say until one says stop."""
+    while True:
+        numbers = signals.wait()
+        if stops_among(numbers):
+            return
+        if RELOAD in numbers:
+            daemon.reload()
+        if DUMP in numbers:
+            daemon.dump()
+
+
+def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
+    """Stop everything while another signal may still end it at once; whether all has ended."""
+    ended: list[bool] = []
+
+    def stop() -> None:
+        in_time = False
+        try:
+            closed = server.stop() if server else True
+            in_time = daemon.stop() and closed
+        finally:
+            ended.append(in_time)
+            signals.end_wait()
+
+    # A thread of its own: this one goes on to listen to signals.
+    stopper = threading.Thread(target=stop, name="bsd-stop", daemon=True)
+    try:
+        stopper.start()
+    except RuntimeError:  # no room for one more, which may be why it stops
+        stop()
+        return ended == [True]
+    if wait_for_end(signals, lambda: bool(ended), STOP_SECONDS + 1, die_by):
+        stopper.join(1.0)  # it has only to leave
+    return ended == [True]
+
+
+def _break_off() -> int:
+    """Leave threads behind that do not end: what they have in flight is recovered at next start."""
+    close_logs()
+    os._exit(TemporaryFailure.exit_code)

@@ -1,0 +1,343 @@
+"""From what somebody typed to sessions and entries that exist; and what the tab key offers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
+
+import click
+from click.shell_completion import (
+    CompletionItem,
+)
+
+from bsd.agents.entry import MARKER
+from bsd.agents.owners import elsewhere
+from bsd.care import catalog
+from bsd.care.keeping import gone_sessions
+from bsd.care.titles import Titles
+from bsd.care.trash import Trash
+from bsd.cli.call import MOST, SAFE, Call, offering
+from bsd.cli.commands import COMMANDS
+from bsd.cli.output import note
+from bsd.doors.parameters import Items
+from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.foundation.sources import Source
+from bsd.session.session import Session
+from bsd.store.copies import archived
+from bsd.text.reader import parse_entry
+
+_MOST_NAMED = 10
+_MOST_WITH_TITLES = 50
+_TITLE = 60  # characters
+
+_Answer = TypeVar("_Answer")
+
+
+def all_sessions(layout: Layout) -> list[SessionName]:
+    """Every session of every agent."""
+    return list(catalog.names(layout))
+
+
+def session_named(layout: Layout, text: str) -> SessionName:
+    """The session of this name, else the only one that begins so: `ag/4f`, `agent/4f2`, `4f2`.
+
+    Where none does in capitals or not, one that only the archive has is meant, so that commands say
+    so. A whole name is returned, session or not: of some there are only remains. Raises Invalid.
+    """
+    if found := session_beginning_with(layout, text):
+        return found
+    agent, slash, session = text.partition("/")
+    if slash and _has_remains(layout, name := SessionName.parse(text)):
+        return name
+    copied: list[SessionName] = []
+    with suppress(BsdError):  # an archive that nobody can read is no reason not to say the rest
+        stored = [layout.session_of_store(archive.name) for archive in archived(layout)]
+        copied = [
+            name
+            for name in _matching(filter(None, stored), agent, session, slash)
+            if layout.has_copy(name)
+        ]
+    return _only(text, "sessions in the archive", copied) or SessionName.parse(text)
+
+
+def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
+    """The same; None if there is none. Raises Invalid for what is no name, and for several.
+
+    Capitals count only if a session begins exactly so.
+    """
+    agent, slash, session = text.partition("/")
+    remains = False
+    if slash:
+        whole = SessionName.parse(text)
+        with suppress(NotFound):  # the agent's name may be the beginning of one
+            if os.path.lexists(layout.transcript(whole)):
+                return whole
+        remains = _has_remains(layout, whole)
+    else:
+        check_name(text, "session")
+    names: list[SessionName] = []
+    with suppress(ConfigError):  # no agents, no sessions: whoever opens this one will say so
+        names = list(catalog.names(layout))
+    found = _matching(names, agent, session, slash, in_any_case=not remains)
+    if len(found) > 1 and all(name.session == text for name in found):
+        return catalog.find_session(layout, text)  # which says that several agents have it
+    return _only(text, "sessions", found)
+
+
+def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
+    """The name or id of a session in the archive, whole or by its beginning.
+
+    `live`: the archive may have something of sessions in their places, which can be named as well.
+    Raises Invalid if several begin so, NotFound if none does.
+    """
+    agent, slash, session = text.partition("/")
+    whole = SessionName.parse(text) if slash else None
+    if whole is None:
+        check_name(text, "session")
+    gone = gone_sessions(layout)
+    if any(text in {copy.id, str(copy.name)} for copy in gone):
+        return text
+    if whole is not None and _has_remains(layout, whole):
+        return text
+    names = {copy.name for copy in gone}
+    if live:
+        with suppress(ConfigError):  # no agents, no sessions
+            names.update(catalog.names(layout))
+    found = list(map(str, _matching(names, agent, session, slash)))
+    if not found and "@" in text:
+        named, _, origin = text.rpartition("@")
+        agent, slash, session = named.partition("/")
+        copied = set(_matching({copy.name for copy in gone}, agent, session, slash))
+        found = [
+            copy.id
+            for copy in gone
+            if copy.name in copied and copy.origin.startswith(origin.casefold())
+        ]
+    chosen = only_one(text, "sessions in the archive", sorted(found))
+    if chosen is None and whole is None:
+        hint = "`bsd archive list` lists them"
+        raise NotFound(f"there is no copy of {text} in the archive", hint=hint)
+    return chosen or text
+
+
+def _matching(
+    names: Iterable[SessionName],
+    agent: str,
+    session: str,
+    slash: str,
+    *,
+    in_any_case: bool = True,
+) -> list[SessionName]:
+    """Those of the names that begin so, a whole name before one that goes on.
+
+    If none does, those that begin so when capitals do not count. Without `slash` the text names a
+    session alone, by what `agent` was taken for.
+    """
+    if not slash:
+        agent, session = "", agent
+    names = list(names)
+    spellings: list[Callable[[str], str]] = [str, str.casefold] if in_any_case else [str]
+    for spelled in spellings:
+        of, begins = spelled(agent), spelled(session)
+        found = [
+            name
+            for name in names
+            if spelled(name.session).startswith(begins) and spelled(name.agent).startswith(of)
+        ]
+        found = [name for name in found if spelled(name.agent) == of] or found
+        found = [name for name in found if spelled(name.session) == begins] or found
+        if found:
+            return found
+    return []
+
+
+def _only(text: str, what: str, found: Sequence[SessionName]) -> SessionName | None:
+    if len(found) > 1:
+        _several(text, what, sorted(map(str, found)))
+    return next(iter(found), None)
+
+
+def _has_remains(layout: Layout, name: SessionName) -> bool:
+    """Whether bsd keeps something under exactly this name."""
+    places = (layout.extracted, layout.archive, layout.history)
+    return any(os.path.lexists(place / layout.store_name(name)) for place in places)
+
+
+def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
+    """The id of the only entry of a session whose id begins so; raises Invalid if several do."""
+    if not text:
+        return None
+    ids = {one for one, _ in _ids(layout, session)}
+    found = sorted(one for one in ids if one.startswith(text)) or sorted(
+        one for one in ids if one.casefold().startswith(text.casefold())
+    )
+    if len(found) > 1:
+        _several(text, f"entries of {session}", found)
+    return found[0] if found else None
+
+
+def with_entry(
+    call: Call, session: SessionName, text: str, act: Callable[[str], _Answer]
+) -> _Answer:
+    """Do something to the entry of this name, else to the only one whose id begins so."""
+    try:
+        return act(text)
+    except NotFound as missing:
+        try:
+            name = entry_named(call.layout, session, text)
+        except Invalid:
+            raise
+        except BsdError:  # no session, or none that can be read: that has been said
+            raise missing from None
+        if name is None or name == text:
+            raise
+    say_who(text, name)
+    return act(name)
+
+
+def say_who(text: str, name: str) -> None:
+    """Tell somebody who changes something by the beginning of a name what its whole name is."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.resilient_parsing:
+        return
+    command = COMMANDS.get(context.find_root().invoked_subcommand or "")
+    if command is not None and command.locks:
+        note(f"{text} is {name}")
+
+
+def say_whose(layout: Layout, agent: str) -> None:
+    """Tell whoever looks at a session which root serves it, if it is another one."""
+    if source := layout.source_of(agent):
+        _say_if_elsewhere(layout, source)
+
+
+def _say_if_elsewhere(layout: Layout, source: Source) -> None:
+    if why := elsewhere(layout, source):
+        note(f"{why}: it is only looked at here.")
+
+
+def say_who_serves(layout: Layout, agent: str | None) -> None:
+    """Name the sources that cannot be read, or that another root serves; or this agent's."""
+    for source in layout.sources:
+        if agent is not None and source is not layout.source_of(agent):
+            continue
+        _say_if_elsewhere(layout, source)
+        for path in filter(None, (source.path, source.put_away_in)):
+            try:
+                os.scandir(path).close()
+            except (FileNotFoundError, NotADirectoryError):
+                note(f"There is no {path}, which the settings name as {source.name}.")
+                note("Try: mend `path` under [[sources]] in bsd.toml, unless it is still to come")
+            except OSError as error:
+                problem = os_problem(error, f"The source {source.name}: reading {path}")
+                note(f"{problem.message}\nTry: {problem.hint}")
+
+
+def _ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:
+    """The ids in a session but its header's, and whether something of the entry is out."""
+    source, fmt = Session(layout, session).open_to_read()
+    with source:
+        for line in source.lines():
+            if (entry := parse_entry(line.raw)) is None:
+                continue
+            facts = fmt.facts(entry)
+            if facts.id is not None and not facts.is_header:
+                yield facts.id, MARKER in entry
+
+
+def only_one(text: str, what: str, found: Sequence[str]) -> str | None:
+    """The only one of these names; None if there is none. Raises Invalid if there are several."""
+    return _several(text, what, found) if len(found) > 1 else next(iter(found), None)
+
+
+def _several(text: str, what: str, found: Sequence[str]) -> NoReturn:
+    more = f", and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    raise Invalid(
+        f"the names of {len(found)} {what} begin with {text}",
+        hint=f"one of {', '.join(found[:_MOST_NAMED])}{more}",
+    )
+
+
+# --- what the tab key offers ---
+
+
+def sessions(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
+    """The sessions whose names, or ids, begin so."""
+    try:
+        return list(_offered_sessions(context.find_root().obj.layout, incomplete))
+    except Exception:  # noqa: BLE001 - as above
+        return []
+
+
+def _offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem[str]]:
+    """The sessions whose names, or ids, begin so."""
+    there = list(catalog.with_stats(layout))
+    fitting = [one for one in there if str(one[0]).startswith(incomplete)]
+    # An id alone names a session, too, but the whole name is what is put there.
+    fitting = fitting or [one for one in there if one[0].session.startswith(incomplete)]
+    safe = [one for one in fitting if SAFE.fullmatch(str(one[0]))][:MOST]
+    titles = Titles(layout) if len(safe) <= _MOST_WITH_TITLES else None
+    for name, stat in safe:
+        title = titles.of(name, stat).title if titles else None
+        yield CompletionItem(str(name), help=title[:_TITLE] if title else None)
+
+
+def _entries(call: Call, context: click.Context) -> Iterator[str]:
+    """The ids in the session that is named, of what was taken out of it first."""
+    # Behind an option that still waits for its value, arguments are not told apart yet.
+    given = context.params.get("session") or next(iter(context.args), None)
+    name = session_named(call.layout, given) if isinstance(given, str) else given
+    if name is None:
+        return
+    ids = list(_ids(call.layout, name))
+    yield from (one for one, is_out in ids if is_out)
+    yield from (one for one, is_out in reversed(ids) if not is_out)
+
+
+def _agents(call: Call, _: click.Context) -> Iterator[str]:
+    return (info.name for info in catalog.agents(call.layout))
+
+
+def _trash(call: Call, _: click.Context) -> Iterator[str]:
+    items = Trash(call.layout, "never").items()[::-1]
+    yield from (item.id for item in items)
+    yield from (str(item.name) for item in items)
+
+
+entries, agents, trash = map(offering, (_entries, _agents, _trash))
+
+
+# --- a session, as an argument ---
+
+
+class _SessionType(click.ParamType[SessionName]):
+    name = "AGENT/SESSION"
+
+    def convert(self, value: Any, _param: Any, ctx: click.Context | None) -> SessionName:
+        """The session of this name, or the only one whose name begins so; raises Invalid."""
+        if isinstance(value, SessionName):
+            return value
+        call = ctx.find_object(Call) if ctx else None
+        try:
+            layout = call.layout if call else None
+        except ConfigError:  # what is wrong with the line comes first, then what with the root
+            if "/" not in value and check_name(value, "session"):  # it needs the list of sessions
+                raise
+            layout = None
+        if layout is None:
+            return SessionName.parse(value)
+        name = session_named(layout, value)
+        if str(name) != value:
+            say_who(value, str(name))
+        return name
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        return sessions(ctx, param, incomplete)
+
+
+SESSION = _SessionType()

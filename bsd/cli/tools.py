@@ -1,0 +1,190 @@
+"""The agent's tools as commands (seeds 000 and 001), and `bsd mcp`, which serves them.
+
+What it takes to carry them out is loaded when one is called: pydantic, and for `bsd mcp` its SDK.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bsd.cli.call import LONGEST_WAIT, Call, command, stop_request
+from bsd.cli.names import SESSION, session_beginning_with, sessions, with_entry
+from bsd.cli.output import print_json, say
+from bsd.cli.verbs import CallHands
+from bsd.doors.agent.scope import Scope
+from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
+from bsd.foundation.errors import Busy, Invalid
+from bsd.foundation.layout import SessionName, check_name
+from bsd.foundation.verb_names import TOOLS
+
+if TYPE_CHECKING:
+    from bsd.doors.agent.tools import Asked
+
+
+@command(
+    "restore_remote",
+    """
+    Prints the text that the model was sent, whoever is using the session, 15,000 bytes at a time;
+    it is put back inline as well, unless the session is in use. Copies for the program's own page
+    are named; --keys prints them.
+
+    \b
+    Examples:
+      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys content,output
+      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys output --offset 15000
+    """,
+)
+@click.pass_obj
+def restore_remote(call: Call, /, **given: Any) -> int:
+    return _carry_out(call, "restore_remote", given)
+
+
+@command(
+    "purge_control",
+    """
+    Arguments may stand in any order; --action and --entry name them, if you like that better.
+
+    \b
+    Examples:
+      bsd purge_control get_context --session 4f2a
+      bsd purge_control restore 1c556fa0 --session 4f2a --keys output
+      bsd purge_control set_extractable 1c556fa0 false --session 4f2a
+      bsd purge_control --action restore --session main/4f2a --entry 1c556fa0
+    """,
+)
+@click.pass_obj
+def purge_control(call: Call, /, words: tuple[str, ...], **given: Any) -> int:
+    return _carry_out(call, "purge_control", named(words, given))
+
+
+for _command in (restore_remote, purge_control):
+    _command.params = [
+        *tool_parameters(str(_command.name), sessions),
+        *_command.params,
+    ]
+
+
+@command(
+    "mcp",
+    f"""
+    Speaks MCP on stdin and stdout, for an agent to start: {", ".join(TOOLS[:-1])} and {TOOLS[-1]}
+    for sessions; those whose names begin with memory_ for facts. It needs no daemon, and works
+    beside one. Without options every session can be named; where none is, it is the one that the
+    program which started the server has at work, if that can be told.
+
+    Each tool's description takes room in the agent's context: --tools leaves out what it need not
+    have.
+
+    \b
+    Examples:
+      bsd mcp
+      bsd mcp --agent main
+      bsd mcp --session main/4f2a --tools sessions
+      openclaw mcp set bsd '{{"command":"bsd","args":["mcp","--agent","main"]}}'
+    """,
+)
+@click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
+@click.option(
+    "--session", type=SESSION, metavar="AGENT/SESSION", help="Only this session; no tool names it."
+)
+@click.option(
+    "--tools",
+    type=click.Choice(["all", "sessions", "memory"]),
+    default="all",
+    show_default=True,
+    help="Those for sessions, for facts, or both.",
+)
+@click.pass_obj
+def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: str) -> int:
+    if agent is not None:
+        check_name(agent, "agent")
+    if agent is not None and session is not None and session.agent != agent:
+        raise Invalid(f"{session} is no session of {agent}", hint="name one of --agent, --session")
+    from bsd.doors.agent.mcp import serve  # with the SDK, which is most of a start
+
+    readonly = bool(call.settings and call.settings.readonly)
+    call.surgeon(writes=not readonly, actor="agent")  # finishes what was in flight
+    serve(call.layout, call.pruning, call.settings, Scope(agent, session), tools)
+    return 0
+
+
+def _carry_out(call: Call, tool: str, words: dict[str, Any]) -> int:
+    """Do what an agent calls a tool for, and tell of it; returns the exit code."""
+    from bsd.doors.agent.tools import carry_out, read_call  # with pydantic: help does without
+
+    given = {name: one for name, one in words.items() if one is not None}
+    if given.get("session"):
+        given["session"] = _whole_name(call, given["session"])
+    asked, scope = read_call(tool, given), Scope()
+    name = scope.find(call.layout, asked.session, asked.lacks)
+    if not asked.verb.changes:
+        _tell(call, given, carry_out(asked, name, CallHands(call)))
+        return 0
+    with stop_request() as request:
+
+        def wait(one: SessionName) -> float:
+            return LONGEST_WAIT if scope.may_wait(call.layout, one) else 0.0
+
+        hands = CallHands(call, request, actor="agent", wait=wait)
+        answer = with_entry(
+            call,
+            name,
+            given["entry"],
+            lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),
+        )
+    _tell(call, given, answer)
+    return request.exit_code or _exit_code(asked, answer)
+
+
+def _whole_name(call: Call, text: str) -> str:
+    """A session's whole name; what none begins with is left to those who say so."""
+    return str(session_beginning_with(call.layout, text) or text)
+
+
+def _exit_code(asked: Asked, answer: dict[str, Any]) -> int:
+    if answer.get("unavailable"):
+        return 1
+    if getattr(asked.arguments, "inline", None) and not answer["restored"]:
+        return Busy.exit_code
+    return 0
+
+
+def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Say what came of it, in the originals' words."""
+    if call.json:
+        print_json(answer)
+    elif "keys_restored" in answer:
+        _tell_restored(answer)
+    elif "extracted_ids" in answer:
+        say(f"Session: {answer['session']}")
+        say(f"Total entries: {answer['total_entries']}")
+        say(f"Extracted entries: {answer['extracted_entries']}")
+        say("\nExtracted entry IDs:")
+        say("\n".join(f"  - {entry}" for entry in answer["extracted_ids"]) or "  (none)")
+    else:
+        say(f"Set _extractable={given['value'].lower()} for entry {answer['entry_id']}")
+
+
+def _tell_restored(answer: dict[str, Any]) -> None:
+    keys: list[str] = answer["keys_restored"]
+    note = answer.get("note")
+    if note is None:
+        say(f"Restored {len(keys)} keys for entry {answer['entry_id']}")
+        if keys:
+            say(f"Keys: {', '.join(keys)}")
+    else:
+        say(f"{AFTER_THE_TURN if answer['inline'] == 'after the turn' else TEXT_ONLY}{note}")
+    for key, why in answer.get("unavailable", {}).items():
+        say(f"{key}: {why}")
+    if "suggestion" in answer:
+        say(f"Previously restored at {answer['previous_restored_at']}. {answer['suggestion']}")
+    for key, text in answer.get("texts", {}).items():
+        say(f"\n{key}:\n{text}")
+    for key, what in answer.get("beside", {}).items():
+        say(f"\n{key}: {what}")
+    if following := answer.get("next"):
+        keys, offset = following["keys"], following["offset"]
+        more = f"{answer['characters_left']} more characters"
+        say(f"\n({more}: --keys {','.join(keys)} --offset {offset} --text-only)")
