@@ -46,7 +46,7 @@ soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50
 		-m crash
 	BSD_FULL_DISKS=30 BSD_MANY_SESSIONS=10000 \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider \
-		tests/daemon/test_full_disk.py tests/doors/http/web/test_frame.py
+		tests/daemon/test_full_disk.py tests/http/web/test_frame.py
 
 bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 	$(BIN)/python -m tests.bench

@@ -112,7 +112,7 @@ def test_a_filled_root_is_at_rest(openclaw_root: Path) -> None:
 # --- what tests share is made once, however many processes run the suite ---
 
 
-_PAGE = "tests/doors/http/web/test_page_day.py"
+_PAGE = "tests/http/web/test_page_day.py"
 _INDEXER = "tests/daemon/test_indexer.py"
 _KILL = "tests/session/commit/test_kill.py"
 

@@ -117,7 +117,7 @@ _FOR_USERS = (
     "contrib/",
     "packaging/",
     "bsd/cli/",
-    "bsd/doors/http/",
+    "bsd/http/",
 )
 
 

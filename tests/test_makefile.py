@@ -102,7 +102,7 @@ def test_only_test_all_installs_programs_of_npm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("directory", "marker"), [("tests/compat", "compat"), ("tests/doors/http/web", "web")]
+    ("directory", "marker"), [("tests/compat", "compat"), ("tests/http/web", "web")]
 )
 def test_modules_that_need_programs_carry_their_marker(directory: str, marker: str) -> None:
     modules = sorted((_TOP / directory).glob("test_*.py"))

@@ -12,13 +12,13 @@ from bsd.cli.call import Call
 from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
-from bsd.doors.http.server import ApiServer, Early
-from bsd.doors.http.sockets import check_exposure
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.logs import close_logs
 from bsd.foundation.processes import give_back_memory
 from bsd.foundation.settings import HttpAddress, Settings
 from bsd.foundation.settings_apart import SettingsReading
+from bsd.http.server import ApiServer, Early
+from bsd.http.sockets import check_exposure
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -81,7 +81,7 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
     def make() -> ASGIApp:
         with _loading:
             try:
-                from bsd.doors.http.app import app_of  # all routes and verbs
+                from bsd.http.app import app_of  # all routes and verbs
 
                 return app_of(daemon, settings)
             finally:

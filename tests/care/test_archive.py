@@ -19,13 +19,13 @@ from bsd.care.search import search, search_as_it_is
 from bsd.care.shelves import archive_use
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
-from bsd.doors.http.verb_routes import ApiHands, open_content
 from bsd.foundation.ages import Ages
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.files import read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.http.verb_routes import ApiHands, open_content
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.archive import SessionArchive

@@ -15,11 +15,11 @@ from bsd.care import hand_down
 from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
-from bsd.doors.http.verb_routes import ApiHands, open_content
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
+from bsd.http.verb_routes import ApiHands, open_content
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore

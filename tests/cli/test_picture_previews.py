@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Call, rest
-from tests.doors.http.api import over_socket, serving
-from tests.doors.http.fake_daemon import FakeDaemon
-from tests.doors.http.web.sample import message, text
+from tests.http.api import over_socket, serving
+from tests.http.fake_daemon import FakeDaemon
+from tests.http.web.sample import message, text
 from tests.openclaw_tree import add_session
 from tests.pictures import PDF, PNG
 

@@ -19,8 +19,8 @@ from bsd.cli import daemon as status_command
 from bsd.cli.main import run
 from bsd.cli.status import Client, find_client, quick_status
 from bsd.foundation.errors import Forbidden, Unavailable
-from tests.doors.http.api import serving
-from tests.doors.http.fake_daemon import FakeDaemon, sample_job, sample_status
+from tests.http.api import serving
+from tests.http.fake_daemon import FakeDaemon, sample_job, sample_status
 from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS
 

@@ -25,7 +25,7 @@ from bsd.foundation.settings_reader import load_settings
 from bsd.store.search import SearchIndex
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.daemon.running import Running, configure, running
-from tests.doors.http.api import over_socket
+from tests.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.refusing import raising
 from tests.sessions import sample

@@ -15,7 +15,7 @@ import pytest
 
 from tests import forked
 from tests.doors.agent.test_mcp import House, error, serve
-from tests.doors.http.api import over_socket, serving
+from tests.http.api import over_socket, serving
 from tests.openclaw_tree import add_session
 from tests.sessions import LONG, conversation, jsonl
 

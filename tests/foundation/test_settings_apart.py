@@ -65,7 +65,7 @@ def test_where_the_process_is_killed_they_are_read_here(file: Path) -> None:
 
 def test_a_daemon_does_not_keep_what_checks_them() -> None:
     program = (
-        "import sys, bsd.cli.daemon, bsd.cli.daemon_process, bsd.doors.http.app;"
+        "import sys, bsd.cli.daemon, bsd.cli.daemon_process, bsd.http.app;"
         " print([name for name in sys.modules if name.startswith('pydantic')])"
     )
     done = subprocess.run(

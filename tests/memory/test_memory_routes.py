@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from bsd.foundation.layout import Layout
 from bsd.memory.fact import FIELDS
 from bsd.memory.facts import open_memory
-from tests.doors.http.fake_daemon import Reply, app_over, ask
+from tests.http.fake_daemon import Reply, app_over, ask
 from tests.memory.memories import DAY, NOW, Clock, rows
 
 

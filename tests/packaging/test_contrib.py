@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bsd.doors.http.metrics import MetricsPage
 from bsd.foundation.logs import LogFile
-from tests.doors.http.fake_daemon import FakeDaemon
+from bsd.http.metrics import MetricsPage
+from tests.http.fake_daemon import FakeDaemon
 from tests.needs import require_program
 from tests.packaging.nginx import nginx, nginx_config
 from tests.packaging.units import TOP

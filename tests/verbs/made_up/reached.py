@@ -13,7 +13,7 @@ from bsd.doors.agent.own_calls import own_tool_name
 from bsd.foundation.layout import Layout
 from bsd.surgery.rules import own_tool
 from tests.doors.agent.conftest import Agent, Desk, call
-from tests.doors.http.api import over_socket, serving
+from tests.http.api import over_socket, serving
 
 _TOOL = "mcp__bsd__star_entry"
 

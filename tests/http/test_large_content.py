@@ -1,0 +1,98 @@
+"""Large content: what is sent is read piece by piece."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.foundation.errors import Unavailable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.http.verb_routes import ApiHands, open_content
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.verbs.read_extracted import InPieces
+from bsd.verbs.verb import perform, verb_named
+from tests.openclaw_tree import add_session
+from tests.verbs import performed
+
+NAME = SessionName("main", "large")
+TEXT = "grøße \ud83d \x00 " + "x" * 12_000_000
+
+
+def message(id: str, role: str, text: str) -> dict[str, object]:
+    content = [{"type": "text", "text": text}]
+    inner = {"role": role, "content": content, "toolCallId": "c1", "timestamp": 1_700_000_000_000}
+    when = "2026-01-05T08:30:00.000Z"
+    return {"type": "message", "id": id, "parentId": None, "timestamp": when, "message": inner}
+
+
+@pytest.fixture
+def surgeon(tmp_path: Path) -> Surgeon:
+    header = {"type": "session", "version": 3, "id": "large", "timestamp": "2026-01-05T08:30:00Z"}
+    lines = [header, message("e1", "toolResult", TEXT)]
+    lines += [message(f"e{n}", "user", "next") for n in range(2, 9)]
+    data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    add_session(tmp_path, str(NAME), data)
+    layout = Layout(tmp_path)
+    surgeon = Surgeon(layout, ConfigService(layout.config_file), patience=Patience(quiet=0.0))
+    assert surgeon.extract(NAME).values == 1
+    return surgeon
+
+
+def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Surgeon) -> None:
+    content = open_content(ApiHands(surgeon.layout, surgeon.config), NAME, "e1")
+    size = 0
+    tracemalloc.start()
+    try:
+        for piece in content.pieces():
+            size += len(piece)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        content.close()
+    assert size == content.size > 12_000_000
+    assert peak < 2_000_000
+
+
+def test_it_says_what_the_surgeon_says(surgeon: Surgeon) -> None:
+    content = open_content(ApiHands(surgeon.layout, surgeon.config), NAME, "#1")
+    told = json.loads(b"".join(content.pieces()))
+    content.close()
+    assert told == performed.extracted_content(surgeon, NAME, "e1")
+    assert list(told["content"].values()) == [TEXT]
+
+
+def test_who_serves_reads_no_session_himself(surgeon: Surgeon) -> None:
+    hands, asked = ApiHands(surgeon.layout, surgeon.config), list[str]()
+
+    def work(verb: str, name: SessionName, arguments: Any, *_: object, **__: object) -> Any:
+        asked.append(verb)
+        return perform(verb_named(verb), hands, name, arguments)
+
+    with closing(open_content(replace(hands, work=work), NAME, "e1")) as content:
+        assert list(json.loads(b"".join(content.pieces()))["content"].values()) == [TEXT]
+    assert asked == ["show_extracted"]
+
+
+def test_a_file_that_is_another_by_then_is_not_shown(
+    surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = ApiHands(surgeon.layout, surgeon.config)
+
+    def changed(*asked: Any) -> InPieces:
+        found: InPieces = perform(*asked)
+        assert found.file is not None
+        with found.file.open("ab") as file:
+            file.write(b" ")
+        return found
+
+    monkeypatch.setattr("bsd.http.verb_routes.perform", changed)
+    with pytest.raises(Unavailable, match="moved or changed"):
+        open_content(hands, NAME, "e1")

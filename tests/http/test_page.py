@@ -1,0 +1,114 @@
+"""The page's files: what is served, how it may be kept, and that nothing else is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+
+import bsd.http
+from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
+from bsd.http.app import settings_table
+from bsd.http.layers import KeyGuard
+from tests.http.fake_daemon import app_over, ask
+
+_FOLDER = Path(bsd.http.__file__).parent / "web"
+_FILES = sorted(path.name for path in _FOLDER.iterdir())
+_MADE = "settings_table.js"
+_PARTS = [*_FILES, _MADE]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Starlette:
+    return app_over(tmp_path_factory.mktemp("page"), readonly=True)
+
+
+@pytest.mark.parametrize("path", ["/", *(f"/web/{name}" for name in _PARTS)])
+def test_every_part_is_served_with_its_type_and_may_be_kept(app: Starlette, path: str) -> None:
+    name = path.removeprefix("/web/").strip("/") or "index.html"
+    content = settings_table() if name == _MADE else (_FOLDER / name).read_bytes()
+    reply = ask(app, "GET", path)
+    assert (reply.status, reply.body) == (200, content)
+    ending = "html" if path == "/" else path.rpartition(".")[2]
+    assert (
+        reply.headers["content-type"]
+        == {
+            "html": "text/html; charset=utf-8",
+            "js": "text/javascript; charset=utf-8",
+            "css": "text/css; charset=utf-8",
+            "svg": "image/svg+xml",
+        }[ending]
+    )
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith("default-src 'self';")
+    assert "unsafe" not in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["cache-control"] == "no-cache"
+    again = ask(app, "GET", path, headers={"If-None-Match": f'W/"old", {reply.headers["etag"]}'})
+    assert (again.status, again.body) == (304, b"")
+    assert ask(app, "HEAD", path).status == 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("..", ".", "%2e%2e", "../__init__.py", "..%2f__init__.py", "%2e%2e%2f__init__.py"),
+        *("..\\__init__.py", "index.html%00", "index.html/", "INDEX.HTML", "\x00", "", "x" * 5000),
+        *("/etc/passwd", "//etc/passwd", "index.html.", "index．html"),
+    ],
+)
+def test_nothing_else_is_served(app: Starlette, name: str) -> None:
+    assert ask(app, "GET", f"/web/{name}").status in {307, 404}
+
+
+def test_the_page_is_open_to_those_who_have_no_key_yet(app: Starlette) -> None:
+    guarded = KeyGuard(app, ["key"])
+    for path in ("/", *(f"/web/{name}" for name in _PARTS)):
+        assert ask(guarded, "GET", path).status == 200
+        assert ask(guarded, "POST", path).status == 401
+    for path in ("/web", "/web/../api/status", "/api/status", "//"):
+        assert ask(guarded, "GET", path).status in {401, 404}, path
+    assert ask(guarded, "GET", "/api/savings").status == 401
+
+
+def test_its_sources_load_nothing_from_elsewhere_and_make_no_markup_of_text() -> None:
+    for path in _FOLDER.iterdir():
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/", "")
+        assert not re.search(r"(?:https?:)?//[a-z0-9-]+\.[a-z]", text), path.name
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+        ), path.name
+        assert text.count("\n") <= 400, f"{path.name} has grown too long"
+
+
+def test_each_setting_that_people_set_stands_on_the_page_once(app: Starlette) -> None:
+    text = ask(app, "GET", f"/web/{_MADE}").body.decode()
+    groups = json.loads(text.removeprefix("export const GROUPS = ").removesuffix(";\n"))
+    fields = {one["name"]: one for _, group in groups for one in group}
+    assert sum(len(group) for _, group in groups) == len(fields)
+    assert fields.keys() == set(SETTABLE)
+    assert fields["keep_recent"] == {
+        "name": "keep_recent",
+        "control": "number",
+        "choices": [],
+        "label": "Messages to keep",
+        "help": "So many of the newest messages stay whole (0–100).",
+    }
+    assert fields["scope"]["choices"] == [
+        ["all", "all values"],
+        ["display", "only what is never sent to the model"],
+    ]
+    assert [title for title, _ in groups] == [
+        *("What is extracted", "When", "How long it is kept", "Search", "What agents see")
+    ]
+    assert groups[0][1][-1]["name"] == "trigger_rules", "it takes much room"
+
+
+def test_the_page_knows_each_control() -> None:
+    text = (_FOLDER / "settings.js").read_text(encoding="utf-8")
+    for name in SETTABLE:
+        control = SETTINGS[name].kind.control
+        assert re.search(rf'"{control}"|^    {control}: ', text, re.MULTILINE), control

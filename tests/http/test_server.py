@@ -1,0 +1,314 @@
+"""The API as a whole: real sockets, real requests, a thread that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.foundation.errors import ConfigError, TemporaryFailure, Unavailable
+from bsd.http.connection import LocalProtocol
+from bsd.http.server import ApiServer
+from tests.http.api import over_socket, over_tcp, serving, settings_for
+from tests.http.fake_daemon import FakeDaemon, sample_status
+from tests.logs import capture_logs
+from tests.needs import as_ordinary_user, require_program
+from tests.unix import UnixConnection
+from tests.waiting import DEADLINE_SECONDS, wait_for
+
+pytestmark = pytest.mark.daemon
+
+
+@pytest.fixture
+def root(short_path: Path) -> Path:
+    root = short_path / "root"
+    root.mkdir(mode=0o700)
+    return root
+
+
+def api_threads() -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name == "bsd-api" or "AnyIO" in name]
+
+
+def wait_until_gone() -> None:
+    wait_for(lambda: api_threads() == [], "threads to end")
+
+
+def test_it_answers_on_the_socket(root: Path) -> None:
+    with serving(root) as (server, settings):
+        assert settings.socket == root / ".brainsurgeon" / "bsd.sock"
+        assert over_socket(settings.socket, "/api/status") == (200, sample_status())
+        assert over_socket(settings.socket, "/api/nope")[0] == 404
+        assert server.alive
+        assert server.addresses == []
+
+
+def test_curl_reaches_it(root: Path) -> None:
+    curl = require_program("curl")
+    with serving(root) as (_, settings):
+        done = subprocess.run(
+            [curl, "-sf", "--unix-socket", str(settings.socket), "http://bsd/api/health"],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+        )
+    assert '"status":"ok"' in done.stdout
+
+
+def test_stopping_leaves_no_thread_and_no_socket(root: Path) -> None:
+    with serving(root) as (server, settings):
+        over_socket(settings.socket, "/api/status")  # so that there is a worker thread
+        idle = UnixConnection(settings.socket)  # … and a connection that is kept
+        idle.request("GET", "/api/health")
+        idle.getresponse().read()
+        assert api_threads()
+        assert server.stop()
+        assert not server.alive
+        wait_until_gone()
+        assert not settings.socket.exists()
+        assert server.stop(), "once more is no error"
+        idle.close()
+    with serving(root) as (_, settings):
+        assert over_socket(settings.socket, "/api/health")[0] == 200
+
+
+def test_a_request_that_hangs_does_not_keep_it(root: Path) -> None:
+    daemon = FakeDaemon(holding=threading.Event())
+    answers: list[tuple[int, object]] = []
+    with capture_logs() as lines, serving(root, daemon) as (server, settings):
+        path = "/api/jobs/retention/run"
+        caller = threading.Thread(
+            target=lambda: answers.append(over_socket(settings.socket, path, "POST"))
+        )
+        caller.start()
+        assert daemon.running.wait(DEADLINE_SECONDS)
+        assert server.stop()
+        caller.join(DEADLINE_SECONDS)
+        assert daemon.ran == [], "it has stopped while the job was running"
+        assert daemon.holding
+        daemon.holding.set()
+        wait_until_gone()
+    assert daemon.ran == ["retention"], "what was begun is done to its end"
+    [(status, answer)] = answers
+    assert status == 503
+    assert isinstance(answer, dict)
+    assert answer["error"] == "the daemon is stopping"
+    assert [line for line in lines if "exc_info" in line] == []
+
+
+def test_a_half_request_does_not_keep_it(root: Path) -> None:
+    with (
+        serving(root) as (server, settings),
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as half,
+    ):
+        half.connect(str(settings.socket))
+        half.sendall(b"POST /api/config HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+        assert over_socket(settings.socket, "/api/health")[0] == 200
+        assert server.stop()
+        wait_until_gone()
+
+
+def test_it_beats_while_it_runs_and_says_goodbye(root: Path) -> None:
+    daemon = FakeDaemon()
+    with serving(root, daemon):
+        assert daemon.beats == [("api", 60.0)]
+        assert daemon.ended == []
+    assert daemon.ended == ["api"]
+
+
+def test_idle_it_waits_for_nothing_but_its_beat(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvicorn's own loop would tick ten times a second."""
+    timers: list[float] = []
+    call_at = asyncio.BaseEventLoop.call_at
+
+    def noting(loop: asyncio.BaseEventLoop, when: float, *rest: Any, **more: Any) -> Any:
+        if threading.current_thread().name == "bsd-api":
+            timers.append(when - loop.time())
+        return call_at(loop, when, *rest, **more)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "call_at", noting)
+    with serving(root) as (_, settings):
+        # The answer is the proof that the loop has come past the start.
+        assert over_socket(settings.socket, "/api/health")[0] == 200
+        beat, *others = [round(seconds) for seconds in timers]
+        assert beat == 60
+        assert set(others) <= {5, 10}, "a request was waited for, and whether another one follows"
+
+
+def test_a_second_daemon_is_refused_and_the_first_goes_on(root: Path) -> None:
+    with serving(root) as (_, settings):
+        with pytest.raises(TemporaryFailure), serving(root):
+            pass
+        assert over_socket(settings.socket, "/api/health")[0] == 200
+
+
+def test_signals_stay_with_the_main_thread(root: Path) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with serving(root):
+        during = {number: signal.getsignal(number) for number in before}
+    assert during == before
+
+
+# --- who may ----------------------------------------------------------------------------------
+
+_STRANGER = """
+import socket, sys
+client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+try:
+    client.connect(sys.argv[1])
+except PermissionError:
+    sys.exit("no permission")
+client.sendall(b"GET /api/status HTTP/1.1\\r\\nHost: bsd\\r\\n\\r\\n")
+answer = b""
+while piece := client.recv(65536):
+    answer += piece
+print(answer.decode())
+"""
+
+
+def as_another_user(path: Path) -> subprocess.CompletedProcess[str]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be another user")
+    return subprocess.run(
+        [*as_ordinary_user(), sys.executable, "-c", _STRANGER, str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+
+
+def test_another_user_cannot_even_connect(root: Path) -> None:
+    with serving(root) as (_, settings):
+        done = as_another_user(settings.socket)
+    assert (done.returncode, done.stderr.strip()) == (1, "no permission")
+
+
+@pytest.fixture
+def reachable_root() -> Iterator[Path]:
+    """A root that other users can get to: pytest's own directories are closed to them."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "root"
+        root.mkdir(mode=0o700)
+        yield root
+
+
+def test_another_user_who_gets_in_is_refused(reachable_root: Path) -> None:
+    with capture_logs() as lines, serving(reachable_root) as (_, settings):
+        for directory in [settings.socket, *settings.socket.parents]:
+            if directory.is_relative_to(reachable_root.parent):
+                directory.chmod(0o777)  # somebody has opened all doors
+        done = as_another_user(settings.socket)
+        assert over_socket(settings.socket, "/api/health")[0] == 200
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("HTTP/1.1 403 ")
+    assert "this socket is for another user" in done.stdout
+    assert "totals" not in done.stdout
+    refused = [line for line in lines if line["event"].startswith("A connection of another user")]
+    assert [line["uid"] for line in refused] == [65534]
+
+
+def test_who_is_not_trusted_gets_an_answer_not_a_broken_pipe(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalProtocol, "may_talk", staticmethod(lambda uid: uid != os.geteuid()))
+    with serving(root) as (server, settings):
+        status, answer = over_socket(settings.socket, "/api/status")
+        assert server.alive
+    assert (status, answer["error"]) == (403, "this socket is for another user")
+
+
+# --- TCP --------------------------------------------------------------------------------------
+
+
+def test_without_being_asked_nothing_listens_on_tcp(root: Path) -> None:
+    with serving(root) as (server, _):
+        assert server.addresses == []
+
+
+def test_tcp_without_keys_is_open_and_the_log_warns(root: Path) -> None:
+    with capture_logs() as lines, serving(root, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, _):
+        assert over_tcp(server, "/api/status") == (200, sample_status())
+        assert over_tcp(server, "/api/status", Host="evil.example")[0] == 403
+        assert over_tcp(server, "/api/status", Origin="http://evil.example")[0] == 403
+    warnings = [line["event"] for line in lines if line["log_level"] == "warn"]
+    assert any("is open to whoever reaches it" in text for text in warnings)
+
+
+def test_tcp_with_keys_asks_for_one_and_the_socket_does_not(root: Path) -> None:
+    environ = {"BRAINSURGEON_HTTP": "127.0.0.1:0", "BRAINSURGEON_API_KEYS": "k1, k2"}
+    with capture_logs() as lines, serving(root, None, **environ) as (server, settings):
+        assert over_tcp(server, "/api/status")[0] == 401
+        assert over_tcp(server, "/api/status", X_API_Key="k3")[0] == 403
+        assert over_tcp(server, "/api/status", X_API_Key="k2")[0] == 200
+        assert over_tcp(server, "/api/health")[0] == 200
+        assert over_tcp(server, "/api/config")[0] == 200
+        body = b'{"keep_recent":7}'
+        assert over_tcp(server, "/api/config", "POST", body)[0] == 401
+        assert over_tcp(server, "/api/config", "POST", body, X_API_Key="k1")[0] == 200
+        assert over_socket(settings.socket, "/api/status")[0] == 200
+    assert not [line for line in lines if "is open to whoever" in line["event"]]
+    [changed] = [line for line in lines if line["event"] == "Config changed"]
+    assert changed["actor"] == hashlib.sha256(b"k1").hexdigest()[:8]
+
+
+def test_another_page_may_ask_if_it_is_named(root: Path) -> None:
+    environ = {
+        "BRAINSURGEON_HTTP": "127.0.0.1:0",
+        "BRAINSURGEON_API_KEYS": "k1",
+        "BRAINSURGEON_CORS_ORIGINS": "https://bs.example.com",
+    }
+    with serving(root, None, **environ) as (server, _):
+        address = server.addresses[0]
+        asking = http.client.HTTPConnection(address.host, address.port, timeout=DEADLINE_SECONDS)
+        headers = {
+            "Origin": "https://bs.example.com",
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "x-api-key,content-type",
+        }
+        asking.request("OPTIONS", "/api/config", headers=headers)
+        answer = asking.getresponse()
+        answer.read()
+        assert answer.status == 200
+        assert answer.getheader("Access-Control-Allow-Origin") == "https://bs.example.com"
+        asking.request("GET", "/api/status", headers={"Origin": "https://bs.example.com"})
+        refused = asking.getresponse()
+        refused.read()
+        assert refused.status == 401
+        assert refused.getheader("Access-Control-Allow-Origin") == "https://bs.example.com"
+        asking.close()
+
+
+def test_a_port_in_use_is_named_and_the_socket_is_taken_back(root: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = settings_for(root, BRAINSURGEON_HTTP=f"127.0.0.1:{port}")
+        server = ApiServer(lambda *_: None, settings)  # type: ignore[arg-type]
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{port}") as refused:
+            server.start()
+    assert refused.value.hint
+    assert not settings.socket.exists()
+    assert api_threads() == []
+
+
+def test_an_address_of_another_machine_is_a_wrong_setting(root: Path) -> None:
+    settings = settings_for(root, BRAINSURGEON_HTTP="192.0.2.1:8000")
+    with pytest.raises(ConfigError):
+        ApiServer(lambda *_: None, settings).start()  # type: ignore[arg-type]
+    assert not settings.socket.exists()
