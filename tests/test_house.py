@@ -157,7 +157,7 @@ _MAY_SAY = {
     "bsd/verbs/": (r".*sessions\.json.*", "people know the file by that name"),
     "bsd/cli/main.py": (r"bash", "the shell whose tab key it serves"),
     "bsd/foundation/audit.py": (r"sessionId", "a member of bsd's own audit log"),
-    "bsd/doors/agent/inband.py": (r"sessionId", "a member of bsd's own audit log"),
+    "bsd/mcp/inband.py": (r"sessionId", "a member of bsd's own audit log"),
     "bsd/foundation/": (r".*\.lock", "bsd's own locks"),
 }
 

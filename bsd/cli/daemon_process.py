@@ -23,7 +23,7 @@ from bsd.http.sockets import check_exposure
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-_IN_BAND = "bsd.doors.agent.inband:InBand"  # children load it
+_IN_BAND = "bsd.mcp.inband:InBand"  # children load it
 
 # Threads that import at the same time modules which import each other may find one half made.
 _loading = threading.RLock()

@@ -13,14 +13,14 @@ from bsd.cli.call import LONGEST_WAIT, Call, command, stop_request
 from bsd.cli.names import SESSION, session_beginning_with, sessions, with_entry
 from bsd.cli.output import print_json, say
 from bsd.cli.verbs import CallHands
-from bsd.doors.agent.scope import Scope
 from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName, check_name
 from bsd.foundation.verb_names import TOOLS
+from bsd.mcp.scope import Scope
 
 if TYPE_CHECKING:
-    from bsd.doors.agent.tools import Asked
+    from bsd.mcp.tools import Asked
 
 
 @command(
@@ -102,7 +102,7 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: st
         check_name(agent, "agent")
     if agent is not None and session is not None and session.agent != agent:
         raise Invalid(f"{session} is no session of {agent}", hint="name one of --agent, --session")
-    from bsd.doors.agent.mcp import serve  # with the SDK, which is most of a start
+    from bsd.mcp.server import serve  # with the SDK, which is most of a start
 
     readonly = bool(call.settings and call.settings.readonly)
     call.surgeon(writes=not readonly, actor="agent")  # finishes what was in flight
@@ -112,7 +112,7 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: st
 
 def _carry_out(call: Call, tool: str, words: dict[str, Any]) -> int:
     """Do what an agent calls a tool for, and tell of it; returns the exit code."""
-    from bsd.doors.agent.tools import carry_out, read_call  # with pydantic: help does without
+    from bsd.mcp.tools import carry_out, read_call  # with pydantic: help does without
 
     given = {name: one for name, one in words.items() if one is not None}
     if given.get("session"):

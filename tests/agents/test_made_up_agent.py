@@ -37,10 +37,10 @@ from bsd.care import catalog
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.daemon.scan import Scan
-from bsd.doors.agent.inband import InBand
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.mcp.inband import InBand
 from bsd.session.rest import Patience
 from bsd.surgery.edit import setting
 from bsd.surgery.result import Status

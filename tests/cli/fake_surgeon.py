@@ -157,7 +157,7 @@ def listening(
         return real_perform(verb, hands, name, asked)
 
     monkeypatch.setattr("bsd.cli.many.perform", for_each)
-    for door in ("cli.verbs", "agent.tools", "agent.restoring"):
+    for door in ("cli.verbs", "mcp.tools", "mcp.restoring"):
         monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "queries", lambda _call: surgeon)

@@ -19,7 +19,7 @@ from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
 from bsd.verbs.restore import history_of
 from tests.compat.pi import assert_sendable, read
-from tests.doors.agent.conftest import LONG, Agent, Desk
+from tests.mcp.conftest import LONG, Agent, Desk
 from tests.openclaw_tree import set_at_rest
 from tests.verbs import performed
 

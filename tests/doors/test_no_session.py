@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests import forked
-from tests.doors.agent.test_mcp import House, error, serve
 from tests.http.api import over_socket, serving
+from tests.mcp.test_mcp import House, error, serve
 from tests.openclaw_tree import add_session
 from tests.sessions import LONG, conversation, jsonl
 

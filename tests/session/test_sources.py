@@ -15,11 +15,11 @@ from bsd.care import catalog
 from bsd.care.search import search
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
-from bsd.doors.agent.inband import InBand
 from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import SourceSettings
+from bsd.mcp.inband import InBand
 from bsd.session.commit.displaced import State
 from bsd.surgery.edit import becoming, setting
 from bsd.surgery.result import Status

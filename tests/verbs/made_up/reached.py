@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bsd.cli.main import run
-from bsd.doors.agent.own_calls import own_tool_name
 from bsd.foundation.layout import Layout
+from bsd.mcp.own_calls import own_tool_name
 from bsd.surgery.rules import own_tool
-from tests.doors.agent.conftest import Agent, Desk, call
 from tests.http.api import over_socket, serving
+from tests.mcp.conftest import Agent, Desk, call
 
 _TOOL = "mcp__bsd__star_entry"
 

@@ -11,7 +11,7 @@ import pytest
 
 from bsd.agents.dialect import Format
 from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
-from bsd.doors.agent.own_calls import OwnCall, own_calls
+from bsd.mcp.own_calls import OwnCall, own_calls
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.text.reader import BytesTranscript, Line
@@ -166,7 +166,7 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Counted(old + new)
     since = Checkpoint(offset=len(old), index=51, messages=50, ids=array("Q"))
     parsed: list[Line] = []
-    monkeypatch.setattr("bsd.doors.agent.own_calls.parse_entry", spy(parsed))
+    monkeypatch.setattr("bsd.mcp.own_calls.parse_entry", spy(parsed))
     (call,) = own_calls(source, OPENCLAW, Policy.of(config()), since)
     assert call.index == 52
     assert min(source.offsets) == len(old)

@@ -14,12 +14,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from bsd.agents.page_size import PageSize
-from bsd.doors.agent.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.doors.models import Expected, answer_model, arguments_model, field_errors, fields_of
 from bsd.doors.parameters import ACTIONS
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid
 from bsd.foundation.layout import SessionName
+from bsd.mcp.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.surgery.targets import Refused
 from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, GetContext, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted

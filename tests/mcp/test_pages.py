@@ -14,8 +14,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.session.surgeon import Surgeon
-from tests.doors.agent.answers import characters_of, document_of, size_of, texts_of
-from tests.doors.agent.test_mcp import House, serve
+from tests.mcp.answers import characters_of, document_of, size_of, texts_of
+from tests.mcp.test_mcp import House, serve
 from tests.openclaw_tree import add_session
 from tests.sessions import HEADER, entry, jsonl
 

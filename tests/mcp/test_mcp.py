@@ -15,10 +15,10 @@ import anyio
 import pytest
 
 from bsd.agents.owners import layout_of
-from bsd.doors.agent.tools import TOOLS
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import SourceSettings
+from bsd.mcp.tools import TOOLS
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.session.surgeon import Surgeon
@@ -26,7 +26,7 @@ from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import Home
 from tests.daemon.running import configure, running
-from tests.doors.agent.answers import document_of
+from tests.mcp.answers import document_of
 from tests.openclaw_tree import add_session, set_at_rest, set_status
 from tests.pictures import PNG
 from tests.sessions import sample

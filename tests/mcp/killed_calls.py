@@ -1,6 +1,6 @@
 """Looks at a session that are killed at one of their disk calls, each in a root of its own.
 
-`python -m tests.doors.agent.killed_calls DIRECTORY EVERY` makes `DIRECTORY/1`, `DIRECTORY/2`, …
+`python -m tests.mcp.killed_calls DIRECTORY EVERY` makes `DIRECTORY/1`, `DIRECTORY/2`, …
 from `DIRECTORY/0`, kills a look at every EVERYth disk call, and prints at which ones, until one
 look comes through alive.
 """
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bsd.foundation.layout import Layout
-from tests.doors.agent.conftest import Desk
+from tests.mcp.conftest import Desk
 from tests.session.commit.disk_calls import DiskCalls, was_killed
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.doors.agent.mcp import MEMORY_TOOLS, MemoryHands
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
+from bsd.mcp.server import MEMORY_TOOLS, MemoryHands
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import Classes, NewFact
 

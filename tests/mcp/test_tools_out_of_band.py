@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.agent.scope import Scope
 from bsd.foundation.errors import BsdError, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import SessionName
-from tests.doors.agent.conftest import LONG, NAME, Desk, call
+from bsd.mcp.scope import Scope
+from tests.mcp.conftest import LONG, NAME, Desk, call
 
 
 @pytest.mark.parametrize(

@@ -35,15 +35,24 @@ from bsd.agents.page_size import PageSize
 from bsd.daemon import rare_tasks
 from bsd.daemon.children import Children
 from bsd.daemon.loops import Beats, Loop
-from bsd.doors.agent.answers import (
+from bsd.doors.models import answer_model, arguments_model
+from bsd.foundation.ages import look
+from bsd.foundation.definition import Answer, Tool, WingVerb, arguments_of
+from bsd.foundation.errors import BsdError, Forbidden, Invalid, Unavailable
+from bsd.foundation.files import UNCERTAIN_SECONDS
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.settings import Settings
+from bsd.mcp.answers import (
     MAX_RESULT_SIZE,
     first_fitting,
     paged_results,
     sent_answer,
     shortened_facts,
 )
-from bsd.doors.agent.scope import Scope
-from bsd.doors.agent.tools import (
+from bsd.mcp.scope import Scope
+from bsd.mcp.tools import (
     MOST_ENTRIES,
     TOOLS,
     AgentTool,
@@ -57,15 +66,6 @@ from bsd.doors.agent.tools import (
     reads_much,
     schema_of,
 )
-from bsd.doors.models import answer_model, arguments_model
-from bsd.foundation.ages import look
-from bsd.foundation.definition import Answer, Tool, WingVerb, arguments_of
-from bsd.foundation.errors import BsdError, Forbidden, Invalid, Unavailable
-from bsd.foundation.files import UNCERTAIN_SECONDS
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import Settings
 from bsd.memory.facts import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
 from bsd.session.rest import Patience

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from bsd.agents.page_size import OTHERS
-from bsd.doors.agent.tools import carry_out, read_call
 from bsd.foundation.pruning_config import ConfigService
+from bsd.mcp.tools import carry_out, read_call
 from bsd.session.surgeon import Surgeon
 from tests.agents.sources import CLAUDE_CODE, CODEX
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind
-from tests.doors.agent.conftest import NAME, UNKNOWN, Agent, Desk, Flat, Hands, call, text_of
-from tests.doors.agent.test_text_at_once import Others
+from tests.mcp.conftest import NAME, UNKNOWN, Agent, Desk, Flat, Hands, call, text_of
+from tests.mcp.test_text_at_once import Others
 from tests.pictures import GIF, JPEG, PDF, PNG, SVG, WEBP, encoded
 from tests.verbs import performed
 

@@ -11,18 +11,18 @@ import anyio
 import mcp_types as types
 import pytest
 
-from bsd.doors.agent.mcp import MemoryHands, Toolbox
-from bsd.doors.agent.scope import Scope
-from bsd.doors.agent.tools import TOOLS
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
+from bsd.mcp.scope import Scope
+from bsd.mcp.server import MemoryHands, Toolbox
+from bsd.mcp.tools import TOOLS
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.restore import Restored
 from bsd.surgery.view import Context
 from bsd.verbs.read_extracted import ReadExtracted, ReadHeld, ReadOut
 from bsd.verbs.restore import Restore
 from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
-from tests.doors.agent.answers import document_of
+from tests.mcp.answers import document_of
 from tests.waiting import DEADLINE_SECONDS
 
 NAME = SessionName("main", "s1")
@@ -116,7 +116,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slow:
         return getattr(hands, verb.name)(asked)
 
     for module in ("tools", "restoring"):
-        monkeypatch.setattr(f"bsd.doors.agent.{module}.perform", perform)
+        monkeypatch.setattr(f"bsd.mcp.{module}.perform", perform)
     return Slow(tmp_path)
 
 

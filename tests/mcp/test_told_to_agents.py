@@ -12,9 +12,9 @@ import pytest
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.cli.commands import COMMANDS
 from bsd.cli.tools import mcp
-from bsd.doors.agent.mcp import INSTRUCTIONS, MEMORY_TOOLS
-from bsd.doors.agent.own_calls import ran_by_shell
-from bsd.doors.agent.tools import TOOLS, read_call
+from bsd.mcp.own_calls import ran_by_shell
+from bsd.mcp.server import INSTRUCTIONS, MEMORY_TOOLS
+from bsd.mcp.tools import TOOLS, read_call
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.targets import Refused, Replacement
 from bsd.text.reader import BytesTranscript

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.doors.agent.own_calls import NEEDLES, Ran, own_tool_name, ran_by_shell
+from bsd.mcp.own_calls import NEEDLES, Ran, own_tool_name, ran_by_shell
 
 
 @pytest.mark.parametrize(

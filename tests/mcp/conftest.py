@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.agent.inband import InBand
-from bsd.doors.agent.scope import Scope
-from bsd.doors.agent.tools import carry_out, read_call
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.mcp.inband import InBand
+from bsd.mcp.scope import Scope
+from bsd.mcp.tools import carry_out, read_call
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb

@@ -13,7 +13,7 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.verbs.restore import history_of
-from tests.doors.agent.conftest import LONG, NAME, Agent, Desk
+from tests.mcp.conftest import LONG, NAME, Agent, Desk
 from tests.needs import require_linux
 from tests.waiting import DEADLINE_SECONDS
 
@@ -64,7 +64,7 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
     assert b'"<BEGIN OF LOG' in expected
     assert b"<<BEGIN" not in expected
     killed = subprocess.run(
-        [sys.executable, "-m", "tests.doors.agent.killed_calls", str(tmp_path), str(every)],
+        [sys.executable, "-m", "tests.mcp.killed_calls", str(tmp_path), str(every)],
         check=True,
         capture_output=True,
         timeout=DEADLINE_SECONDS,

@@ -19,9 +19,6 @@ from typing import Any
 from bsd.agents.dialect import Format
 from bsd.agents.entry import EXTRACTABLE, standing_at, text_of
 from bsd.agents.owners import owner_of
-from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
-from bsd.doors.agent.restoring import RestoreInline, in_session
-from bsd.doors.agent.tools import TOOLS, Asked, error_answer, read_call
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
@@ -29,6 +26,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.mcp.own_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
+from bsd.mcp.restoring import RestoreInline, in_session
+from bsd.mcp.tools import TOOLS, Asked, error_answer, read_call
 from bsd.session.notes import Notes
 from bsd.session.session import Session
 from bsd.session.surgeon import Remembered, Surgeon

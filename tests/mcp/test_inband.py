@@ -12,8 +12,8 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
 from bsd.verbs.restore import history_of
-from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.logs import capture_logs
+from tests.mcp.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.refusing import raising
 from tests.verbs import performed
 
@@ -351,7 +351,7 @@ def test_a_line_that_cannot_be_edited_stops_nothing(desk: Desk, flat: Flat) -> N
 def test_a_redaction_that_breaks_does_not_undo_the_rest(
     desk: Desk, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.doors.agent.inband.plan_redact", raising(ZeroDivisionError))
+    monkeypatch.setattr("bsd.mcp.inband.plan_redact", raising(ZeroDivisionError))
     old = agent.past()
     desk.look()
     agent.user("again")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from bsd.doors.agent.inband import InBand
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.mcp.inband import InBand
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bsd.foundation.layout import Layout
 from bsd.verbs.restore import history_of
-from tests.doors.agent.conftest import LONG, NAME, Agent, Desk
+from tests.mcp.conftest import LONG, NAME, Agent, Desk
 from tests.verbs import performed
 
 NOISE = "BEGIN OF LOG " + "noise " * 20 + "END OF LOG"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.doors.agent.own_calls import _NEEDED, is_answered, told, told_error
-from bsd.doors.agent.restoring import RestoreInline
-from bsd.doors.agent.tools import TOOLS, error_answer, in_short, read_call, reads_much
 from bsd.doors.models import answer_model
 from bsd.foundation import verb_names
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
+from bsd.mcp.own_calls import _NEEDED, is_answered, told, told_error
+from bsd.mcp.restoring import RestoreInline
+from bsd.mcp.tools import TOOLS, error_answer, in_short, read_call, reads_much
 from bsd.surgery.rules import own_tool
 from bsd.surgery.targets import Refused, read_targets
 from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, ChangeContext, GetContext, SetExtractable

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from bsd.daemon.instance import SingleInstance, is_running
-from bsd.doors.agent.scope import Scope
-from bsd.doors.agent.tools import carry_out, read_call
 from bsd.foundation.errors import Busy, Conflict, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
+from bsd.mcp.scope import Scope
+from bsd.mcp.tools import carry_out, read_call
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from tests.agents.sources import CODEX, KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind
-from tests.doors.agent.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call
+from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call
 from tests.openclaw_tree import set_at_rest, set_status
 from tests.pictures import PNG
 from tests.verbs import performed

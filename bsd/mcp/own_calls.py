@@ -15,12 +15,12 @@ from typing import Any
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
 from bsd.agents.entry import Entry, is_placeholder
-from bsd.doors.agent.restoring import Inline
-from bsd.doors.agent.tools import TOOLS
 from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.doors.parameters import TOOLS as COMMANDS
 from bsd.foundation.definition import told_fields
 from bsd.foundation.verb_names import split_command
+from bsd.mcp.restoring import Inline
+from bsd.mcp.tools import TOOLS
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS
