@@ -154,7 +154,7 @@ _THEIRS = re.compile(
 _MAY_SAY = {
     "bsd/sample.py": (r".*", "it writes sessions as OpenClaw does, to try bsd on"),
     "bsd/cli/": (r".*sessions\.json.*", "people know the file by that name"),
-    "bsd/verbs/": (r".*sessions\.json.*", "people know the file by that name"),
+    "bsd/actions/": (r".*sessions\.json.*", "people know the file by that name"),
     "bsd/cli/main.py": (r"bash", "the shell whose tab key it serves"),
     "bsd/foundation/audit.py": (r"sessionId", "a member of bsd's own audit log"),
     "bsd/mcp/inband.py": (r"sessionId", "a member of bsd's own audit log"),

@@ -7,21 +7,7 @@ from typing import Any
 
 import click
 
-from bsd.care.bring_back import BroughtBack
-from bsd.care.copy_scope import CopyStatus
-from bsd.care.forgetting import Forgotten
-from bsd.cli.call import BsdCommand, Call, ask_first, group
-from bsd.cli.names import SESSION, archived_session
-from bsd.cli.output import counted, minute, note, one_line, print_table, say, size
-from bsd.cli.problem import Problem
-from bsd.cli.verb_words import Tell, VerbWords, print_entries, print_hits
-from bsd.cli.verbs import CallHands, carry_out
-from bsd.doors.parameters import parameters
-from bsd.foundation.errors import BsdError, Busy
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_fields import OFF
-from bsd.foundation.spelling import lifetime_seconds
-from bsd.verbs.archive import (
+from bsd.actions.archive import (
     ARCHIVE_BRING_BACK,
     ARCHIVE_FORGET,
     ARCHIVE_KEEP,
@@ -41,7 +27,21 @@ from bsd.verbs.archive import (
     ShowGone,
     kept_session,
 )
-from bsd.verbs.verb import Verb
+from bsd.actions.parameters import parameters
+from bsd.actions.verb import Verb
+from bsd.care.bring_back import BroughtBack
+from bsd.care.copy_scope import CopyStatus
+from bsd.care.forgetting import Forgotten
+from bsd.cli.call import BsdCommand, Call, ask_first, group
+from bsd.cli.names import SESSION, archived_session
+from bsd.cli.output import counted, minute, note, one_line, print_table, say, size
+from bsd.cli.problem import Problem
+from bsd.cli.verb_words import Tell, VerbWords, print_entries, print_hits
+from bsd.cli.verbs import CallHands, carry_out
+from bsd.foundation.errors import BsdError, Busy
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_fields import OFF
+from bsd.foundation.spelling import lifetime_seconds
 
 _ID = re.compile(r"@[0-9a-f]{8}\Z")  # what an id has after the name
 _MORE = """

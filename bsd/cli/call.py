@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from bsd.actions.parameters import NONE, Complete, Items, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
 from bsd.cli.rights import FileOwner, become, owner_for_root
-from bsd.doors.parameters import NONE, Complete, Items, parameters
 from bsd.foundation.definition import Answer, WingVerb
 from bsd.foundation.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.foundation.files import make_private_dir

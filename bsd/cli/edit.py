@@ -17,6 +17,15 @@ from typing import Any
 
 import click
 
+from bsd.actions.edit import (
+    CHANGE_CONTEXT,
+    EDIT,
+    SHOW_EDITABLE,
+    ChangeContext,
+    EditEntry,
+    ShowEditable,
+)
+from bsd.actions.verb import perform
 from bsd.cli import names
 from bsd.cli.call import Call, command
 from bsd.cli.names import SESSION, with_entry
@@ -35,15 +44,6 @@ from bsd.surgery.edit import (
     setting,
 )
 from bsd.surgery.targets import ContextChanged
-from bsd.verbs.edit import (
-    CHANGE_CONTEXT,
-    EDIT,
-    SHOW_EDITABLE,
-    ChangeContext,
-    EditEntry,
-    ShowEditable,
-)
-from bsd.verbs.verb import perform
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from bsd.actions.parameters import KEYS, parameters
+from bsd.actions.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 from bsd.agents.dialect import Format
 from bsd.care import catalog
 from bsd.care.leftovers import stores_without_transcript
@@ -18,7 +20,6 @@ from bsd.cli.call import Call, ask_first, command, confirm
 from bsd.cli.many import each_session, report
 from bsd.cli.names import SESSION, all_sessions
 from bsd.cli.output import counted, note, print_json, say, size
-from bsd.doors.parameters import KEYS, parameters
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all
 from bsd.foundation.layout import SessionName
@@ -27,7 +28,6 @@ from bsd.surgery.plan import Means
 from bsd.surgery.restore import restored_copy
 from bsd.surgery.result import SessionResult, Status
 from bsd.text.reader import Transcript
-from bsd.verbs.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 
 
 @command(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from bsd.actions.verb import Verb, perform
 from bsd.care.disk_use import in_flight_use
 from bsd.cli.call import LONGEST_WAIT, Call, Stopped, StopRequest, stop_request
 from bsd.cli.output import counted, note, one_line, print_json, print_table, say, share, size
@@ -21,7 +22,6 @@ from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Rate
 from bsd.surgery.result import SessionResult, Status
-from bsd.verbs.verb import Verb, perform
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from bsd import __version__
+from bsd.actions.parameters import KEYS, all_words
 from bsd.cli.call import BsdCommand, Call, group, wing_command
 from bsd.cli.output import note, one_line, print_json, print_table, say
-from bsd.doors.parameters import KEYS, all_words
 from bsd.foundation.errors import Invalid
 from bsd.memory import verbs
 from bsd.memory.decay import PrunedFacts

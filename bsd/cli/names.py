@@ -12,6 +12,7 @@ from click.shell_completion import (
     CompletionItem,
 )
 
+from bsd.actions.parameters import Items
 from bsd.agents.entry import MARKER
 from bsd.agents.owners import elsewhere
 from bsd.care import catalog
@@ -21,7 +22,6 @@ from bsd.care.trash import Trash
 from bsd.cli.call import MOST, SAFE, Call, offering
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note
-from bsd.doors.parameters import Items
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.sources import Source

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
 from bsd.cli.call import LONGEST_WAIT, Call, command, stop_request
 from bsd.cli.names import SESSION, session_beginning_with, sessions, with_entry
 from bsd.cli.output import print_json, say
 from bsd.cli.verbs import CallHands
-from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName, check_name
 from bsd.foundation.verb_names import TOOLS

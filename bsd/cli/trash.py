@@ -7,6 +7,17 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from bsd.actions.parameters import parameters
+from bsd.actions.trash import (
+    RETENTION,
+    CleanUp,
+    Delete,
+    DeleteFromTrash,
+    Emptied,
+    EmptyTrash,
+    RestoreFromTrash,
+    TrashList,
+)
 from bsd.care.disk_use import in_flight_use
 from bsd.care.expiry import Forecast
 from bsd.care.retention import CleanedAll, ForecastAll, Retention
@@ -20,20 +31,9 @@ from bsd.cli.output import counted, minute, note, print_table, say, size
 from bsd.cli.status import in_flight_line
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import CallHands, carry_out, verb_command
-from bsd.doors.parameters import parameters
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
-from bsd.verbs.trash import (
-    RETENTION,
-    CleanUp,
-    Delete,
-    DeleteFromTrash,
-    Emptied,
-    EmptyTrash,
-    RestoreFromTrash,
-    TrashList,
-)
 
 _ID = {"id": names.trash}
 _MORE = """

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from bsd.actions.list_entries import Shown, ShownEntries, ShownValue, WholeEntry
+from bsd.actions.parameters import Complete, all_words
+from bsd.actions.read_extracted import text_of_value
 from bsd.care.file_owners import give_back
 from bsd.cli.call import BsdCommand, ask_first
 from bsd.cli.names import say_who_serves
@@ -33,15 +36,17 @@ from bsd.cli.output import (
 )
 from bsd.cli.problem import Problem
 from bsd.cli.rights import FileOwner, environment_of
-from bsd.doors.parameters import Complete, all_words
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
 from bsd.surgery.view import EntryView
 from bsd.text.reader import parse_entry
-from bsd.verbs.list_entries import Shown, ShownEntries, ShownValue, WholeEntry
-from bsd.verbs.read_extracted import text_of_value
 
 if TYPE_CHECKING:  # each verb loads its own
+    from bsd.actions.checks import Examined, Verify
+    from bsd.actions.list_sessions import AllSessions, EverySession
+    from bsd.actions.restore import HistoryList, Restore, Undo
+    from bsd.actions.search import FoundEntry, FoundInAll
+    from bsd.actions.summary import Summary
     from bsd.care.verify import Verification
     from bsd.cli.verbs import CallHands
     from bsd.foundation.layout import SessionName
@@ -49,11 +54,6 @@ if TYPE_CHECKING:  # each verb loads its own
     from bsd.surgery.restore import Restored
     from bsd.surgery.undo import PastOperation, Undone
     from bsd.surgery.view import Context
-    from bsd.verbs.checks import Examined, Verify
-    from bsd.verbs.list_sessions import AllSessions, EverySession
-    from bsd.verbs.restore import HistoryList, Restore, Undo
-    from bsd.verbs.search import FoundEntry, FoundInAll
-    from bsd.verbs.summary import Summary
 
 # Says to people what was answered; the session is None where a verb asks of all.
 Tell = Callable[[Any, Any], None]
@@ -116,7 +116,7 @@ def _is_restore(action: str) -> bool:
 
 def _ask_about_undo(hands: CallHands, session: SessionName, asked: Undo, *, yes: bool) -> Undo:
     """Say what undoing a restore does, and ask; raises Conflict if the answer is no."""
-    from bsd.verbs.restore import history_of  # each verb loads its own
+    from bsd.actions.restore import history_of  # each verb loads its own
 
     if yes:
         return asked

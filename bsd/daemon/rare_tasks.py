@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from bsd.actions.list_entries import Outlines
+from bsd.actions.verb import perform, verb_named
 from bsd.care.bring_back import sweep_returning
 from bsd.care.copy_scope import CopyScope
 from bsd.care.indexing import Due, ReadOn, find_due, read_some
@@ -19,8 +21,6 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.displaced import Recovered
 from bsd.session.surgeon import Surgeon
 from bsd.store.search import SearchIndex, use
-from bsd.verbs.list_entries import Outlines
-from bsd.verbs.verb import perform, verb_named
 
 
 def recover(child: Child) -> list[Recovered]:

@@ -3,7 +3,7 @@
 Arguments and answer are dataclasses (`argument` describes a field of the one, `contract` of the
 other: its fields are what every door tells, in their order, by their names, but for those that are
 `INTERNAL`). The doors are made from that: command line, HTTP route with its OpenAPI, tools of
-agents. What a verb of sessions is beyond that says `bsd.verbs.verb`; a wing (memory, workspaces)
+agents. What a verb of sessions is beyond that says `bsd.actions.verb`; a wing (memory, workspaces)
 has verbs that are done with its own handle: `WingVerb`.
 """
 

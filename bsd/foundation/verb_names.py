@@ -1,6 +1,6 @@
 """Which verbs there are, and what people and agents call them, said without importing them.
 
-A new verb has its line here, and its module in `bsd.verbs`. Help and start-up stay light so, and
+A new verb has its line here, and its module in `bsd.actions`. Help and start-up stay light so, and
 planners know the tools that doors make of verbs. Beside it stands how a command line is parted.
 """
 
@@ -25,7 +25,7 @@ class Name:
         tools: tuple[str, ...] = (),
     ) -> None:
         self.verb = verb
-        self.module = module or verb  # in `bsd.verbs`; there the verb is the constant of its name
+        self.module = module or verb  # in `bsd.actions`; there the verb is the constant of its name
         self.command = command  # None: not for people
         self.after = after  # the command that it follows on the help page, or the title it is below
         self.help = help

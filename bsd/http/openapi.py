@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import models_json_schema
 
 from bsd import __version__
-from bsd.doors.models import Document, answer_model
+from bsd.actions.models import Document, answer_model
 from bsd.foundation.definition import Body, schema_name
 from bsd.foundation.pruning_fields import (
     RULE_LIMITS,

@@ -29,6 +29,11 @@ from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from bsd.actions.edit import SHOW_EDITABLE, ShowEditable
+from bsd.actions.list_entries import Outlines
+from bsd.actions.list_sessions import SearchState
+from bsd.actions.read_extracted import SHOW_EXTRACTED, ShowExtracted
+from bsd.actions.verb import Meanwhile, Send, Verb, all_verbs, perform
 from bsd.care.trash import Trash
 from bsd.foundation.definition import Answer, Body, Definition, Route, WingVerb, arguments_of
 from bsd.foundation.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
@@ -44,14 +49,9 @@ from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.view import ExtractedContent
 from bsd.text.change import Written
 from bsd.text.splice import Span
-from bsd.verbs.edit import SHOW_EDITABLE, ShowEditable
-from bsd.verbs.list_entries import Outlines
-from bsd.verbs.list_sessions import SearchState
-from bsd.verbs.read_extracted import SHOW_EXTRACTED, ShowExtracted
-from bsd.verbs.verb import Meanwhile, Send, Verb, all_verbs, perform
 
 if TYPE_CHECKING:
-    from bsd.doors.models import InBody, InQuery
+    from bsd.actions.models import InBody, InQuery
 
 # --- a route: what OpenAPI is told of it, and how what comes in is read ---
 
@@ -367,7 +367,7 @@ def _model(
 
     @cache
     def make() -> type[Any]:
-        from bsd.doors import models  # noqa: PLC0415 - see above
+        from bsd.actions import models  # noqa: PLC0415 - see above
 
         base = models.InBody if in_body else models.InQuery
         return models.arguments_model(verb.arguments, base, names=names, door="http")

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bsd.actions.verb import perform
 from bsd.agents.dialect import Format
 from bsd.agents.entry import EXTRACTABLE, standing_at, text_of
 from bsd.agents.owners import owner_of
@@ -45,7 +46,6 @@ from bsd.text.change import Edit
 from bsd.text.reader import Line, TranscriptFile, parse_entry
 from bsd.text.spans import paths_of
 from bsd.text.splice import SpliceError, edit
-from bsd.verbs.verb import perform
 
 _log = get_logger("agent")
 

@@ -13,10 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bsd.actions.edit import ChangeContext, GetContext, SetExtractable
+from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
+from bsd.actions.parameters import TOOLS as COMMANDS
+from bsd.actions.read_extracted import ReadExtracted
+from bsd.actions.restore import Restore
+from bsd.actions.search import SearchExtracted
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
 from bsd.agents.entry import Entry, is_placeholder
-from bsd.doors.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
-from bsd.doors.parameters import TOOLS as COMMANDS
 from bsd.foundation.definition import told_fields
 from bsd.foundation.verb_names import split_command
 from bsd.mcp.restoring import Inline
@@ -26,10 +30,6 @@ from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS
 from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
 from bsd.text.spans import value_at
-from bsd.verbs.edit import ChangeContext, GetContext, SetExtractable
-from bsd.verbs.read_extracted import ReadExtracted
-from bsd.verbs.restore import Restore
-from bsd.verbs.search import SearchExtracted
 
 # --- calls ---
 

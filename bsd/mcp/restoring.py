@@ -10,15 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from bsd.agents.owners import owner_of
-from bsd.agents.page_size import OTHERS, PageSize
-from bsd.daemon.instance import is_running
-from bsd.foundation.definition import contract
-from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
-from bsd.surgery.restore import Restored
-from bsd.verbs.read_extracted import (
+from bsd.actions.read_extracted import (
     BESIDE,
     OFFSET,
     PAGE_SIZE,
@@ -27,8 +19,16 @@ from bsd.verbs.read_extracted import (
     ReadExtracted,
     ReadHeld,
 )
-from bsd.verbs.restore import RESTORE, Restore
-from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument, perform
+from bsd.actions.restore import RESTORE, Restore
+from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument, perform
+from bsd.agents.owners import owner_of
+from bsd.agents.page_size import OTHERS, PageSize
+from bsd.daemon.instance import is_running
+from bsd.foundation.definition import contract
+from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.surgery.restore import Restored
 
 
 @dataclass(frozen=True, slots=True)

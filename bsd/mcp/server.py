@@ -30,12 +30,13 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from bsd import __version__
+from bsd.actions.models import answer_model, arguments_model
+from bsd.actions.verb import Hands, Meanwhile
 from bsd.agents.owners import page_size_for
 from bsd.agents.page_size import PageSize
 from bsd.daemon import rare_tasks
 from bsd.daemon.children import Children
 from bsd.daemon.loops import Beats, Loop
-from bsd.doors.models import answer_model, arguments_model
 from bsd.foundation.ages import look
 from bsd.foundation.definition import Answer, Tool, WingVerb, arguments_of
 from bsd.foundation.errors import BsdError, Forbidden, Invalid, Unavailable
@@ -70,7 +71,6 @@ from bsd.memory.facts import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.verbs.verb import Hands, Meanwhile
 
 # --- tools for the memory, made from the verbs in `bsd.memory.tools` ---
 

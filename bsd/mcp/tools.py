@@ -13,17 +13,11 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from bsd.agents.page_size import PageSize
-from bsd.doors.models import Expected, answer_model, arguments_model, field_errors, fields_of
-from bsd.doors.parameters import ACTIONS
-from bsd.foundation.definition import Answer
-from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid
-from bsd.foundation.layout import SessionName
-from bsd.mcp.restoring import RESTORE_INLINE, RestoreInline, explained
-from bsd.surgery.targets import Refused
-from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, GetContext, SetExtractable
-from bsd.verbs.read_extracted import ReadExtracted
-from bsd.verbs.verb import (
+from bsd.actions.edit import GET_CONTEXT, SET_EXTRACTABLE, GetContext, SetExtractable
+from bsd.actions.models import Expected, answer_model, arguments_model, field_errors, fields_of
+from bsd.actions.parameters import ACTIONS
+from bsd.actions.read_extracted import ReadExtracted
+from bsd.actions.verb import (
     Hands,
     Meanwhile,
     Tool,
@@ -33,6 +27,12 @@ from bsd.verbs.verb import (
     no_one_waits,
     perform,
 )
+from bsd.agents.page_size import PageSize
+from bsd.foundation.definition import Answer
+from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid
+from bsd.foundation.layout import SessionName
+from bsd.mcp.restoring import RESTORE_INLINE, RestoreInline, explained
+from bsd.surgery.targets import Refused
 
 # --- what an agent may hand to a tool, read as what it means ---
 

@@ -20,11 +20,11 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult, Status
+from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
-from tests.verbs import performed
 
 SERVED = "is served by the root"
 _ODD = b'{"source": 1, "dev": 1, "ino": 1, "root": "/a\\u0000", "root_id": "", "root_dev": 1}'

@@ -44,11 +44,11 @@ from bsd.mcp.inband import InBand
 from bsd.session.rest import Patience
 from bsd.surgery.edit import setting
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources import tree
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import Clock, make_surgeon
-from tests.verbs import performed
 
 # --- what a new agent has to say ---
 

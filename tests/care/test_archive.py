@@ -32,6 +32,7 @@ from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.pack import PackWriter
+from tests.actions import performed
 from tests.agents.sources.tree import EVERYTHING, Kind, recorded_homes
 from tests.care.archiving import (
     DAY,
@@ -51,7 +52,6 @@ from tests.session.test_branched import BRANCH, branch_off, texts
 from tests.session.test_sources import each_kind
 from tests.session.test_surgeon import real_sessions
 from tests.sessions import LONG, NAME, Clock, make_surgeon, write
-from tests.verbs import performed
 
 
 def later() -> float:

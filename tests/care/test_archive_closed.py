@@ -19,9 +19,9 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
 from bsd.store.extracted import digest
+from tests.actions import performed
 from tests.searching import everything
 from tests.sessions import LONG, NAME, conversation, write
-from tests.verbs import performed
 
 DAY = 24 * 3600.0
 

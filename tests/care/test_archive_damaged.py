@@ -18,6 +18,7 @@ from bsd.foundation.layout import Layout
 from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.pack import Pack, PackWriter
+from tests.actions import performed
 from tests.care.archiving import (
     age,
     clean,
@@ -27,7 +28,6 @@ from tests.care.archiving import (
 )
 from tests.logs import capture_logs
 from tests.sessions import NAME, conversation, write
-from tests.verbs import performed
 
 
 def test_a_pack_without_its_end_still_gives_what_it_has(

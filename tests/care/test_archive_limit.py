@@ -16,11 +16,11 @@ from bsd.foundation.ages import Ages, look
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.copies import copies_of
+from tests.actions import performed
 from tests.care.keeping import DAY, bring_back, extract, keep
 from tests.care.test_forgetting import LEAVING, WORDS, said, secret_session
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, make_surgeon
-from tests.verbs import performed
 
 OTHER = SessionName("main", "other")
 

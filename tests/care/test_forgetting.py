@@ -27,11 +27,11 @@ from bsd.session.commit.late import Orphan, keep_orphan, list_orphans
 from bsd.session.rest import Patience
 from bsd.store.contents import Contents
 from bsd.store.extracted import forgotten_in, note_forgotten
+from tests.actions import performed
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, jsonl, make_surgeon
-from tests.verbs import performed
 
 WORDS = ("Quicksilver", "zephyrine")
 LEAVING = ("tool_result", "assistant")  # the latter is in the search index, too

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.actions.search import found_entries
 from bsd.care.bring_back import BringBack
 from bsd.care.expiry import Cleaned
 from bsd.care.keeping import find_gone, gone_sessions
@@ -23,7 +24,6 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.session.rest import Patience
 from bsd.store.copies import copies_of, damaged_copies
-from bsd.verbs.search import found_entries
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.care.test_forgetting import secret_session
 from tests.care.trashing import register, registry

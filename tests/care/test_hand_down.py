@@ -23,11 +23,11 @@ from bsd.http.verb_routes import ApiHands, open_content
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
+from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.refusing import raising
 from tests.session.test_branched import BRANCH, TWIG, branch_off, texts
 from tests.sessions import HEADER, LONG, NAME, conversation, write
-from tests.verbs import performed
 
 DAY = 86_400.0
 

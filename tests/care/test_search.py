@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.list_sessions import figures_of
 from bsd.care import catalog, indexing
 from bsd.care import search as lifecycle
 from bsd.care.retention import RetentionRun
@@ -29,12 +30,11 @@ from bsd.store import search_file
 from bsd.store.search import SearchIndex
 from bsd.surgery.result import Status
 from bsd.text import reader
-from bsd.verbs.list_sessions import figures_of
+from tests.actions import performed
 from tests.logs import capture_logs
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import entry, read_all
 from tests.sessions import HEADER, jsonl
-from tests.verbs import performed
 
 NAME = SessionName("main", "s1")
 FILLER = "filling " * 100

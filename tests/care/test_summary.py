@@ -16,10 +16,10 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources import CODEX
 from tests.agents.sources.tree import Home
 from tests.openclaw_tree import add_session
-from tests.verbs import performed
 
 NAME = SessionName("main", "s1")
 HEADER: dict[str, Any] = {"type": "session", "version": 3, "id": "s"}

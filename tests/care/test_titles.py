@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.list_sessions import ListSessions, list_sessions, session_row
 from bsd.care import catalog, titles
 from bsd.care.search import by_title, sessions_with
 from bsd.foundation.layout import Layout, SessionName
@@ -18,7 +19,6 @@ from bsd.foundation.spelling import iso_utc
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
-from bsd.verbs.list_sessions import ListSessions, list_sessions, session_row
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import entry, read_all
 from tests.sessions import HEADER, jsonl

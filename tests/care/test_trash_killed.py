@@ -14,13 +14,13 @@ import pytest
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
+from tests.actions import performed
 from tests.care import killed_moves
 from tests.care.killed_moves import NAME
 from tests.care.trashing import put, register, registry, trash_of, tree
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
 from tests.sessions import Clock, conversation, make_surgeon, write
-from tests.verbs import performed
 from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.crash

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.restore import RESTORE_ALL, Extract
+from bsd.actions.verb import Meanwhile, RootHands, Verb, no_one_waits
+from bsd.actions.verb import perform as real_perform
 from bsd.cli.call import Call
 from bsd.cli.main import run
 from bsd.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.view import ExtractedContent
-from bsd.verbs.restore import RESTORE_ALL, Extract
-from bsd.verbs.verb import Meanwhile, RootHands, Verb, no_one_waits
-from bsd.verbs.verb import perform as real_perform
 from tests.openclaw_tree import add_session
 
 Answer = SessionResult | BaseException
@@ -158,12 +158,12 @@ def listening(
 
     monkeypatch.setattr("bsd.cli.many.perform", for_each)
     for door in ("cli.verbs", "mcp.tools", "mcp.restoring"):
-        monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
+        monkeypatch.setattr(f"bsd.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "queries", lambda _call: surgeon)
-    monkeypatch.setattr("bsd.verbs.restore._foretell", surgeon.foretell)
-    monkeypatch.setattr("bsd.verbs.read_extracted.extracted_content", surgeon.extracted_content)
-    monkeypatch.setattr("bsd.verbs.list_entries.views", lambda *_, **_how: iter(()))
+    monkeypatch.setattr("bsd.actions.restore._foretell", surgeon.foretell)
+    monkeypatch.setattr("bsd.actions.read_extracted.extracted_content", surgeon.extracted_content)
+    monkeypatch.setattr("bsd.actions.list_entries.views", lambda *_, **_how: iter(()))
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}
     usual |= {"log_level": "info", "log_format": "auto"}
     settings = property(lambda call: SimpleNamespace(root=Path(call.root), **usual))

@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from bsd.actions.restore import history_of
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
@@ -31,12 +32,11 @@ from bsd.surgery.replace import texts_of
 from bsd.surgery.view import EntryView, outline_of
 from bsd.text.reader import BytesTranscript
 from bsd.text.spans import parse_path
-from bsd.verbs.restore import history_of
+from tests.actions import performed
 from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session
 from tests.sessions import sample
-from tests.verbs import performed
 
 pytestmark = pytest.mark.compat
 

@@ -25,11 +25,11 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
 from tests.openclaw_tree import set_at_rest
-from tests.verbs import performed
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.compat

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from bsd.actions.restore import history_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
@@ -17,11 +18,10 @@ from bsd.session.surgeon import Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
-from bsd.verbs.restore import history_of
+from tests.actions import performed
 from tests.compat.pi import assert_sendable, read
 from tests.mcp.conftest import LONG, Agent, Desk
 from tests.openclaw_tree import set_at_rest
-from tests.verbs import performed
 
 pytestmark = pytest.mark.compat
 

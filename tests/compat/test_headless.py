@@ -16,6 +16,7 @@ import pytest
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat import claude_code, pi_program
 from tests.compat.beside import placeholders
@@ -24,7 +25,6 @@ from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
 from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
-from tests.verbs import performed
 
 pytestmark = pytest.mark.compat
 

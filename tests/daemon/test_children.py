@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 import bsd
+from bsd.actions.edit import EditEntry
+from bsd.actions.restore import Restore
 from bsd.daemon import children, rare_tasks, tasks
 from bsd.daemon.child import Order, Stopping
 from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
@@ -25,8 +27,6 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.inflight import InFlight
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.targets import Refused
-from bsd.verbs.edit import EditEntry
-from bsd.verbs.restore import Restore
 from tests.daemon import child_tasks
 from tests.daemon.running import is_alive
 from tests.logs import capture_logs

@@ -26,12 +26,12 @@ from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
 from bsd.text.change import Edit, Identity
+from tests.actions import performed
 from tests.daemon.fast_forward import Clock, Machine, machine
 from tests.daemon.running import configure
 from tests.daemon.zones import at, local, zone
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
-from tests.verbs import performed
 
 pytestmark = pytest.mark.daemon
 

@@ -146,7 +146,7 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
-from tests.verbs import performed
+from tests.actions import performed
 
 root, seed = sys.argv[1:]
 layout, chance = Layout(Path(root)), random.Random(seed)

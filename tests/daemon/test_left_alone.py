@@ -13,11 +13,11 @@ from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Surgeon
+from tests.actions import performed
 from tests.daemon.running import configure, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session, set_status
 from tests.sessions import sample
-from tests.verbs import performed
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon

@@ -29,12 +29,12 @@ from bsd.http.verb_routes import ApiHands
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.workspaces.verbs import WorkspaceRoot
+from tests.actions import performed
 from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon, description
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
 from tests.sessions import sample
-from tests.verbs import performed
 from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes long to import, and each of the workers would

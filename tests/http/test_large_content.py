@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.read_extracted import InPieces
+from bsd.actions.verb import perform, verb_named
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.http.verb_routes import ApiHands, open_content
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.verbs.read_extracted import InPieces
-from bsd.verbs.verb import perform, verb_named
+from tests.actions import performed
 from tests.openclaw_tree import add_session
-from tests.verbs import performed
 
 NAME = SessionName("main", "large")
 TEXT = "grøße \ud83d \x00 " + "x" * 12_000_000

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from bsd.doors import models
-from bsd.doors.models import arguments_model
+from bsd.actions import models
+from bsd.actions.models import arguments_model
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService

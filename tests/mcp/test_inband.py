@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.restore import history_of
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
-from bsd.verbs.restore import history_of
+from tests.actions import performed
 from tests.logs import capture_logs
 from tests.mcp.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.refusing import raising
-from tests.verbs import performed
 
 PIN = {"action": "set_extractable", "value": False}
 NOISE = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"

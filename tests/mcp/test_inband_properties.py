@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bsd.actions.restore import history_of
 from bsd.foundation.layout import Layout
-from bsd.verbs.restore import history_of
+from tests.actions import performed
 from tests.mcp.conftest import LONG, NAME, Agent, Desk
-from tests.verbs import performed
 
 NOISE = "BEGIN OF LOG " + "noise " * 20 + "END OF LOG"
 

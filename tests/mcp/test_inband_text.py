@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.read_extracted import READ_EXTRACTED
 from bsd.daemon.instance import SingleInstance
 from bsd.mcp import own_calls
 from bsd.mcp.inband import InBand
 from bsd.mcp.tools import TOOLS
-from bsd.verbs.read_extracted import READ_EXTRACTED
 from tests import forked
+from tests.actions import performed
 from tests.mcp.conftest import LONG, NAME, UNKNOWN, Agent, Desk, call, text_of
 from tests.mcp.test_inband import PIN, call_of
 from tests.openclaw_tree import set_status
-from tests.verbs import performed
 
 REMOTE = "restore_remote"
 

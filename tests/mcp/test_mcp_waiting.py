@@ -11,6 +11,9 @@ import anyio
 import mcp_types as types
 import pytest
 
+from bsd.actions.read_extracted import ReadExtracted, ReadHeld, ReadOut
+from bsd.actions.restore import Restore
+from bsd.actions.verb import Meanwhile, Verb, no_one_waits
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.mcp.scope import Scope
@@ -19,9 +22,6 @@ from bsd.mcp.tools import TOOLS
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.restore import Restored
 from bsd.surgery.view import Context
-from bsd.verbs.read_extracted import ReadExtracted, ReadHeld, ReadOut
-from bsd.verbs.restore import Restore
-from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
 from tests.mcp.answers import document_of
 from tests.waiting import DEADLINE_SECONDS
 

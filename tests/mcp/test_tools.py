@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.doors.models import answer_model
+from bsd.actions.edit import GET_CONTEXT, SET_EXTRACTABLE, ChangeContext, GetContext, SetExtractable
+from bsd.actions.models import answer_model
+from bsd.actions.restore import RESTORE, Restore
+from bsd.actions.search import SearchExtracted
 from bsd.foundation import verb_names
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.own_calls import _NEEDED, is_answered, told, told_error
@@ -16,9 +19,6 @@ from bsd.mcp.restoring import RestoreInline
 from bsd.mcp.tools import TOOLS, error_answer, in_short, read_call, reads_much
 from bsd.surgery.rules import own_tool
 from bsd.surgery.targets import Refused, read_targets
-from bsd.verbs.edit import GET_CONTEXT, SET_EXTRACTABLE, ChangeContext, GetContext, SetExtractable
-from bsd.verbs.restore import RESTORE, Restore
-from bsd.verbs.search import SearchExtracted
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
 

@@ -12,9 +12,9 @@ import pytest
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Surgeon
+from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import HEADER, LONG, NAME, Clock, conversation, write
-from tests.verbs import performed
 
 BRANCH, TWIG = SessionName("main", "branch"), SessionName("main", "twig")
 

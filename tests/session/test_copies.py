@@ -25,13 +25,13 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.claude_code import claude_code_line
 from tests.agents.sources.codex import codex_line, codex_meta
 from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import LONG, NAME, Clock, conversation, make_surgeon, write
-from tests.verbs import performed
 
 Line = dict[str, Any]
 FORK = "11111111-2222-4333-8444-555555555555"

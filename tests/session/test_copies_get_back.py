@@ -30,9 +30,9 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import digest
 from bsd.text.spans import ValuePath, format_path
+from tests.actions import performed
 from tests.agents.sources.tree import EVERYTHING
 from tests.session.copying_programs import PROGRAMS, Program, lines_of, written
-from tests.verbs import performed
 
 _STEP_SECONDS = 700.0  # protection has ended, nobody is in the middle
 _MUCH_LATER = 30 * 86_400.0

@@ -24,11 +24,11 @@ from bsd.foundation.settings import SourceSettings
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of
+from tests.actions import performed
 from tests.agents.sources.claude_code import claude_code_line
 from tests.agents.sources.codex import codex_line
 from tests.agents.sources.tree import EVERYTHING, LONG, without_restored
 from tests.session.copying_programs import PROGRAMS, Json, Lines, Program, lines_of, written
-from tests.verbs import performed
 
 ORIGIN, OTHER = (UUID(int=number, version=4) for number in (1, 2))
 OLD_CLAUDE = "1.0.50"  # which writes sessions that it resumes anew, under new ids

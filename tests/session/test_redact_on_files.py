@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.actions.restore import history_of
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict
@@ -15,11 +16,10 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
-from bsd.verbs.restore import history_of
+from tests.actions import performed
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, Talk, call, jsonl, make_surgeon, text
 from tests.surgery.soundness import faults, shown
-from tests.verbs import performed
 
 CONSUME = [CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1")]
 LONG = "long " * 200

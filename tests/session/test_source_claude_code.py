@@ -13,12 +13,12 @@ from bsd.care import catalog
 from bsd.care.verify import verify
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_line, claude_code_lines, subagent_lines
 from tests.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import Clock, make_surgeon
-from tests.verbs import performed
 
 
 @pytest.fixture

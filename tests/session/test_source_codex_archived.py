@@ -20,12 +20,12 @@ from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.session.commit.displaced import State
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources import CODEX
 from tests.agents.sources.codex import codex_lines, codex_meta
 from tests.agents.sources.tree import LONG, Home, away, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import Clock, make_surgeon
-from tests.verbs import performed
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, CODEX
 from tests.agents.sources.claude_code import claude_code_line
 from tests.agents.sources.codex import codex_line, codex_meta
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind, away, without_restored
 from tests.sessions import Clock, make_surgeon
-from tests.verbs import performed
 
 pieces = st.sampled_from(["", "short", LONG, "\u2028 \U0001f600 é " * 40, "[[extracted-x]] " * 50])
 members = st.recursive(

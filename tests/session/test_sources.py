@@ -23,6 +23,7 @@ from bsd.mcp.inband import InBand
 from bsd.session.commit.displaced import State
 from bsd.surgery.edit import becoming, setting
 from bsd.surgery.result import Status
+from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.tree import (
     EVERYTHING,
@@ -36,7 +37,6 @@ from tests.agents.sources.tree import (
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import Clock, make_surgeon
-from tests.verbs import performed
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
 

@@ -28,11 +28,11 @@ from bsd.store.state import StateDb
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.result import Status
 from bsd.text.reader import ChangedWhileReading, Line, TranscriptFile
+from tests.actions import performed
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.refusing import raising
 from tests.sessions import HEADER, LONG, NAME, Clock, conversation, entry, make_surgeon, write
-from tests.verbs import performed
 
 MISSING = "[Content unavailable - extracted file missing]"
 

@@ -16,10 +16,10 @@ from bsd.daemon.state import Ledger
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.late import is_json
 from bsd.surgery.result import SessionResult, Status
+from tests.actions import performed
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
-from tests.verbs import performed
 
 _MB = 1 << 20
 _ALLOWED = 150 * _MB  # and three times the line

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.restore import history_of
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, NotFound
@@ -19,10 +20,9 @@ from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.surgery.result import Status
-from bsd.verbs.restore import history_of
+from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
-from tests.verbs import performed
 
 
 def history_files(layout: Layout) -> list[str]:

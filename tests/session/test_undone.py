@@ -22,9 +22,9 @@ from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.result import SessionResult, Status
+from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, make_surgeon, write
-from tests.verbs import performed
 
 YEAR = 365 * 86_400.0
 

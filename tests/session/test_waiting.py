@@ -22,10 +22,10 @@ from bsd.store.state import StateDb
 from bsd.surgery.result import Status
 from bsd.surgery.survey import fingerprint
 from bsd.text.reader import TranscriptFile
+from tests.actions import performed
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, make_surgeon, write
-from tests.verbs import performed
 
 _QUIET = 10.0
 

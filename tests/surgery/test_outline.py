@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bsd.actions.list_entries import Outlines
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.layout import SessionName
 from bsd.sample import session_lines
 from bsd.surgery.view import EntryView, outline_of, views
 from bsd.text.change import Identity
 from bsd.text.reader import BytesTranscript
-from bsd.verbs.list_entries import Outlines
 
 MARKER = (
     b'"_extracted":{"ref":"0002_tool_result","hash":"sha256:00","size":9,'
@@ -99,7 +99,7 @@ def test_outlines_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
     for number, source in enumerate(sources):
         kept.of(SessionName("main", f"s{number}"), source, OPENCLAW)
         assert kept.memory <= 3 * small
-    monkeypatch.setattr("bsd.verbs.list_entries.outline_of", None)
+    monkeypatch.setattr("bsd.actions.list_entries.outline_of", None)
     for number in (2, 3, 4):
         kept.of(SessionName("main", f"s{number}"), sources[number], OPENCLAW)
     with pytest.raises(TypeError):

@@ -29,7 +29,7 @@ from bsd.surgery.extract import plan_extraction
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.text.change import Change
 from bsd.text.reader import TranscriptFile
-from tests.verbs import performed
+from tests.actions import performed
 
 SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}
 NAME = SessionName("main", "chat")

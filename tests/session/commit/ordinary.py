@@ -20,12 +20,12 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.protocol import commit
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit.committing import NAME, SETTINGS
 from tests.session.commit.crashed import session
 from tests.session.commit.ledger import Ledger
 from tests.session.commit.oracle import Oracle
-from tests.verbs import performed
 
 Answer = dict[str, Any]
 

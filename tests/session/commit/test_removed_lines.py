@@ -12,18 +12,18 @@ from dataclasses import replace
 
 import pytest
 
+from bsd.actions.restore import history_of
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.verbs.restore import history_of
+from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit.children import Children, Order
 from tests.session.commit.committing import NAME, recover_all
 from tests.session.commit.crashed import Theatre, theatre
 from tests.session.commit.owner import OWNERS
 from tests.session.commit.worlds import WORLDS
-from tests.verbs import performed
 
 pytestmark = pytest.mark.crash
 

@@ -29,12 +29,12 @@ from bsd.session.commit.recovery import recover
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult
+from tests.actions import performed
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit.chaos_report import Report
 from tests.session.commit.crashed import fast_directory, session
 from tests.session.commit.writers import NodeWriter, missing_doubled_disordered
-from tests.verbs import performed
 from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]

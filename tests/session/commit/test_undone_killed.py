@@ -16,11 +16,11 @@ from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.changed_lines import undone_in
 from bsd.store.history import History
+from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit.children import Children, Order
 from tests.session.commit.committing import NAME, recover_all
 from tests.session.commit.crashed import Theatre, theatre
-from tests.verbs import performed
 
 pytestmark = pytest.mark.crash
 

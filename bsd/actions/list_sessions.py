@@ -14,6 +14,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, ClassVar
 
+from bsd.actions.verb import RootHands, Server, Verb, argument, route
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
@@ -25,7 +26,6 @@ from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.store.search_file import Statistics
-from bsd.verbs.verb import RootHands, Server, Verb, argument, route
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"

@@ -31,12 +31,12 @@ from bsd.surgery.plan import Means, Plan, Report
 from bsd.text.reader import Transcript
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
+    from bsd.actions.list_entries import Outlines
+    from bsd.actions.list_sessions import SearchState
     from bsd.care.trash import Trash
     from bsd.foundation.pruning_config import ConfigService
     from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
-    from bsd.verbs.list_entries import Outlines
-    from bsd.verbs.list_sessions import SearchState
 
 # What the module of a verb needs, from one place.
 __all__ = [
@@ -234,7 +234,7 @@ def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _
 
 def verb_named(name: str) -> Verb[Any, Any]:
     """The verb of this name."""
-    module = import_module(f"bsd.verbs.{NAMES[name].module}")
+    module = import_module(f"bsd.actions.{NAMES[name].module}")
     found: Verb[Any, Any] = getattr(module, name.upper())
     return found
 
@@ -242,7 +242,7 @@ def verb_named(name: str) -> Verb[Any, Any]:
 def _known_as(verb: Verb[Any, Any]) -> str | None:
     """By which name `verb_named` finds a verb; None for one that a door has made."""
     for name, one in NAMES.items():
-        module = sys.modules.get(f"bsd.verbs.{one.module}")
+        module = sys.modules.get(f"bsd.actions.{one.module}")
         if getattr(module, name.upper(), None) is verb:
             return name
     return None

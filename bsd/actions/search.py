@@ -10,15 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from bsd.care.keeping import is_gone
-from bsd.care.scan import FullScan, ScanPosition
-from bsd.care.search import NO_INDEX, by_title, search, search_as_it_is
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import BsdError, Busy
-from bsd.foundation.layout import Layout, SessionName
-from bsd.store.search import SearchHit
-from bsd.verbs.list_sessions import LONGEST_WORDS, SearchState, check_agent
-from bsd.verbs.verb import (
+from bsd.actions.list_sessions import LONGEST_WORDS, SearchState, check_agent
+from bsd.actions.verb import (
     Hands,
     Meanwhile,
     RootHands,
@@ -29,6 +22,13 @@ from bsd.verbs.verb import (
     perform,
     route,
 )
+from bsd.care.keeping import is_gone
+from bsd.care.scan import FullScan, ScanPosition
+from bsd.care.search import NO_INDEX, by_title, search, search_as_it_is
+from bsd.foundation.definition import INTERNAL, Answer, contract
+from bsd.foundation.errors import BsdError, Busy
+from bsd.foundation.layout import Layout, SessionName
+from bsd.store.search import SearchHit
 
 # A page of a search through everything ends after so long, and so many are made at once.
 _PAGE_SECONDS = 0.5

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from bsd.actions.verb import RootHands, Verb, argument, route
 from bsd.care.retention import Retention, RetentionRun, forecast_all
 from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.foundation.ages import Ages, look, trust
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError
-from bsd.verbs.verb import RootHands, Verb, argument, route
 
 ID = argument("What `bsd trash list` shows.", metavar="ID", positional=True)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bsd.doors.models import Expected, expected, field_errors, fields_of
+from bsd.actions.models import Expected, expected, field_errors, fields_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
 from bsd.foundation.spelling import LIFETIMES, meant, nearest, shown

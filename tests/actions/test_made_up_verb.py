@@ -11,13 +11,13 @@ _HERE = Path(__file__).parent
 # Its line stands in the table, and its module in the room, before anything else is loaded.
 _PROGRAM = """
 import json, sys
-import bsd.verbs
+import bsd.actions
 from bsd.foundation import verb_names as names
-bsd.verbs.__path__.append(sys.argv[1])
+bsd.actions.__path__.append(sys.argv[1])
 names.NAMES["star"] = names.Name("star", command="star", after="undo", help="Mark an entry.",
                                  locks=True, tools=("star_entry",))
 names.TOOLS = (*names.TOOLS, "star_entry")
-from tests.verbs.made_up.reached import all_doors
+from tests.actions.made_up.reached import all_doors
 print(json.dumps(all_doors(sys.argv[2])))
 """
 

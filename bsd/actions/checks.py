@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from bsd.actions.verb import RootHands, Verb, argument
 from bsd.care import verify
 from bsd.care.doctor import Check, Level, clock, examine, versions
 from bsd.care.file_owners import wrongly_owned
 from bsd.care.verify import Verification
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Forbidden
-from bsd.verbs.verb import RootHands, Verb, argument
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_row
+from bsd.actions.list_sessions import LONGEST_WORDS
+from bsd.actions.search import FoundEntry, SearchWords, found_entries
+from bsd.actions.verb import RootHands, Verb, argument, route
 from bsd.agents.dialect import NotOurs
 from bsd.agents.owners import owner_of
 from bsd.care.bring_back import BringBack, BroughtBack
@@ -31,10 +35,6 @@ from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.copies_use import CopiesUse, copies_use
 from bsd.store.extracted import SessionStore
 from bsd.surgery.view import views
-from bsd.verbs.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_row
-from bsd.verbs.list_sessions import LONGEST_WORDS
-from bsd.verbs.search import FoundEntry, SearchWords, found_entries
-from bsd.verbs.verb import RootHands, Verb, argument, route
 
 _LAST_LINE = 10**9  # no session has more
 MOST_GONE = 1000

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bsd.actions.verb import Body, Hands, Meanwhile, RootHands, Verb, argument, route
 from bsd.agents.dialect import Format
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, LeftAlone
@@ -31,7 +32,6 @@ from bsd.surgery.restore import Restored, plan_restore, plan_restore_all, restor
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.undo import PastOperation, Undone, plan_undo, tell_history
 from bsd.text.reader import Transcript, TranscriptFile
-from bsd.verbs.verb import Body, Hands, Meanwhile, RootHands, Verb, argument, route
 
 # --- extract ---
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bsd.actions.restore import ENTRY
+from bsd.actions.verb import Body, Hands, Meanwhile, Tool, Verb, argument, route
 from bsd.agents.dialect import Format
 from bsd.agents.entry import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.definition import Answer, contract
@@ -43,8 +45,6 @@ from bsd.surgery.targets import REPLACE as BY_RANGE
 from bsd.surgery.view import Context, context
 from bsd.text.reader import Transcript
 from bsd.text.spans import ValuePath, parse_path
-from bsd.verbs.restore import ENTRY
-from bsd.verbs.verb import Body, Hands, Meanwhile, Tool, Verb, argument, route
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",

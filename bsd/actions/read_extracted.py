@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from bsd.actions.restore import ENTRY, KEYS
+from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Marker
 from bsd.agents.page_size import OTHERS, PageSize
@@ -39,8 +41,6 @@ from bsd.text.change import Written
 from bsd.text.reader import Transcript
 from bsd.text.spans import ValuePath, format_path, names_value, parse_path, paths_of, value_at
 from bsd.text.splice import Span, SpliceError, find
-from bsd.verbs.restore import ENTRY, KEYS
-from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument
 
 AND_ALL_AFTER = "…"  # after a key, in place of all keys that follow it
 _MOST_KEYS = 20  # that an answer names beside those whose texts it gives

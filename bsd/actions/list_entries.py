@@ -15,6 +15,9 @@ from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any, ClassVar
 
+from bsd.actions.list_sessions import SessionInList, listed
+from bsd.actions.read_extracted import held_by
+from bsd.actions.verb import Meanwhile, Server, Verb, argument, no_one_waits, route
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.values import media_of
@@ -32,9 +35,6 @@ from bsd.surgery.restore import unavailable
 from bsd.surgery.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
 from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
 from bsd.text.spans import paths_of, value_at
-from bsd.verbs.list_sessions import SessionInList, listed
-from bsd.verbs.read_extracted import held_by
-from bsd.verbs.verb import Meanwhile, Server, Verb, argument, no_one_waits, route
 
 # Of larger lines a list shows no beginning: a page of them would take its time.
 _LARGEST_PREVIEWED = 256 * 1024  # bytes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bsd.actions.restore import ENTRY
+from bsd.actions.verb import Tool, Verb, route
 from bsd.agents.dialect import Format
 from bsd.foundation.definition import Answer
 from bsd.store.history import TouchedLine
@@ -12,8 +14,6 @@ from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript
 from bsd.text.splice import edit
-from bsd.verbs.restore import ENTRY
-from bsd.verbs.verb import Tool, Verb, route
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bsd.actions.verb import Verb, route
 from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import Entry, Marker, error_text, model_of
 from bsd.foundation.definition import INTERNAL, Answer
@@ -16,7 +17,6 @@ from bsd.store.markers import stored_line
 from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript, parse_entry
 from bsd.text.spans import value_at
-from bsd.verbs.verb import Verb, route
 
 # What runs by itself says one of these; nobody asked for it, and it is no part of the story.
 _HEARTBEATS = (

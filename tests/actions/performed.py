@@ -6,6 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bsd.actions.edit import (
+    CHANGE_CONTEXT,
+    EDIT,
+    GET_CONTEXT,
+    SET_EXTRACTABLE,
+    ChangeContext,
+    EditEntry,
+    GetContext,
+    SetExtractable,
+)
+from bsd.actions.list_entries import SHOW, Show
+from bsd.actions.restore import (
+    EXTRACT,
+    RESTORE,
+    RESTORE_ALL,
+    UNDO,
+    Extract,
+    Restore,
+    RestoreAll,
+    Undo,
+)
+from bsd.actions.summary import SUMMARY, Summarize
+from bsd.actions.verb import Verb, perform
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -21,29 +44,6 @@ from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
 from bsd.surgery.result import SessionResult
 from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
-from bsd.verbs.edit import (
-    CHANGE_CONTEXT,
-    EDIT,
-    GET_CONTEXT,
-    SET_EXTRACTABLE,
-    ChangeContext,
-    EditEntry,
-    GetContext,
-    SetExtractable,
-)
-from bsd.verbs.list_entries import SHOW, Show
-from bsd.verbs.restore import (
-    EXTRACT,
-    RESTORE,
-    RESTORE_ALL,
-    UNDO,
-    Extract,
-    Restore,
-    RestoreAll,
-    Undo,
-)
-from bsd.verbs.summary import SUMMARY, Summarize
-from bsd.verbs.verb import Verb, perform
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any, get_args, get_type_hints
 import click
 import pytest
 
+from bsd.actions.models import answer_model
 from bsd.cli.main import bsd
-from bsd.doors.models import answer_model
 from bsd.foundation.definition import Unsaid, WingVerb, arguments_of, told_fields
 from bsd.memory import verbs as memory
 from bsd.workspaces import verbs as workspaces

@@ -12,22 +12,22 @@ from typing import Any, cast
 
 import pytest
 
+from bsd.actions.archive import ARCHIVE_KEEP
+from bsd.actions.edit import SHOW_EDITABLE
+from bsd.actions.models import answer_model
+from bsd.actions.read_extracted import READ_HELD, SHOW_EXTRACTED, page_of
+from bsd.actions.search import SEARCH_PAGE
+from bsd.actions.verb import Verb, all_verbs, perform
 from bsd.agents.claude_code import KIND
 from bsd.agents.page_size import OTHERS, PageSize
 from bsd.cli.call import Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import verb_command
-from bsd.doors.models import answer_model
 from bsd.foundation.definition import Answer, argument
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.verb_names import NAMES, Name
-from bsd.verbs.archive import ARCHIVE_KEEP
-from bsd.verbs.edit import SHOW_EDITABLE
-from bsd.verbs.read_extracted import READ_HELD, SHOW_EXTRACTED, page_of
-from bsd.verbs.search import SEARCH_PAGE
-from bsd.verbs.verb import Verb, all_verbs, perform
 
 VERBS = all_verbs()
 # Doors have routes, commands and tools of their own for these: only a part of what they tell.
@@ -37,7 +37,7 @@ every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
 
 
 def test_each_has_a_module_and_each_module_of_a_verb_is_named() -> None:
-    room = Path(sys.modules["bsd.verbs"].__file__ or "").parent
+    room = Path(sys.modules["bsd.actions"].__file__ or "").parent
     defining = {path.stem for path in room.glob("*.py") if "= Verb(\n" in path.read_text()}
     assert defining == {one.module for one in NAMES.values()}
     code = "".join(path.read_text() for path in room.glob("*.py"))
@@ -65,7 +65,7 @@ def test_what_an_answer_says_is_what_its_model_says() -> None:
 
 
 def test_verbs_load_neither_pydantic_nor_http_nor_click() -> None:
-    program = "import sys; from bsd.verbs.verb import all_verbs; all_verbs(); print(*sys.modules)"
+    program = "import sys; from bsd.actions.verb import all_verbs; all_verbs(); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
