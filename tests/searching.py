@@ -6,9 +6,9 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-from bsd.care.scan import FullScan
-from bsd.care.search import search
 from bsd.foundation.layout import Layout
+from bsd.maintenance.scan import FullScan
+from bsd.maintenance.search import search
 from bsd.store.search import SearchHit
 
 

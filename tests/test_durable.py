@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from bsd.foundation.layout import Layout
-from tests.care.keeping import keep
 from tests.commands import Commands
 from tests.durability import Disk
+from tests.maintenance.keeping import keep
 from tests.openclaw_tree import add_session, grow_old, set_status
 from tests.sessions import Clock, conversation, entry, jsonl, make_surgeon
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.openclaw.dialect import FLAT
-from bsd.care.retention import RetentionRun
-from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.retention import RetentionRun
+from bsd.maintenance.trash import Trash
 from bsd.session.rest import Patience
 from tests.openclaw_tree import add_session
 from tests.sessions import jsonl, sample

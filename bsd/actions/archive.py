@@ -13,12 +13,6 @@ from bsd.actions.search import FoundEntry, SearchWords, found_entries
 from bsd.actions.verb import RootHands, Verb, argument, route
 from bsd.agents.dialect import NotOurs
 from bsd.agents.owners import owner_of
-from bsd.care.bring_back import BringBack, BroughtBack
-from bsd.care.copy_scope import CopyOutcome, CopyScope, CopyStatus
-from bsd.care.forgetting import Forgetting, Forgotten
-from bsd.care.keeping import Keeping, find_gone, gone_sessions
-from bsd.care.leftovers import kept_beside
-from bsd.care.search import search_gone
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import (
     BsdError,
@@ -31,6 +25,12 @@ from bsd.foundation.errors import (
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
+from bsd.maintenance.bring_back import BringBack, BroughtBack
+from bsd.maintenance.copy_scope import CopyOutcome, CopyScope, CopyStatus
+from bsd.maintenance.forgetting import Forgetting, Forgotten
+from bsd.maintenance.keeping import Keeping, find_gone, gone_sessions
+from bsd.maintenance.leftovers import kept_beside
+from bsd.maintenance.search import search_gone
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.copies_use import CopiesUse, copies_use
 from bsd.store.extracted import SessionStore

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bsd.actions.verb import RootHands, Verb, argument
-from bsd.care import verify
-from bsd.care.doctor import Check, Level, clock, examine, versions
-from bsd.care.file_owners import wrongly_owned
-from bsd.care.verify import Verification
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Forbidden
+from bsd.maintenance import verify
+from bsd.maintenance.doctor import Check, Level, clock, examine, versions
+from bsd.maintenance.file_owners import wrongly_owned
+from bsd.maintenance.verify import Verification
 
 
 @dataclass(frozen=True, slots=True)

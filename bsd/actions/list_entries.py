@@ -21,13 +21,13 @@ from bsd.actions.verb import Meanwhile, Server, Verb, argument, no_one_waits, ro
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.values import media_of
-from bsd.care import catalog
-from bsd.care.catalog import children
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import format_size
+from bsd.maintenance import catalog
+from bsd.maintenance.catalog import children
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.surgery.plan import Means

@@ -17,14 +17,14 @@ from typing import Any, ClassVar
 from bsd.actions.verb import RootHands, Server, Verb, argument, route
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
-from bsd.care import catalog
-from bsd.care.catalog import AgentInfo, ListedSession
-from bsd.care.search import SessionFilter
-from bsd.care.titles import Titles
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
+from bsd.maintenance import catalog
+from bsd.maintenance.catalog import AgentInfo, ListedSession
+from bsd.maintenance.search import SessionFilter
+from bsd.maintenance.titles import Titles
 from bsd.store.search_file import Statistics
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.

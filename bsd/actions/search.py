@@ -22,12 +22,12 @@ from bsd.actions.verb import (
     perform,
     route,
 )
-from bsd.care.keeping import is_gone
-from bsd.care.scan import FullScan, ScanPosition
-from bsd.care.search import NO_INDEX, by_title, search, search_as_it_is
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Busy
 from bsd.foundation.layout import Layout, SessionName
+from bsd.maintenance.keeping import is_gone
+from bsd.maintenance.scan import FullScan, ScanPosition
+from bsd.maintenance.search import NO_INDEX, by_title, search, search_as_it_is
 from bsd.store.search import SearchHit
 
 # A page of a search through everything ends after so long, and so many are made at once.

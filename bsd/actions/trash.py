@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from bsd.actions.verb import RootHands, Verb, argument, route
-from bsd.care.retention import Retention, RetentionRun, forecast_all
-from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.foundation.ages import Ages, look, trust
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError
+from bsd.maintenance.retention import Retention, RetentionRun, forecast_all
+from bsd.maintenance.trashed import Deleted, Returned, Trashed
 
 ID = argument("What `bsd trash list` shows.", metavar="ID", positional=True)
 

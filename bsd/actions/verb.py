@@ -33,8 +33,8 @@ from bsd.text.reader import Transcript
 if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.actions.list_entries import Outlines
     from bsd.actions.list_sessions import SearchState
-    from bsd.care.trash import Trash
     from bsd.foundation.pruning_config import ConfigService
+    from bsd.maintenance.trash import Trash
     from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
 

@@ -29,9 +29,6 @@ from bsd.actions.archive import (
 )
 from bsd.actions.parameters import parameters
 from bsd.actions.verb import Verb
-from bsd.care.bring_back import BroughtBack
-from bsd.care.copy_scope import CopyStatus
-from bsd.care.forgetting import Forgotten
 from bsd.cli.call import BsdCommand, Call, ask_first, group
 from bsd.cli.names import SESSION, archived_session
 from bsd.cli.output import counted, minute, note, one_line, print_table, say, size
@@ -42,6 +39,9 @@ from bsd.foundation.errors import BsdError, Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import OFF
 from bsd.foundation.spelling import lifetime_seconds
+from bsd.maintenance.bring_back import BroughtBack
+from bsd.maintenance.copy_scope import CopyStatus
+from bsd.maintenance.forgetting import Forgotten
 
 _ID = re.compile(r"@[0-9a-f]{8}\Z")  # what an id has after the name
 _MORE = """

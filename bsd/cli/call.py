@@ -263,7 +263,9 @@ class Call:
 
                 look(self.layout)
             if writes and self.layout.has_moves():
-                from bsd.care.interrupted import recover  # seldom is anything of it half done
+                from bsd.maintenance.interrupted import (
+                    recover,  # seldom is anything of it half done
+                )
 
                 recover(hired)
             elif writes:

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 import click
 
-from bsd.care.disk_use import disk_use
 from bsd.cli.call import BsdCommand, Call, NoRoot, command, group, offering
 from bsd.cli.output import note, one_line, print_json, print_table, say
 from bsd.cli.problem import problem_of
@@ -31,6 +30,7 @@ from bsd.foundation.ages import look
 from bsd.foundation.durations import spell_seconds
 from bsd.foundation.errors import BsdError
 from bsd.foundation.spelling import lifetime_seconds
+from bsd.maintenance.disk_use import disk_use
 
 
 class _Run(BsdCommand):

@@ -14,8 +14,6 @@ import click
 from bsd.actions.parameters import KEYS, parameters
 from bsd.actions.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 from bsd.agents.dialect import Format
-from bsd.care import catalog
-from bsd.care.leftovers import stores_without_transcript
 from bsd.cli.call import Call, ask_first, command, confirm
 from bsd.cli.many import each_session, report
 from bsd.cli.names import SESSION, all_sessions
@@ -23,6 +21,8 @@ from bsd.cli.output import counted, note, print_json, say, size
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all
 from bsd.foundation.layout import SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.session.session import Session
 from bsd.surgery.plan import Means
 from bsd.surgery.restore import restored_copy

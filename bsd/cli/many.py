@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bsd.actions.verb import Verb, perform
-from bsd.care.disk_use import in_flight_use
 from bsd.cli.call import LONGEST_WAIT, Call, Stopped, StopRequest, stop_request
 from bsd.cli.output import counted, note, one_line, print_json, print_table, say, share, size
 from bsd.cli.problem import Problem
@@ -20,6 +19,7 @@ from bsd.cli.verb_words import MEANINGS
 from bsd.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName
+from bsd.maintenance.disk_use import in_flight_use
 from bsd.surgery.plan import Rate
 from bsd.surgery.result import SessionResult, Status
 

@@ -15,16 +15,16 @@ from click.shell_completion import (
 from bsd.actions.parameters import Items
 from bsd.agents.entry import MARKER
 from bsd.agents.owners import elsewhere
-from bsd.care import catalog
-from bsd.care.keeping import gone_sessions
-from bsd.care.titles import Titles
-from bsd.care.trash import Trash
 from bsd.cli.call import MOST, SAFE, Call, offering
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.sources import Source
+from bsd.maintenance import catalog
+from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.titles import Titles
+from bsd.maintenance.trash import Trash
 from bsd.session.session import Session
 from bsd.store.copies import archived
 from bsd.text.reader import parse_entry

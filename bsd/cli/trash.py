@@ -18,11 +18,6 @@ from bsd.actions.trash import (
     RestoreFromTrash,
     TrashList,
 )
-from bsd.care.disk_use import in_flight_use
-from bsd.care.expiry import Forecast
-from bsd.care.retention import CleanedAll, ForecastAll, Retention
-from bsd.care.trash import Trash
-from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.cli import names
 from bsd.cli.call import Call, ask_first, command, group
 from bsd.cli.commands import COMMANDS
@@ -34,6 +29,11 @@ from bsd.cli.verbs import CallHands, carry_out, verb_command
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
+from bsd.maintenance.disk_use import in_flight_use
+from bsd.maintenance.expiry import Forecast
+from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.trashed import Deleted, Returned, Trashed
 
 _ID = {"id": names.trash}
 _MORE = """

@@ -20,7 +20,6 @@ from click.shell_completion import CompletionItem
 from bsd.actions.list_entries import Shown, ShownEntries, ShownValue, WholeEntry
 from bsd.actions.parameters import Complete, all_words
 from bsd.actions.read_extracted import text_of_value
-from bsd.care.file_owners import give_back
 from bsd.cli.call import BsdCommand, ask_first
 from bsd.cli.names import say_who_serves
 from bsd.cli.output import (
@@ -38,6 +37,7 @@ from bsd.cli.problem import Problem
 from bsd.cli.rights import FileOwner, environment_of
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
+from bsd.maintenance.file_owners import give_back
 from bsd.surgery.view import EntryView
 from bsd.text.reader import parse_entry
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:  # each verb loads its own
     from bsd.actions.restore import HistoryList, Restore, Undo
     from bsd.actions.search import FoundEntry, FoundInAll
     from bsd.actions.summary import Summary
-    from bsd.care.verify import Verification
     from bsd.cli.verbs import CallHands
     from bsd.foundation.layout import SessionName
+    from bsd.maintenance.verify import Verification
     from bsd.surgery.edit import Extractable, ExtractableSet
     from bsd.surgery.restore import Restored
     from bsd.surgery.undo import PastOperation, Undone

@@ -14,7 +14,6 @@ import click
 
 from bsd.actions.parameters import parameters
 from bsd.actions.verb import Verb, arguments_of, perform, verb_named
-from bsd.care.trash import Trash
 from bsd.cli import names
 from bsd.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
 from bsd.cli.names import SESSION, say_whose, with_entry
@@ -23,6 +22,7 @@ from bsd.cli.verb_words import WORDS, VerbWords
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.verb_names import NAMES
+from bsd.maintenance.trash import Trash
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
 _COMPLETED = {"entry": names.entries, "agent": names.agents}

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from bsd.agents.owners import elsewhere, has_served, secure
-from bsd.care.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.daemon import directories, rare_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import Children
@@ -29,6 +28,7 @@ from bsd.foundation.errors import (
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
+from bsd.maintenance.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.session.commit.displaced import Recovered, State
 from bsd.session.commit.recovery import retire
 from bsd.text.change import Written

@@ -9,9 +9,6 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
-from bsd.care.catalog import agent_order
-from bsd.care.indexing import Due
-from bsd.care.search import NO_INDEX
 from bsd.daemon import rare_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
@@ -19,6 +16,9 @@ from bsd.daemon.state import DaemonState
 from bsd.foundation.errors import BsdError, Busy, Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
+from bsd.maintenance.catalog import agent_order
+from bsd.maintenance.indexing import Due
+from bsd.maintenance.search import NO_INDEX
 from bsd.store.search import SearchIndex, use
 
 _log = get_logger("search")

@@ -7,17 +7,17 @@ from typing import Any
 
 from bsd.actions.list_entries import Outlines
 from bsd.actions.verb import perform, verb_named
-from bsd.care.bring_back import sweep_returning
-from bsd.care.copy_scope import CopyScope
-from bsd.care.indexing import Due, ReadOn, find_due, read_some
-from bsd.care.interrupted import recover as recover_all
-from bsd.care.keeping import Keeping, KeptNow
-from bsd.care.trash import Trash
-from bsd.care.verify import reindex as mend
 from bsd.daemon.child import Child
 from bsd.foundation.definition import Answer
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.bring_back import sweep_returning
+from bsd.maintenance.copy_scope import CopyScope
+from bsd.maintenance.indexing import Due, ReadOn, find_due, read_some
+from bsd.maintenance.interrupted import recover as recover_all
+from bsd.maintenance.keeping import Keeping, KeptNow
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import reindex as mend
 from bsd.session.commit.displaced import Recovered
 from bsd.session.surgeon import Surgeon
 from bsd.store.search import SearchIndex, use

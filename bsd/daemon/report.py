@@ -14,10 +14,6 @@ import orjson
 
 from bsd import __version__
 from bsd.agents.owners import elsewhere, served_by
-from bsd.care.disk_use import disk_use
-from bsd.care.expiry import Forecast, Shelf, forecast
-from bsd.care.retention import OverLimit, archive_forecast
-from bsd.care.shelves import ArchiveShelf, StoreShelf, TrashShelf, archive_use
 from bsd.daemon.children import Children
 from bsd.daemon.chores import Chores
 from bsd.daemon.directories import Trouble, WatchProblem
@@ -34,6 +30,10 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import document, iso_utc, lifetime_seconds
+from bsd.maintenance.disk_use import disk_use
+from bsd.maintenance.expiry import Forecast, Shelf, forecast
+from bsd.maintenance.retention import OverLimit, archive_forecast
+from bsd.maintenance.shelves import ArchiveShelf, StoreShelf, TrashShelf, archive_use
 from bsd.session.commit.inflight import unreached
 from bsd.session.commit.late import list_orphans
 from bsd.store.copies_use import NO_COPIES, copies_use

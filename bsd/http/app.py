@@ -23,9 +23,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bsd.care import catalog
-from bsd.care.catalog import Agents
-from bsd.care.disk_use import SavedByHour, Savings
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
 from bsd.foundation.definition import Body
@@ -37,6 +34,9 @@ from bsd.http import server, verb_routes
 from bsd.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread, reading
 from bsd.http.layers import ReadOnlyGuard
 from bsd.http.verb_routes import WAIT_SECONDS, ApiHands, ApiRoute, actor_of, json_object
+from bsd.maintenance import catalog
+from bsd.maintenance.catalog import Agents
+from bsd.maintenance.disk_use import SavedByHour, Savings
 from bsd.memory import verbs as memory_verbs
 from bsd.memory.facts import Memory, open_memory
 from bsd.session.rest import Patience

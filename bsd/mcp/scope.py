@@ -17,11 +17,11 @@ from pathlib import Path
 from bsd.agents.entry import placeholder
 from bsd.agents.owner import Process
 from bsd.agents.owners import at_work, in_use
-from bsd.care.catalog import find_session
 from bsd.foundation import processes
 from bsd.foundation.errors import BsdError, Forbidden, Invalid
 from bsd.foundation.files import holds, plain_stream
 from bsd.foundation.layout import Layout, SessionName
+from bsd.maintenance.catalog import find_session
 from bsd.store.contents import contents_of
 from bsd.store.index import INDEX_FILE
 

@@ -13,10 +13,10 @@ import pytest
 
 from bsd.agents import owners
 from bsd.agents.owners import claims_directory, elsewhere, served_by, take
-from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.verify import verify
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult, Status

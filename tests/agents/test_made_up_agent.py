@@ -33,13 +33,13 @@ from bsd.agents.entry import Entry, first_entries, text_of
 from bsd.agents.owner import ENDING, Owner, PutBack, Registered, Registry, SourceKind
 from bsd.agents.owners import KINDS
 from bsd.agents.values import leaf_values, text_value
-from bsd.care import catalog
-from bsd.care.trash import Trash
-from bsd.care.verify import verify
 from bsd.daemon.scan import Scan
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance import catalog
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import verify
 from bsd.mcp.inband import InBand
 from bsd.session.rest import Patience
 from bsd.surgery.edit import setting

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.retention import RetentionRun
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
-from tests.care.keeping import DAY, keep
+from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call
+from tests.maintenance.keeping import DAY, keep
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, conversation, jsonl, make_surgeon
 

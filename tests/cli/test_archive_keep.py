@@ -15,8 +15,8 @@ from tests import forked
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import Home
-from tests.care.keeping import DAY, ClaudeHome
 from tests.cli.conftest import Call, Program, snapshot
+from tests.maintenance.keeping import DAY, ClaudeHome
 from tests.openclaw_tree import set_at_rest
 from tests.waiting import DEADLINE_SECONDS
 

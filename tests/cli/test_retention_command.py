@@ -13,12 +13,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bsd.care.retention import RetentionRun
 from bsd.foundation.ages import ClockRecord, boot_id, steady
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call, rest, snapshot
 from tests.openclaw_tree import set_at_rest
 from tests.refusing import raising

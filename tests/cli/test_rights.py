@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
-from bsd.care.file_owners import WrongOwner, wrongly_owned
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.main import bsd as all_commands
+from bsd.maintenance.file_owners import WrongOwner, wrongly_owned
 from tests.cli.conftest import open_up
 from tests.commands import Ended
 from tests.needs import NOBODY, python_for_all

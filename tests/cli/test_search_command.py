@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bsd.care.scan import FullScan
 from bsd.foundation.layout import Layout
+from bsd.maintenance.scan import FullScan
 from tests.cli.conftest import Call, out_of
 from tests.openclaw_tree import add_session
 from tests.searching import index_holds

@@ -147,7 +147,7 @@ def test_what_was_cut_off_is_finished_by_the_next_call(program: Program, root: P
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "from bsd.foundation.layout import Layout, SessionName\n"
-        "from bsd.care.trash import Trash\n"
+        "from bsd.maintenance.trash import Trash\n"
         "def step(name):\n"
         "    if name == 'transcript': os.kill(os.getpid(), signal.SIGKILL)\n"
         "trash = Trash(Layout(Path(sys.argv[1])), '14d', after_step=step)\n"
@@ -181,11 +181,11 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
-    from bsd.care.expiry import forecast
-    from bsd.care.retention import RetentionRun
-    from bsd.care.shelves import TrashShelf
     from bsd.foundation.ages import Ages, steady
     from bsd.foundation.layout import Layout
+    from bsd.maintenance.expiry import forecast
+    from bsd.maintenance.retention import RetentionRun
+    from bsd.maintenance.shelves import TrashShelf
 
     bsd("delete", "main/alpha", "--yes")
     layout = Layout(root)

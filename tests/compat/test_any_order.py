@@ -16,12 +16,12 @@ import pytest
 
 from bsd.actions.restore import history_of
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.care.retention import RetentionRun
-from bsd.care.trash import Trash
-from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.retention import RetentionRun
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import verify
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon

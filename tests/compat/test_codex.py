@@ -16,13 +16,13 @@ import pytest
 
 from bsd.agents.codex import CODEX
 from bsd.agents.owners import owner_of
-from bsd.care import catalog
-from bsd.care.leftovers import stores_without_transcript
-from bsd.care.trash import Trash
-from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance import catalog
+from bsd.maintenance.leftovers import stores_without_transcript
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import verify
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
 from tests.actions import performed

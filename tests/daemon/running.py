@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
+from bsd.maintenance.verify import verify
 from tests import forked
 from tests.unix import UnixConnection
 from tests.waiting import DEADLINE_SECONDS, wait_for

@@ -10,7 +10,6 @@ from typing import cast
 
 import pytest
 
-from bsd.care.verify import verify
 from bsd.daemon.children import Children
 from bsd.daemon.chores import Chores
 from bsd.daemon.state import DaemonState
@@ -19,6 +18,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_reader import load_settings
+from bsd.maintenance.verify import verify
 from bsd.session import operate
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.rest import Patience

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bsd.care.verify import verify
 from bsd.foundation.errors import NotFound
 from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout, SessionName
+from bsd.maintenance.verify import verify
 from bsd.sample import session_lines
 from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan, Report

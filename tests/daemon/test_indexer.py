@@ -11,9 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from bsd.care import indexing
-from bsd.care.indexing import Due
-from bsd.care.search import sessions_with
 from bsd.daemon import indexer, rare_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
@@ -22,6 +19,9 @@ from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings_reader import load_settings
+from bsd.maintenance import indexing
+from bsd.maintenance.indexing import Due
+from bsd.maintenance.search import sessions_with
 from bsd.store.search import SearchIndex
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.daemon.running import Running, configure, running

@@ -134,10 +134,10 @@ import os, random, sys, time
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.care.bring_back import BringBack
-from bsd.care.keeping import gone_sessions
-from bsd.care.keeping import Keeping
-from bsd.care.retention import RetentionRun
+from bsd.maintenance.bring_back import BringBack
+from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.keeping import Keeping
+from bsd.maintenance.retention import RetentionRun
 from bsd.foundation.errors import Busy, Conflict, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.verify import verify
 from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux, require_node

@@ -47,7 +47,7 @@ class Find:
             asked.append((words, agent))
             return {SessionName.parse(name) for name in by_text}
 
-        self._patch.setattr("bsd.care.search.sessions_with", find_text)
+        self._patch.setattr("bsd.maintenance.search.sessions_with", find_text)
         answer = page(self._layout, wanted)
         assert asked == ([(wanted.words, wanted.agent)] if wanted.words else [])
         return {one.session for one in answer.sessions}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
+from bsd.maintenance.verify import verify
 from bsd.session.surgeon import Surgeon
 from tests.actions import performed
 from tests.openclaw_tree import set_at_rest

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from bsd.agents.entry import ends_in_placeholder, is_placeholder
-from bsd.care.trash import Trash
-from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import verify
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of

@@ -18,14 +18,14 @@ import pytest
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Marker, ends_in_placeholder, is_placeholder
 from bsd.agents.owners import layout_of
-from bsd.care import catalog
-from bsd.care.retention import RetentionRun
-from bsd.care.trash import Trash
-from bsd.care.verify import Verification, verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import SourceSettings
+from bsd.maintenance import catalog
+from bsd.maintenance.retention import RetentionRun
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import Verification, verify
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import digest

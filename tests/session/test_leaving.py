@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from bsd.care.retention import RetentionRun
-from bsd.care.trash import Trash
-from bsd.care.verify import verify
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.retention import RetentionRun
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import verify
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.owners import layout_of
-from bsd.care import catalog
-from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import SourceSettings
+from bsd.maintenance import catalog
+from bsd.maintenance.verify import verify
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bsd.actions.restore import history_of
-from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.layout import Layout
+from bsd.maintenance.verify import verify
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.surgery.redact import CallToRedact, RedactionKind

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care import catalog
-from bsd.care.verify import verify
 from bsd.foundation.layout import SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.verify import verify
 from bsd.surgery.result import Status
 from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care import catalog
-from bsd.care.doctor import Level, examine
-from bsd.care.search import search
-from bsd.care.verify import verify
 from bsd.daemon import directories
 from bsd.daemon.directories import Trouble
 from bsd.daemon.scan import Scan, sessions_by_stat
 from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.doctor import Level, examine
+from bsd.maintenance.search import search
+from bsd.maintenance.verify import verify
 from bsd.session.commit.displaced import State
 from bsd.surgery.result import Status
 from tests.actions import performed

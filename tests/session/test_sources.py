@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from bsd.agents.owners import layout_of
-from bsd.care import catalog
-from bsd.care.search import search
-from bsd.care.trash import Trash
-from bsd.care.verify import verify
 from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import SourceSettings
+from bsd.maintenance import catalog
+from bsd.maintenance.search import search
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import verify
 from bsd.mcp.inband import InBand
 from bsd.session.commit.displaced import State
 from bsd.surgery.edit import becoming, setting

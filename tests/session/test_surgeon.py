@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.verify import verify
 from bsd.session import rest, session
 from bsd.session.rest import Patience
 from bsd.session.session import Session

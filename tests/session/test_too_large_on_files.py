@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bsd.agents.openclaw.registry import read_registry
-from bsd.care.doctor import examine
-from bsd.care.verify import verify
 from bsd.daemon.state import Ledger
 from bsd.foundation.layout import Layout, SessionName
+from bsd.maintenance.doctor import examine
+from bsd.maintenance.verify import verify
 from bsd.session.commit.late import is_json
 from bsd.surgery.result import SessionResult, Status
 from tests.actions import performed

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bsd.actions.restore import history_of
-from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.verify import verify
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History

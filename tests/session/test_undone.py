@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bsd.care.retention import RetentionRun
-from bsd.care.trash import Trash
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.retention import RetentionRun
+from bsd.maintenance.trash import Trash
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.rest import Patience
 from bsd.session.session import Session

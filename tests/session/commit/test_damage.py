@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.verify import verify
+from bsd.maintenance.verify import verify
 from bsd.session.commit import displaced as displaced_module
 from bsd.session.commit.displaced import State
 from bsd.session.commit.late import list_orphans

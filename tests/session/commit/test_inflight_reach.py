@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.doctor import Level, examine
 from bsd.foundation import filesystem
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
+from bsd.maintenance.doctor import Level, examine
 from bsd.session.commit import inflight
 from bsd.session.commit.inflight import InFlight, unreached
 from tests.daemon.fast_forward import Clock, machine

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.doctor import examine
 from bsd.daemon.directories import Mounts
 from bsd.foundation import filesystem
 from bsd.foundation.errors import LeftAlone
+from bsd.maintenance.doctor import examine
 from bsd.session.commit.inflight import InFlight
 from tests import forked
 from tests.daemon.running import configure, running
@@ -71,7 +71,7 @@ def test_where_it_works_it_is_tried_once_too(scene: Scene, monkeypatch: pytest.M
 
 
 def test_doctor_names_it(scene: Scene, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bsd.care.doctor.strength", lambda _: filesystem.judge(0x65735546))
+    monkeypatch.setattr("bsd.maintenance.doctor.strength", lambda _: filesystem.judge(0x65735546))
     (before,) = (check for check in examine(scene.layout) if check.name == "leases")
     assert before.level == "warn"  # nothing of ours is there yet to try it with
     assert not scene.layout.own.exists()

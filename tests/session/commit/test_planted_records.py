@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bsd.care.doctor import examine
-from bsd.care.verify import verify
 from bsd.foundation.errors import Conflict, Forbidden
 from bsd.foundation.layout import SessionName
+from bsd.maintenance.doctor import examine
+from bsd.maintenance.verify import verify
 from bsd.session.commit.displaced import State
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.late import list_orphans

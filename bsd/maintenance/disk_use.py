@@ -1,0 +1,298 @@
+"""What bsd itself takes on disk, and what it saves there; and by hour, as the audit log tells."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.definition import Answer, contract
+from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
+from bsd.foundation.layout import Layout
+from bsd.foundation.spelling import iso_utc
+from bsd.maintenance.catalog import with_stats
+from bsd.maintenance.shelves import USUAL_RATIO, archive_use
+from bsd.maintenance.titles import Titles
+from bsd.session.commit.displaced import KEEP_NS
+from bsd.session.commit.inflight import InFlight
+from bsd.store.copies import archived, copy_directories
+from bsd.store.index import INDEX_FILE
+from bsd.store.search_file import NOTHING_OUT, TakenOut
+
+_DISK_BLOCK = 512  # what st_blocks counts, on every system
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightUse:
+    """Replaced versions of sessions that are watched for a minute, and go then."""
+
+    files: int = 0
+    bytes: int = 0
+    due_at: float | None = None  # when the last of them may go (epoch seconds)
+
+    def as_json(self) -> dict[str, Any]:
+        due = None if self.due_at is None else iso_utc(self.due_at)
+        return {"files": self.files, "bytes": self.bytes, "due_at": due}
+
+
+@dataclass(frozen=True, slots=True)
+class DiskBalance:
+    """What left sessions, what bsd keeps for that, and the difference: one figure for all doors.
+
+    What left is the bytes by which sessions that are in their places are shorter, by the markers
+    that stand in them. What bsd keeps is what the disk has given out.
+    """
+
+    left: int
+    kept: dict[str, int]  # by what it is for
+    whole_sessions: dict[str, int]  # copies, trash, replaced versions: not what has left
+    uncounted: int  # sessions of which it is not known what left them
+    packed: int  # what `kept` will be once the store is packed
+
+    @property
+    def net(self) -> int:
+        return self.left - sum(self.kept.values())
+
+    @property
+    def net_with_copies(self) -> int:
+        return self.net - sum(self.whole_sessions.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        kept = sum(self.kept.values())
+        return {
+            "saved": self.left,
+            "uncounted": self.uncounted,
+            "kept": kept,
+            "total": kept + sum(self.whole_sessions.values()),
+            "net": self.net,
+            "net_with_copies": self.net_with_copies,
+            "net_when_packed": self.left - self.packed,
+        }
+
+
+# Of sessions that the index does not know as they are, so many bytes are read at most.
+BUDGET = 1 << 30
+_BLOCKS = 4096  # what most file systems give out at once
+
+
+def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
+    """Bytes that the disk has given out, by what they are for, and the `DiskBalance`.
+
+    What cannot be looked at counts for nothing.
+    """
+    in_flight = in_flight_use(layout)
+    state, index = _database(layout.state_db), _database(layout.search_db)
+    beside = {layout.history, layout.inflight, layout.orphans, *state, *index}
+    copies = _copies_of_sessions(layout)
+    kept = {
+        "store": _taken(layout.extracted),
+        "archive": _taken(layout.archive, copies),
+        "index": sum(map(_taken, index)),
+        "history": _taken(layout.history),
+        "orphans": _taken(layout.orphans),
+        "databases": sum(map(_taken, state)),
+        "others": _taken(layout.own, beside),  # settings, audit and drafts
+        "log": _taken(layout.log_file.parent),
+    }
+    whole = {
+        "copies": sum(map(_taken, copies)),
+        "trash": _taken(layout.trash),
+        "in_flight": in_flight.bytes,
+    }
+    left, uncounted = NOTHING_OUT, 0
+    with suppress(BsdError):  # a root without agents
+        left, uncounted = _all_out(layout, budget)
+    stays = sum(kept.values()) - kept["store"]
+    balance = DiskBalance(left.saved, kept, whole, uncounted, stays + _packed(layout))
+    return {**kept, **whole, "in_flight": in_flight.as_json(), **balance.as_json()}
+
+
+def _all_out(layout: Layout, budget: int) -> tuple[TakenOut, int]:
+    """What is out of all sessions that are in their places; and how many could not be counted.
+
+    Of sessions that the index does not know as they are, up to `budget` bytes are read.
+    """
+    titles = Titles(layout)
+    titles.budget = budget
+    total, uncounted = NOTHING_OUT, 0
+    for name, found in with_stats(layout):
+        out = titles.out(name, found)
+        uncounted += out is None
+        total += out or NOTHING_OUT
+    return total, uncounted
+
+
+def _database(file: Path) -> list[Path]:
+    return [file.with_name(file.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
+
+
+def _copies_of_sessions(layout: Layout) -> list[Path]:
+    with suppress(BsdError):
+        return [copy for one in archived(layout) for copy in copy_directories(one)]
+    return []
+
+
+def _packed(layout: Layout) -> int:
+    """What the store will take in the archive, by what its packs have saved until now.
+
+    As long as there are none, by the least that was measured.
+    """
+    ratio = USUAL_RATIO
+    with suppress(BsdError, OSError):
+        ratio = archive_use(layout).ratio or USUAL_RATIO
+    content: dict[Path, int] = {}
+    for path, found in _files(layout.extracted):
+        if path.name != INDEX_FILE:
+            content[path.parent] = content.get(path.parent, 0) + found.st_size
+    packs = (math.ceil(size / ratio / _BLOCKS) for size in content.values())
+    return sum(_BLOCKS * (pack + 1) for pack in packs)  # each in a directory
+
+
+def in_flight_use(layout: Layout) -> InFlightUse:
+    """What commits have left that nobody has finished yet."""
+    files = size = 0
+    due_at: float | None = None
+    for directory in InFlight(layout).directories():
+        for path, found in _files(directory):
+            size += found.st_blocks * _DISK_BLOCK
+            files += path.suffix == ".file"
+            if path.suffix == ".record":
+                due_at = max(due_at or 0.0, (found.st_mtime_ns + KEEP_NS) / 1e9)
+    return InFlightUse(files, size, due_at)
+
+
+def _taken(place: Path, but: Collection[Path] = ()) -> int:
+    """What the disk has given out for all below a directory (or for a file), directories too."""
+    return sum(
+        found.st_blocks * _DISK_BLOCK
+        for path, found in _all(place, but)
+        if path != place or not stat.S_ISDIR(found.st_mode)
+    )
+
+
+def _files(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every file in a directory (or the file itself), links not followed."""
+    return (one for one in _all(place, but) if stat.S_ISREG(one[1].st_mode))
+
+
+def _all(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
+    """The same, and directories."""
+    left = [place]
+    while left:
+        path = left.pop()
+        if path in but:
+            continue
+        with suppress(OSError):
+            found = path.lstat()
+            if stat.S_ISDIR(found.st_mode):
+                left += [path / name for name in os.listdir(path)]
+            if stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
+                yield path, found
+
+
+_HOUR = 3600
+_BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+_MOST_HOURS = 24 * 366  # what is older is added to the oldest
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SavedInHour(Answer):
+    """How sessions became shorter in one hour, and longer again."""
+
+    at: str = field(metadata=contract("When the hour began"))
+    saved: int = field(metadata=contract("Bytes by which sessions became shorter"))
+    given_back: int = field(
+        metadata=contract("Bytes by which they became longer: restored, undone")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Savings(Answer):
+    """Bytes saved over time; hours of which nothing is to be told are left out."""
+
+    step_seconds: int
+    points: list[SavedInHour]
+
+
+@dataclass(slots=True)
+class _Sum:
+    saved: int = 0
+    given_back: int = 0
+
+
+class SavedByHour:
+    """Adds up an audit log. May be asked from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._file: tuple[int, int] | None = None  # device and inode of what was read
+        self._offset = 0
+        self._hours: dict[int, _Sum] = {}
+
+    def savings(self) -> Savings:
+        """What is known now; raises Unavailable, Forbidden."""
+        with self._lock:
+            self._read()
+            points = [
+                SavedInHour(iso_utc(hour), sum_.saved, sum_.given_back)
+                for hour, sum_ in sorted(self._hours.items())
+            ]
+        return Savings(_HOUR, points)
+
+    def _read(self) -> None:
+        try:
+            self._catch_up()
+        except OSError as error:
+            raise os_problem(error, f"reading {self._path}") from error
+
+    def _catch_up(self) -> None:
+        try:
+            file = plain_file(self._path)
+        except FileNotFoundError:
+            return  # rotated or never written; what is known stays known
+        with file:
+            stat = os.fstat(file.fileno())
+            if self._file != (stat.st_dev, stat.st_ino) or stat.st_size < self._offset:
+                self._file, self._offset = (stat.st_dev, stat.st_ino), 0
+            rest = b""
+            while piece := os.pread(file.fileno(), _BLOCK, self._offset + len(rest)):
+                *lines, rest = (rest + piece).split(b"\n")
+                if len(rest) > LARGEST_RECORD:
+                    raise TooLarge(self._path, LARGEST_RECORD)
+                for line in lines:
+                    self._offset += len(line) + 1
+                    self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        with suppress(*_BROKEN):
+            change = json.loads(line)
+            saved = _saved_by(change)
+            if saved:
+                moment = datetime.fromisoformat(change["time"]).timestamp()
+                sum_ = self._hours.setdefault(int(moment // _HOUR) * _HOUR, _Sum())
+                sum_.saved += max(0, saved)
+                sum_.given_back += max(0, -saved)
+        while len(self._hours) > _MOST_HOURS:
+            oldest = self._hours.pop(min(self._hours))
+            into = self._hours[min(self._hours)]
+            into.saved += oldest.saved
+            into.given_back += oldest.given_back
+
+
+def _saved_by(change: dict[str, Any]) -> int:
+    """By how much a change made a session shorter."""
+    if "bytesSaved" in change:
+        return int(change["bytesSaved"])
+    return int(change["bytesBefore"]) - int(change["bytesAfter"])

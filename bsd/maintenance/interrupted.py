@@ -1,0 +1,42 @@
+"""Finishes or undoes what an earlier process left half done.
+
+Deletes and restores, what was being forgotten, and commits.
+"""
+
+from __future__ import annotations
+
+from bsd.foundation.errors import BsdError, ConfigError
+from bsd.foundation.logs import get_logger
+from bsd.maintenance.forgetting import forget_on
+from bsd.maintenance.trash import Trash
+from bsd.session.commit.displaced import Recovered
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+
+_log = get_logger("surgeon")
+
+
+def recover(surgeon: Surgeon) -> list[Recovered]:
+    """Deal with all of it under the surgeon's root, as far as that is possible now.
+
+    To be called once at start, and then regularly; returns what became of each commit in flight.
+    """
+    if surgeon.layout.has_moves():
+        keep, patience = _trash_retention(surgeon), Patience(clock=surgeon.patience.clock)
+        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, patience=patience)
+        try:
+            trash.recover()
+        except BsdError as problem:  # sessions are none the worse for it
+            _log.error("Deletes and restores cannot be finished", problem=problem.message)
+        forget_on(surgeon.layout, actor=surgeon.actor, patience=patience)
+    return surgeon.operator.recover()
+
+
+def _trash_retention(surgeon: Surgeon) -> str:
+    # Restoring and undoing need no settings, and shall not wait until broken ones are mended;
+    # whoever needs some learns of it then.
+    try:
+        return surgeon.config.current.trash_retention
+    except ConfigError as problem:
+        _log.warning("Settings are broken", problem=problem.message)
+        return "never"

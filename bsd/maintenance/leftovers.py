@@ -1,0 +1,290 @@
+"""What is left without its session: stores without a transcript, late bytes without a place.
+
+Programs delete transcripts, compress them, put them aside, and give them other names. What was
+taken out of them stays in the store until its time is up, and nothing is wrong with that; but
+whoever looks for it wants to know where the transcript may be. Of late bytes it is told whether
+they say anything that their session does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from bsd.agents.entry import first_entries
+from bsd.agents.owner import ENDING
+from bsd.agents.owners import owner_of
+from bsd.foundation import files
+from bsd.foundation.errors import BsdError, NotFound, os_problem
+from bsd.foundation.layout import Layout, SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.trashed import transcripts
+from bsd.session.commit.late import Orphan
+from bsd.store.contents import Contents, contents_of
+from bsd.store.copies import copies_of
+from bsd.store.extracted import SessionStore
+from bsd.text.reader import TranscriptFile
+
+_STORED = re.compile(r"[0-9]{4,}_.+\.json")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWithoutTranscript:
+    """A store with content, of a session without transcript."""
+
+    directory: Path
+    session: SessionName | None  # None: the name was too long to stand in the directory's
+    files: int
+    size: int  # bytes
+    where: tuple[str, ...]  # where the transcript may be, the likeliest first
+    beside: bool = False  # its program has the file under a longer name
+
+    @property
+    def message(self) -> str:
+        """What is known of it, as one sentence."""
+        stored = "1 stored file" if self.files == 1 else f"{self.files} stored files"
+        where = "; ".join(self.where) or "its program or somebody has deleted it"
+        return f"{stored} ({self.size:,} bytes) of a session whose transcript is not there: {where}"
+
+    @property
+    def hint(self) -> str:
+        """What to do about it: mostly nothing."""
+        if self.beside:
+            return "nothing, unless you need it: its program can bring the file back"
+        what = f"`bsd delete {self.session} --permanent`" if self.session else "deleting it"
+        return f"nothing: it is kept as long as `retention` says; {what} removes it now"
+
+
+def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript]:
+    """All of them; reads nothing but the first lines of other sessions, if there is one at all."""
+    places = _KnownSessions(layout)
+    for store in _directories(layout.extracted):
+        if store in places.stores or not (sizes := _stored(layout.extracted / store)):
+            continue
+        name = layout.session_of_store(store)
+        with suppress(BsdError):  # `unreadable` of the catalog names what cannot be looked at
+            if name is not None and is_there(layout, name):
+                continue
+        size = sum(sizes)
+        where = tuple(places.of(name)) if name else ()
+        if name and copies_of(layout, name):
+            where = (f"the archive has a copy: `bsd archive bring-back {name}`", *where)
+        beside = name is not None and bool(kept_beside(layout, name))
+        yield StoreWithoutTranscript(
+            layout.extracted / store, name, len(sizes), size, where, beside
+        )
+
+
+def kept_beside(layout: Layout, name: SessionName, *, strictly: bool = False) -> list[Path]:
+    """The session's file under longer names: compressed, put aside, or a backup.
+
+    `strictly`: raise OSError for a directory that cannot be read.
+    """
+    found: list[Path] = []
+    absent = (FileNotFoundError, NotADirectoryError)
+    with suppress(BsdError):
+        for directory in (layout.sessions_dir(name.agent), *layout.put_away_dirs()):
+            with suppress(*(absent if strictly else (OSError,))):
+                beginning = f"{name.session}{ENDING}."
+                found += (
+                    directory / file
+                    for file in sorted(os.listdir(directory))
+                    if file.startswith(beginning)
+                )
+    return found
+
+
+def drafts_of(layout: Layout, name: SessionName) -> list[Path]:
+    """What people wrote to sessions of this name and could not be applied; no agent is told."""
+    mine = re.compile(re.escape(name.session[:100]) + r"-[a-z0-9_]{8}")
+    with suppress(OSError, BsdError):
+        edits = layout.refuse_outside(layout.edits)
+        return [edits / each for each in sorted(os.listdir(edits)) if mine.fullmatch(each)]
+    return []
+
+
+def _directories(path: Path) -> list[str]:
+    try:
+        with os.scandir(path) as found:
+            return sorted(each.name for each in found if each.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _stored(store: Path) -> list[int]:
+    """The sizes of what lies in a store."""
+    sizes = []
+    with os.scandir(store) as found:
+        for file in found:
+            with suppress(FileNotFoundError):
+                if _STORED.fullmatch(file.name):
+                    sizes.append(file.stat(follow_symlinks=False).st_size)
+    return sizes
+
+
+def is_there(layout: Layout, name: SessionName) -> bool:
+    """Whether something is at the transcript's place, whatever it is.
+
+    Raises BsdError if that cannot be told: content is deleted on account of the answer.
+    """
+    try:
+        return files.is_there(layout.transcript(name))
+    except NotFound:  # no source has such an agent
+        return False
+    except OSError as error:
+        raise os_problem(error, f"looking for session {name}") from error
+
+
+class _KnownSessions:
+    """Where sessions are: looked up once, and only as far as somebody asks."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    @cached_property
+    def _names(self) -> list[SessionName]:
+        return list(catalog.names(self._layout))
+
+    @cached_property
+    def stores(self) -> set[str]:
+        """What the stores of all sessions are called whose transcripts are there."""
+        return {self._layout.store_name(name) for name in self._names}
+
+    @cached_property
+    def _by_file(self) -> dict[str, list[SessionName]]:
+        return _grouped((name.session, name) for name in self._names)
+
+    @cached_property
+    def _by_conversation(self) -> dict[str, list[SessionName]]:
+        return _grouped((id_, name) for name in self._names for id_ in self._ids_in(name))
+
+    @cached_property
+    def _trashed(self) -> set[SessionName]:
+        return {name for name, _ in transcripts(self._layout)}
+
+    def of(self, name: SessionName) -> Iterator[str]:
+        """Say where the transcript of `name` may be."""
+        if name in self._trashed:
+            yield "it is in the trash (`bsd trash list`)"
+        if aside := kept_beside(self._layout, name):
+            yield f"its program keeps it as {_listed(map(str, aside))}"
+        same = self._by_file.get(name.session, [])
+        if same:
+            yield f"a file of that name is {_listed(map(str, same))}"
+        ids = {*self._ids_of(name), *_UUID.findall(name.session)}
+        kin = {other for id_ in ids for other in self._by_conversation.get(id_, ())}
+        if kin := kin - {*same, name}:
+            yield f"the same conversation goes on in {_listed(map(str, sorted(kin)))}"
+        yield from self._agent_of(name)
+
+    def _agent_of(self, name: SessionName) -> Iterator[str]:
+        """What is to be said of the agent's directory."""
+        try:
+            directory = self._layout.sessions_dir(name.agent)
+            if database := owner_of(self._layout, name.agent).database():
+                yield f"the sessions of {name.agent} are in {database} now"
+            os.scandir(directory).close()
+        except (FileNotFoundError, NotADirectoryError):
+            if ":" in name.agent and self._layout.source_of(name.agent) is None:
+                source = name.agent.partition(":")[0]
+                yield f"no source is called {source}, as the settings are now"
+            else:
+                yield f"its directory {directory} is gone"
+        except OSError as error:
+            yield f"{directory} cannot be read: {error.strerror}"
+        except BsdError as error:
+            yield error.message
+
+    def _ids_of(self, name: SessionName) -> tuple[str, ...]:
+        """By which ids its program may know the session, whatever became of its directory."""
+        with suppress(BsdError):
+            return owner_of(self._layout, name.agent).ids_in(name.session)
+        return (name.session,)
+
+    def _ids_in(self, name: SessionName) -> set[str]:
+        """The conversations that a session says it is, or comes from."""
+        with suppress(BsdError, OSError), TranscriptFile(self._layout.session_file(name)) as source:
+            entries = first_entries(line.raw for line in source.lines())
+            named = map(owner_of(self._layout, name.agent).conversations, entries)
+            return next(filter(None, named), set())
+        return set()
+
+
+def _grouped(pairs: Iterator[tuple[str, SessionName]]) -> dict[str, list[SessionName]]:
+    found: dict[str, list[SessionName]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found
+
+
+def _listed(names: Iterator[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:_SHOWN]) + (f" and {len(every) - _SHOWN} more" * (len(every) > _SHOWN))
+
+
+# --- late bytes ---
+
+
+def adds_nothing(layout: Layout, orphan: Orphan) -> bool:
+    """Whether each of its lines stands in the session or is stored, as far as that can be told.
+
+    Zeros, which a power cut leaves, say nothing; of a line that was begun the session has, or
+    had, one that begins so.
+    """
+    try:
+        name = SessionName.parse(orphan.session)
+        session = layout.session_file(name)
+        lines, begun = _said(orphan.file)
+        left = lines - _standing(session, lines)
+        stored = contents_of(layout)
+        return all(_is_stored(stored, line) for line in left) and (
+            not begun or _begins_one(begun, session, SessionStore(layout, name))
+        )
+    except BsdError:  # of no session that is there, or one of the two cannot be read
+        return False
+
+
+def _said(file: Path) -> tuple[Counter[bytes], bytes]:
+    """The hashes of its whole lines, and the beginning of one at its end."""
+    lines: Counter[bytes] = Counter()
+    try:
+        with TranscriptFile(file) as source:
+            for line in source.lines():
+                if not line.raw.endswith(b"\n"):
+                    return lines, line.raw.strip(b"\0")
+                if said := line.raw.strip(b"\0"):
+                    lines[hashlib.sha256(said).digest()] += 1
+    except NotFound:  # somebody has taken it away, and not what is told of it
+        pass
+    return lines, b""
+
+
+def _standing(session: Path, wanted: Counter[bytes]) -> Counter[bytes]:
+    """How often each of these lines stands in the session."""
+    found: Counter[bytes] = Counter()
+    with TranscriptFile(session) as source:
+        for line in source.lines():
+            if (hashed := hashlib.sha256(line.raw).digest()) in wanted:
+                found[hashed] += 1
+    return found
+
+
+def _is_stored(stored: Contents, line: bytes) -> bool:
+    """Whether a store has the whole line, as it was taken out."""
+    return any(place.line() is not None for place in stored.with_hash(f"sha256:{line.hex()}"))
+
+
+def _begins_one(begun: bytes, session: Path, store: SessionStore) -> bool:
+    with TranscriptFile(session) as source:
+        if any(line.raw.startswith(begun) for line in source.lines()):
+            return True
+    return any((store.read(ref) or b"").startswith(begun) for ref in store.refs())

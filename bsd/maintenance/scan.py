@@ -1,0 +1,300 @@
+"""Searches everything without an index: all text of sessions, stores and archives.
+
+It reads what there is on the disk, the newest sessions first. A search can stop anywhere and go on
+from that `ScanPosition` later. Only lines that may hold the words are parsed
+(`Matcher.candidates`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from bsd.agents.entry import entry_id
+from bsd.agents.owners import owner_of
+from bsd.agents.values import all_words_of, words_at
+from bsd.foundation.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
+from bsd.session.session import format_of
+from bsd.store.archive import SessionArchive, is_pack, ref_of
+from bsd.store.extracted import SessionStore
+from bsd.store.pack import Pack, PackDamaged
+from bsd.store.search import SearchHit
+from bsd.store.search_words import Matcher, indexable
+from bsd.text.reader import parse_entry
+from bsd.text.spans import ValuePath, parse_path
+
+_MOST_LINES = 1 << 62  # a name or an index may say anything
+_PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop
+_TRANSCRIPT, _STORE, _PACKS = range(3)
+
+
+class ScanPosition(NamedTuple):
+    """Progress of a search, in bytes of files; a pack counts with its compressed size."""
+
+    began: int  # epoch ns: sessions that changed since come last, so that none is left out
+    scanned: int = 0
+    total: int = 0
+    late: int = 0  # with `age` and `name`: the session that it has come to
+    age: int = -(1 << 63)
+    name: str = ""
+    part: int = _TRANSCRIPT  # of that session
+    at: str = ""  # the last line of the transcript, the last file of the store, or line of a pack
+
+    @property
+    def key(self) -> tuple[int, int, str]:
+        """Return the position of the session in the order of all sessions."""
+        return self.late, self.age, self.name
+
+    def dumps(self) -> str:
+        """As text for a URL."""
+        return orjson.dumps([*self]).hex()
+
+    @classmethod
+    def loads(cls, text: str) -> ScanPosition:
+        """Read what `dumps` wrote; raises Invalid."""
+        with suppress(ValueError, TypeError):
+            values = orjson.loads(bytes.fromhex(text))
+            if [type(one) for one in values] == [type(one) for one in cls(0)]:
+                return cls(*values)
+        raise Invalid("this is no cursor of a search", hint="begin without one")
+
+
+class _Piece(NamedTuple):
+    """Something that was read: where it ends, and how many bytes of the files it was."""
+
+    part: int
+    at: str
+    size: int
+
+
+@immutable
+class Scanned:
+    """What a search has found, and how far it came; `place` is None if it came to the end."""
+
+    hits: list[SearchHit]
+    place: ScanPosition | None
+    scanned: int
+    total: int
+
+
+@dataclass(slots=True)
+class FullScan:
+    """One search through everything; or, with `only`, through what was taken out of one session.
+
+    `progress` hears of bytes, of so many; `stopping` is asked after each piece of about a megabyte;
+    `failed` is told of what cannot be read, which stops nothing else.
+    """
+
+    layout: Layout
+    words: str
+    agent: str | None = None
+    only: SessionName | None = None
+    limit: int = 20
+    progress: Callable[[int, int], object] = lambda _done, _of: None
+    stopping: Callable[[], bool] = lambda: False
+    failed: Callable[[SessionName, BsdError], object] = lambda _name, _why: None
+    _hits: dict[tuple[SessionName, str | int], SearchHit] = field(init=False, default_factory=dict)
+
+    def run(self, place: ScanPosition | None = None) -> Scanned:
+        """Search on until enough is found, `stopping` says so, or all was read; raises Invalid."""
+        with closing(Matcher(self.words)) as matcher:
+            began = place.began if place else time.time_ns()
+            sessions = sorted(
+                (int(mtime > began), 0 if mtime > began else -mtime, str(name), name)
+                for name, mtime in self._sessions()
+            )
+            if place is None:
+                place = ScanPosition(began, total=sum(self._size(one[3]) for one in sessions))
+            for late, age, text, name in sessions:
+                if (late, age, text) < place.key:
+                    continue
+                if (late, age, text) > place.key:
+                    place = ScanPosition(began, place.scanned, place.total, late, age, text)
+                with closing(self._pieces(name, matcher, place)) as pieces:
+                    for part, at, size in pieces:
+                        place = place._replace(part=part, at=at, scanned=place.scanned + size)
+                        self.progress(min(place.scanned, place.total), place.total)
+                        if len(self._hits) >= self.limit or self.stopping():
+                            return self._scanned(place, place)
+        return self._scanned(None, place)
+
+    def _scanned(self, place: ScanPosition | None, last: ScanPosition) -> Scanned:
+        hits = list(self._hits.values())[: self.limit]
+        scanned = last.total if place is None else min(last.scanned, last.total)
+        return Scanned(hits, place, scanned, last.total)
+
+    # --- what there is to read ---
+
+    def _sessions(self) -> Iterator[tuple[SessionName, int]]:
+        if self.only is not None:
+            yield self.only, 0
+            return
+        for name, stat in catalog.with_stats(self.layout, self.agent):
+            yield name, stat.st_mtime_ns
+        copies = {copy.name: copy for copy in reversed(gone_sessions(self.layout, self.agent))}
+        for name, copy in copies.items():
+            if is_gone(self.layout, name):
+                yield name, copy.transcript.was.mtime_ns
+
+    def _size(self, name: SessionName) -> int:
+        layout, size = self.layout, 0
+        if self.only is None:
+            with suppress(BsdError, OSError):
+                size = layout.transcript(name).lstat().st_size
+        return size + sum(map(_size_of, (layout.store_dir(name), layout.archive_dir(name))))
+
+    def _pieces(
+        self, name: SessionName, matcher: Matcher, place: ScanPosition
+    ) -> Generator[_Piece, None, None]:
+        readers = (self._in_transcript, self._in_store, self._in_packs)
+        first = max(place.part, _STORE if self.only else _TRANSCRIPT)
+        for part in range(first, len(readers)):
+            at = place.at if part == place.part else ""
+            try:
+                yield from readers[part](name, matcher, at)
+            except NotFound:
+                continue  # deleted since it was listed
+            except PackDamaged as problem:
+                hint = "`bsd verify --repair` mends what can be"
+                self.failed(name, Unavailable(str(problem), hint=hint))
+            except (BsdError, OSError) as problem:
+                self.failed(name, os_problem(problem, f"reading {name}"))
+
+    # --- reading it ---
+
+    def _in_transcript(self, name: SessionName, matcher: Matcher, at: str) -> Iterator[_Piece]:
+        offset, number = map(int, at.split(":")) if at else (0, 0)
+        with open_or_copy(self.layout, name) as source:
+            size = source.identity.size
+            if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
+                offset = number = 0  # it was rewritten since
+            fmt = format_of(source, owner_of(self.layout, name.agent))
+            for lines in source.whole_lines(offset):
+                for start, end in matcher.candidates(lines):
+                    line = number + lines.count(b"\n", 0, start)
+                    entry = parse_entry(lines[start:end])
+                    called = fmt.facts(entry).id if fmt and entry else entry_id(entry or {})
+                    text = all_words_of(entry) if entry else _plain(lines[start:end])
+                    self._look_at(matcher, text, name, called, line, away=False)
+                offset, number = offset + len(lines), number + lines.count(b"\n")
+                yield _Piece(_TRANSCRIPT, f"{offset}:{number}", len(lines))
+
+    def _in_store(self, name: SessionName, matcher: Matcher, at: str) -> Iterator[_Piece]:
+        store = SessionStore(self.layout, name)
+        for ref in store.refs():
+            if ref <= at or (data := store.read(ref)) is None:
+                continue
+            if any(matcher.candidates(data)):
+                record = store.index.records.get(f"{ref}.json")
+                about = (record.index, record.entry_id, record.keys) if record else (None, None, ())
+                self._look_at_stored(matcher, name, ref, data, *about)
+            yield _Piece(_STORE, ref, len(data))
+
+    def _in_packs(self, name: SessionName, matcher: Matcher, at: str) -> Iterator[_Piece]:
+        archive = SessionArchive(self.layout.archive_dir(name))
+        pack_name, _, number = at.partition(":")
+        problem: PackDamaged | None = None
+        for path in archive.packs():
+            if path.name < pack_name:
+                continue
+            after = int(number) if path.name == pack_name else -1
+            try:
+                yield from self._in_pack(path, name, matcher, after)
+            except FileNotFoundError:
+                continue  # merged since
+            except PackDamaged as damaged:
+                problem = damaged
+        if problem is not None:
+            raise problem
+
+    def _in_pack(
+        self, path: Path, name: SessionName, matcher: Matcher, after: int
+    ) -> Iterator[_Piece]:
+        with Pack(path) as pack:
+            share = pack.summary.packed / max(1, pack.summary.content)
+            numbers, done, read = count(), after, 0
+            for one in pack.some(lambda _: next(numbers) > after):
+                done, read = done + 1, read + len(one.line)
+                if any(matcher.candidates(one.line)):
+                    record = one.record
+                    about = (record.get(key) for key in ("index", "entry_id", "keys"))
+                    self._look_at_stored(matcher, name, ref_of(record), one.line, *about)
+                if read >= _PIECE:
+                    yield _Piece(_PACKS, f"{path.name}:{done}", int(read * share))
+                    read = 0
+            if read:
+                yield _Piece(_PACKS, f"{path.name}:{done}", int(read * share))
+
+    # --- what stands in a line ---
+
+    def _look_at_stored(
+        self,
+        matcher: Matcher,
+        name: SessionName,
+        ref: str,
+        data: bytes,
+        index: Any,
+        called: Any,
+        keys: Any,
+    ) -> None:
+        """Look at an original; of what is known to have left its line only at that."""
+        entry = parse_entry(data)
+        if not isinstance(index, int):
+            index = int(ref.partition("_")[0]) if ref[:1].isdigit() else 0
+        if entry is None:
+            text = _plain(data)
+        else:
+            paths = list(_paths(keys or ()))
+            text = words_at(entry, paths) if paths else all_words_of(entry)
+        index = index if 0 <= index < _MOST_LINES else 0
+        self._look_at(matcher, text, name, called or entry_id(entry or {}), index, away=True)
+
+    def _look_at(
+        self,
+        matcher: Matcher,
+        text: str,
+        name: SessionName,
+        entry: str | None,
+        index: int,
+        *,
+        away: bool,
+    ) -> None:
+        entry = None if entry is None else indexable(entry)
+        key = (name, entry or index)
+        if key in self._hits or (snippet := matcher.snippet(text)) is None:
+            return
+        where: Literal["transcript", "extracted"] = "extracted" if away else "transcript"
+        self._hits[key] = SearchHit(name, entry, index, where, snippet, 0.0)
+
+
+def _plain(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _paths(keys: Iterable[object]) -> Iterator[ValuePath]:
+    for key in keys:
+        with suppress(ValueError):
+            yield parse_path(str(key))
+
+
+def _size_of(directory: Path) -> int:
+    """Bytes of stored lines, or packs, in a directory; 0 if it is not there."""
+    with suppress(OSError), os.scandir(directory) as files:
+        return sum(
+            file.stat(follow_symlinks=False).st_size
+            for file in files
+            if file.name.endswith(".json") or is_pack(file.name)
+        )
+    return 0

@@ -1,0 +1,417 @@
+"""Full-text search: asks the index, and brings it up to date (`indexing`) where somebody waits.
+
+The index says in which lines words are; their text is read from session, store or archive. The
+filter of lists (`SessionFilter`) finds sessions by words in their names, titles and text. What is
+not in the index, `scan` finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from bsd.agents.owners import owner_of
+from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
+from bsd.foundation.files import write_private
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger, traced
+from bsd.maintenance import catalog
+from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_slice
+from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
+from bsd.session.session import format_of
+from bsd.store.contents import contents_of
+from bsd.store.search import FoundRow, SearchHit, SearchIndex, ask, digest_of, drop_for_good, use
+from bsd.store.search_file import Known
+from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of
+from bsd.text.reader import InBlocks, Line
+
+_log = get_logger("search")
+
+Progress = Callable[[int, int], None]  # bytes read, of so many
+Failed = Callable[[SessionName, BsdError], None]  # told of each session that cannot be read
+# Of what the index names some may be gone by now, or be said by the same entry twice.
+_SPARE = 20
+NO_INDEX = "the search index is switched off (search_index is false)"
+
+
+@traced(_log)
+def search(
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    progress: Progress | None = None,
+    failed: Failed | None = None,
+    has_words: bool = True,
+) -> list[SearchHit]:
+    """Entries that hold all the words, the best first; the index is brought up to date before.
+
+    A session that cannot be read stops no other. `has_words` is the setting `search_index`:
+    without words nothing is found, and the index loses those that it has. Raises Invalid (no
+    word), Unavailable (no FTS5, disk full), Busy, ConfigError.
+    """
+    match_expression(words)  # before the work, not after it
+
+    def work(index: SearchIndex) -> list[FoundRow]:
+        index.follow_setting(has_words)
+        if not has_words:
+            return []
+        _follow(layout, index, agent, progress, failed)
+        return index.search(words, agent=agent, limit=limit + _SPARE)
+
+    return hits_of(layout, use(layout.search_db, work), words, limit)
+
+
+def by_title(
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    but: Collection[SessionName] = (),
+) -> list[tuple[SessionName, str]]:
+    """The sessions whose titles hold all the words, and these titles; none is read as a whole.
+
+    `but` are those that were found by their text: most titles are what was first asked.
+    """
+    terms = [term.strip('"*') for term in terms_of(words.casefold())]
+    found: list[tuple[SessionName, str]] = []
+    for name, title in catalog.titled(layout, agent):
+        if name not in but and all(term in title.casefold() for term in terms):
+            found.append((name, title))
+            if len(found) == limit:
+                break
+    return found
+
+
+def search_as_it_is(
+    layout: Layout, words: str, *, agent: str | None = None, limit: int = 20
+) -> list[SearchHit]:
+    """As `search`, in what the index knows already; no session is read as a whole."""
+    match_expression(words)
+    none: list[FoundRow] = []
+
+    def question(index: SearchIndex) -> list[FoundRow]:
+        return index.search(words, agent=agent, limit=limit + _SPARE)
+
+    return hits_of(layout, ask(layout.search_db, question, none), words, limit)
+
+
+def search_gone(
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    read: bool = False,
+    progress: Progress | None = None,
+) -> list[SearchHit]:
+    """Entries of sessions that are gone, the best first; raises as `search`.
+
+    In what the index knows; with `read` what it does not know yet is read before.
+    """
+    match_expression(words)
+    gone = [copy.name for copy in gone_sessions(layout, agent) if is_gone(layout, copy.name)]
+
+    def work(index: SearchIndex) -> list[FoundRow]:
+        if read:
+            due = find_due(layout, index, agent).due
+            _read_all(layout, index, [one for one in due if one.name in gone], progress, None)
+        return index.search(words, agent=agent, limit=limit + _SPARE, among=gone)
+
+    none: list[FoundRow] = []
+    found = use(layout.search_db, work) if read else ask(layout.search_db, work, none)
+    return hits_of(layout, found, words, limit)
+
+
+# --- what stands in the lines that the index names ---
+
+
+def hits_of(layout: Layout, rows: list[FoundRow], words: str, limit: int) -> list[SearchHit]:
+    """The entries of these lines, each once, in their order; what holds the words no more is none.
+
+    A session that cannot be read is named without its text.
+    """
+    hits: dict[tuple[SessionName, str | int], SearchHit] = {}
+    with closing(Matcher(words)) as matcher:
+        for start in range(0, len(rows), limit):
+            some = rows[start : start + limit]
+            by_session: dict[SessionName, list[FoundRow]] = {}
+            for row in some:
+                by_session.setdefault(row.session, []).append(row)
+            made = {
+                row: hit
+                for name, its in by_session.items()
+                for row, hit in _hits_in(layout, name, its, matcher)
+            }
+            for row in some:
+                if (hit := made.get(row)) is not None:
+                    hits.setdefault((hit.session, hit.entry or hit.index), hit)
+            if len(hits) >= limit:
+                break
+    return list(hits.values())[:limit]
+
+
+def _hits_in(
+    layout: Layout, name: SessionName, rows: list[FoundRow], matcher: Matcher
+) -> Iterator[tuple[FoundRow, SearchHit]]:
+    try:
+        with open_or_copy(layout, name) as source:
+            reader = LineReader(layout, name, format_of(source, owner_of(layout, name.agent)))
+            texts = dict(_texts_of(source, reader, rows))
+    except NotFound:
+        return
+    except (BsdError, OSError) as problem:
+        _log.debug("What was found cannot be read", session=str(name), problem=str(problem))
+        for row in rows:
+            yield row, SearchHit(name, None, row.line, "transcript", Snippet("", ()), row.score)
+        return
+    for row, text in texts.items():
+        snippet = matcher.snippet(text.text)
+        if snippet is None:
+            continue
+        inline = text.inline == text.text or matcher.snippet(text.inline) is not None
+        where: Literal["transcript", "extracted"] = "transcript" if inline else "extracted"
+        called = None if text.entry is None else indexable(text.entry)
+        yield row, SearchHit(name, called, text.line, where, snippet, row.score)
+
+
+def _texts_of(
+    source: InBlocks, reader: LineReader, rows: list[FoundRow]
+) -> Iterator[tuple[FoundRow, LineText]]:
+    """The lines, where they were or, in a session that was rewritten since, by their numbers."""
+    moved = {}
+    for row in rows:
+        line = _line_at(source, row)
+        text = None if line is None else reader.read(line)
+        if text is not None and digest_of(text.text) == row.digest:
+            yield row, text
+        else:
+            moved[row.line] = row
+    if not moved:
+        return
+    last = max(moved)
+    for line in source.lines():
+        if line.index in moved and (text := reader.read(line)) is not None:
+            yield moved[line.index], text
+        if line.index >= last:
+            return
+
+
+def _line_at(source: InBlocks, row: FoundRow) -> Line | None:
+    if row.offset >= source.identity.size:
+        return None
+    if row.offset and source.read(row.offset - 1, 1) != b"\n":
+        return None
+    return next(source.lines(row.offset, row.line), None)
+
+
+# --- sessions ---
+
+
+def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:
+    """The sessions with an entry that holds all words, or such that begin so, as far as is known.
+
+    Nothing is read, and nothing is created. Raises Unavailable, Busy.
+    """
+
+    def question(index: SearchIndex) -> set[str]:
+        try:
+            return index.sessions_with(words, agent=agent)
+        except Invalid:  # signs, or too many words: no text is known by them
+            return set()
+
+    none: set[str] = set()
+    return {SessionName.parse(name) for name in ask(layout.search_db, question, none)}
+
+
+def models(layout: Layout, agent: str | None = None) -> dict[str, str]:
+    """The models that wrote in each session, by the session's name, as far as is known."""
+    return ask(layout.search_db, lambda index: index.models(agent), {})
+
+
+def forget_stored(layout: Layout, gone: Iterable[str]) -> bool:
+    """Take the text of deleted originals out of the index, for good.
+
+    `gone` are names of directories of stores that have lost some. Their sessions are read again,
+    if text of them was read from there, or if they are not as they were read: then it may have
+    stood in their lines. A problem is logged; returns whether there was none.
+    """
+
+    def drop(index: SearchIndex) -> None:
+        for store in gone:
+            if (was := index.kept_in(store)) is not None:
+                if was.away:
+                    with index.change():
+                        index.read_again(was.name)
+                _catch_up(layout, index, was)
+
+    return drop_for_good(layout.search_db, drop)
+
+
+def _catch_up(layout: Layout, index: SearchIndex, was: Known) -> None:
+    try:
+        if was.away or has_changed(layout, was):
+            _read_to_the_end(layout, index, Due(SessionName.parse(was.name)))
+    except (BsdError, OSError) as problem:
+        _log.debug("Forgotten, as it cannot be read", session=was.name, problem=str(problem))
+        with index.change():
+            index.forget(was.name)
+
+
+def _read_to_the_end(layout: Layout, index: SearchIndex, due: Due) -> None:
+    """Read what is new in a session; raises NotFound, Busy, Forbidden."""
+    more = True
+    while more:
+        with index.change():
+            more = read_slice(layout, index, due)
+
+
+def _follow(
+    layout: Layout,
+    index: SearchIndex,
+    agent: str | None,
+    progress: Progress | None,
+    failed: Failed | None,
+) -> None:
+    due, gone, _ = find_due(layout, index, agent)
+    if gone:
+        with index.change():
+            dropped = sum(map(index.forget, gone))
+        if dropped:
+            index.sweep()
+    _read_all(layout, index, due, progress, failed)
+    if index.is_due_to_be_swept():
+        index.sweep()
+
+
+def _read_all(
+    layout: Layout,
+    index: SearchIndex,
+    due: list[Due],
+    progress: Progress | None,
+    failed: Failed | None,
+) -> None:
+    total, done = sum(each.size for each in due), 0
+    for each in due:
+        try:
+            _read_to_the_end(layout, index, each)
+        except (NotFound, Busy):
+            continue  # deleted or shortened meanwhile: the next search sees it as it is then
+        except BsdError as problem:
+            _log.warning(
+                "A session cannot be searched", session=str(each.name), problem=problem.message
+            )
+            if failed is not None:
+                failed(each.name, problem)
+        done += each.size
+        if progress is not None:
+            progress(done, total)
+
+
+# --- who is looked for ---
+
+# Words that are in no title may be looked for in the text in so many combinations.
+_MOST_QUESTIONS = 8
+
+
+class SessionFilter:
+    """What somebody looks for; a word that no name holds is looked for in the text."""
+
+    def __init__(self, layout: Layout, words: str | None, agent: str | None) -> None:
+        self.terms = terms_of((words or "").casefold())
+        self._layout = layout
+        self._agent = agent
+        self._found: dict[tuple[str, ...], set[SessionName]] = {}
+        self._models: dict[str, str] = {}
+        self.problem: str | None = None
+        if self.terms:
+            with self._noting_trouble():
+                self._models = models(layout, agent)
+
+    def fits(self, name: SessionName, called: Iterable[str | None]) -> bool:
+        """Whether each of them is in the session, or in its name, or in how it is `called`."""
+        if not self.terms:
+            return True
+        said = " ".join(filter(None, called))
+        known = f"{name} {said} {self._models.get(str(name), '')}".casefold()
+        left = tuple(term for term in self.terms if term.strip('"') not in known)
+        return not left or name in self._sessions_with(left)
+
+    def _sessions_with(self, terms: tuple[str, ...]) -> set[SessionName]:
+        if terms not in self._found and len(self._found) >= _MOST_QUESTIONS:
+            terms = tuple(self.terms)
+        if terms not in self._found:
+            self._found[terms] = set()
+            with self._noting_trouble():
+                if not ask(self._layout.search_db, lambda index: index.has_words, nothing=True):
+                    self.problem = NO_INDEX
+                self._found[terms] = sessions_with(self._layout, " ".join(terms), self._agent)
+        return self._found[terms]
+
+    @contextmanager
+    def _noting_trouble(self) -> Iterator[None]:
+        # What is found by its name is better than no answer.
+        try:
+            yield
+        except BsdError as trouble:
+            self.problem = trouble.message
+
+
+# --- what is deleted for good leaves the index, too, even if whoever deletes is killed ---
+
+# Files go first, then their words. In between a mark lies beside the settings; who finds it later
+# has all those sessions read again of which text was read from store or archive.
+
+
+_retention_log = get_logger("retention")
+
+
+@contextmanager
+def letting_go(layout: Layout, deleted: Mapping[str, list[str]]) -> Iterator[None]:
+    """While files are deleted; `deleted` fills with their refs, by directory of the store."""
+    marked = layout.search_db.exists() and _mark(layout.letting_go)
+    forgotten = True
+    try:
+        yield
+    finally:
+        if gone := [name for name, refs in deleted.items() if refs]:
+            forgotten = forget_stored(layout, gone)
+        contents_of(layout).changed()
+    if marked and forgotten:
+        layout.letting_go.unlink(missing_ok=True)
+
+
+def catch_up(layout: Layout) -> None:
+    """Do what one who was killed has not come to; a problem is logged, and left to the next run."""
+    if not layout.letting_go.exists():
+        return
+
+    def drop(index: SearchIndex) -> None:
+        with index.change():
+            index.read_again()
+        due = find_due(layout, index).due
+        known = index.known_among(str(one.name) for one in due)
+        for was in known.values():
+            _catch_up(layout, index, was)
+
+    try:
+        forgotten = drop_for_good(layout.search_db, drop)
+    except (BsdError, OSError) as problem:
+        _retention_log.warning(
+            "Deleted text may still be in the search index", problem=str(problem)
+        )
+        return
+    if forgotten:
+        layout.letting_go.unlink(missing_ok=True)
+
+
+def _mark(path: Path) -> bool:
+    # Deleting must not need room: then words may stay, if it is killed in that moment.
+    with suppress(OSError):
+        write_private(path, b"")
+        return True
+    return False

@@ -1,0 +1,49 @@
+"""What tests of the archive begin with."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.layout import Layout
+from bsd.session.surgeon import Surgeon
+from tests.maintenance.archiving import age, clean
+from tests.needs import require_linux, require_program
+from tests.sessions import NAME, conversation, write
+
+
+@pytest.fixture
+def path(layout: Layout) -> Path:
+    return write(layout, conversation(4))
+
+
+@pytest.fixture
+def original(path: Path, surgeon: Surgeon) -> bytes:
+    """What the session was before four values left it."""
+    was = path.read_bytes()
+    surgeon.extract(NAME)
+    return was
+
+
+@pytest.fixture
+def archived(layout: Layout, original: bytes) -> bytes:
+    """The same; the values are in the archive only."""
+    age(layout)
+    assert clean(layout).cleaned == 4
+    assert not layout.store_dir(NAME).exists()
+    return original
+
+
+@pytest.fixture(scope="session")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What makes reading fail in a program that it is loaded into."""
+    require_linux()
+    library = tmp_path_factory.mktemp("failing") / "failing.so"
+    source = Path(__file__).parents[1] / "failing_disk.c"
+    compiler = require_program("cc")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
+    return library

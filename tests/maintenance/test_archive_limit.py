@@ -1,0 +1,126 @@
+"""Packs and copies of sessions together take no more than `archive_max_bytes`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bsd.daemon.report import _archive
+from bsd.foundation.ages import Ages, look
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.retention import OverLimit, RetentionRun, forecast_all
+from bsd.maintenance.search import search
+from bsd.maintenance.shelves import Packing
+from bsd.store.copies import copies_of
+from tests.actions import performed
+from tests.maintenance.keeping import DAY, bring_back, extract, keep
+from tests.maintenance.test_forgetting import LEAVING, WORDS, said, secret_session
+from tests.openclaw_tree import set_at_rest
+from tests.sessions import NAME, Clock, make_surgeon
+
+OTHER = SessionName("main", "other")
+
+
+def packed_session(layout: Layout, clock: Clock, name: SessionName = NAME) -> Path:
+    """One that is copied, and whose values are in a pack."""
+    path = secret_session(layout, name)
+    extract(layout, name, clock, trigger_types=LEAVING)
+    keep(layout, clock)
+    for file in layout.store_dir(name).glob("0*"):
+        set_at_rest(file, 3 * DAY)
+    RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
+    return path
+
+
+def used(layout: Layout) -> int:
+    return sum(path.stat().st_size for path in layout.archive.rglob("*") if path.is_file())
+
+
+def clean(layout: Layout, clock: Clock, most: int) -> int:
+    done = RetentionRun(layout, actor="test", clock=clock.now).clean_archive("never", most)
+    assert done.errors == 0
+    return done.cleaned
+
+
+def test_copies_are_counted(layout: Layout, clock: Clock) -> None:
+    packed_session(layout, clock)
+    assert OverLimit(layout, 1).used == used(layout)
+    assert clean(layout, clock, used(layout)) == 0
+
+
+def test_copies_of_sessions_in_their_places_go_first(layout: Layout, clock: Clock) -> None:
+    packed_session(layout, clock)
+    before = used(layout)
+    assert clean(layout, clock, before - 1) == 1
+    assert copies_of(layout, NAME) == []
+    assert used(layout) < before
+    assert keep(layout, clock).sessions == 0  # it is not made again, only to go again
+    assert performed.restore(make_surgeon(layout, clock), NAME, "e1")["restored"]
+
+
+def test_a_session_that_is_gone_goes_with_its_packs(layout: Layout, clock: Clock) -> None:
+    path = packed_session(layout, clock)
+    clock.ahead += DAY
+    other = packed_session(layout, clock, OTHER)
+    for each in (path, other):
+        each.unlink()
+    keep(layout, clock)
+    search(layout, WORDS[0])
+    assert len(gone_sessions(layout)) == 2
+    clean(layout, clock, used(layout) - 1)
+    [left] = gone_sessions(layout)
+    assert left.name == OTHER
+    assert not layout.archive_dir(NAME).exists()
+    bring_back(layout, str(OTHER), clock)
+    assert WORDS[0].encode() in other.read_bytes()
+
+
+def test_at_last_the_oldest_packs_go_with_their_words(layout: Layout, clock: Clock) -> None:
+    path = packed_session(layout, clock)
+    search(layout, WORDS[0])
+    assert clean(layout, clock, 1) == 2
+    assert said(layout, WORDS[0], path) == []
+
+
+def test_a_copy_that_is_damaged_counts_and_can_go(layout: Layout, clock: Clock) -> None:
+    packed_session(layout, clock)
+    [copy] = copies_of(layout, NAME)
+    (copy.directory / "copy.json").write_bytes(b"{")
+    assert OverLimit(layout, 1).used == used(layout)
+    clean(layout, clock, 1)
+    assert not copy.directory.exists()
+
+
+def test_a_session_that_went_meanwhile_keeps_its_copy(layout: Layout, clock: Clock) -> None:
+    path = packed_session(layout, clock)
+    over = OverLimit(layout, used(layout) - 1)
+    [lot] = over.lots()
+    path.unlink()
+    assert lot.delete(lambda _: True).cleaned == 0
+    assert len(gone_sessions(layout)) == 1
+
+
+def test_a_dry_run_says_what_a_run_takes(layout: Layout, clock: Clock) -> None:
+    packed_session(layout, clock)
+    config = PruningConfig(archive_max_bytes=1, retention="never")
+    ages = look(layout, clock.now)
+    found = forecast_all(layout, config, ages).archive
+    assert (len(found.going), found.bytes) == (2, used(layout))
+    assert clean(layout, clock, 1) == 2
+
+
+@pytest.mark.parametrize(("share", "near"), [(0.89, False), (0.91, True), (1.1, True)])
+def test_status_warns_before_anything_goes(
+    layout: Layout, clock: Clock, share: float, *, near: bool
+) -> None:
+    packed_session(layout, clock)
+    most = round(used(layout) / share)
+    ages: Ages = look(layout, clock.now)
+    told = _archive(layout, PruningConfig(archive_max_bytes=most), ages, clock.now())
+    assert (told["nearly_full"], told["used_bytes"]) == (near, used(layout))
+    assert bool(told["files"]) == (share > 1)
+    assert os.path.isdir(layout.archive)

@@ -1,0 +1,366 @@
+"""Retention: what goes, what stays, under whose lock, and what a failure costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.ages import Ages, Step, StepKind
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import Forbidden
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.maintenance import shelves
+from bsd.maintenance.expiry import Cleaned, clean, forecast
+from bsd.maintenance.retention import RetentionRun, in_plain_words
+from bsd.maintenance.shelves import HistoryShelf, StoreShelf
+from bsd.session.notes import told_expired
+from bsd.store.entry_notes import UNDONE
+from bsd.store.extracted import APART, SessionStore
+from bsd.store.index import Record
+from tests.logs import capture_logs
+
+NOW = time.time()
+HOUR = 3600.0
+NAME = SessionName("main", "s1")
+
+
+def put(layout: Layout, name: SessionName, ages: dict[str, float], size: int = 100) -> SessionStore:
+    """Store files of the given ages (hours), indexed as an extraction would."""
+    store = SessionStore(layout, name)
+    store.directory.mkdir(parents=True, exist_ok=True)
+    for ref, hours in ages.items():
+        store.file(ref).write_bytes(b"x" * size)
+        os.utime(store.file(ref), (NOW - hours * HOUR,) * 2)
+    store.index.add(
+        Record(
+            entry_id=f"e-{ref}",
+            index=int(ref[:4]),
+            file=f"{ref}.json",
+            hash="sha256:0",
+            size=size,
+            keys=("text",),
+            sizes_bytes={"text": size},
+            extracted_at="2026-01-01T00:00:00.000Z",
+        )
+        for ref in ages
+    )
+    return store
+
+
+def shelf(layout: Layout, keep: str = "24h") -> StoreShelf:
+    return StoreShelf(layout, keep, wait=0.0)
+
+
+def test_older_than_the_setting_goes_and_the_index_follows(layout: Layout) -> None:
+    store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 23, "0003_tool_result": 400})
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(2, 200, 0)
+    again = SessionStore(layout, NAME)
+    assert again.refs() == ["0002_thinking"]
+    assert list(again.index.records) == ["0002_thinking.json"]
+    assert json.loads(store.index.path.read_bytes())["session"] == "main/s1"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda index: index[:-5],  # torn
+        lambda index: index.replace(b'"entry_id":"e-0002', b'"entry":"e-0002'),  # another's
+    ],
+)
+def test_an_index_that_cannot_be_read_is_left_for_whoever_can_mend_it(
+    layout: Layout, spoil: Callable[[bytes], bytes]
+) -> None:
+    """Also if it can be read in part: of the rest it would say that it never was."""
+    store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 23})
+    content = spoil(store.index.path.read_bytes())
+    store.index.path.write_bytes(content)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 0)
+    assert store.index.path.read_bytes() == content
+
+
+def test_exactly_as_old_as_the_setting_stays(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": 24})
+    exact = SessionStore(layout, NAME).file("0001_thinking").stat().st_mtime
+    assert clean(shelf(layout), Ages(exact + 24 * HOUR)) == Cleaned()
+    assert clean(shelf(layout), Ages(exact + 24 * HOUR + 1)) == Cleaned(1, 100, 0)
+
+
+def test_by_a_clock_in_doubt_nothing_goes_however_old_it_is(layout: Layout) -> None:
+    store = put(layout, NAME, {"0001_thinking": 400})
+    put_forward = Step(StepKind.FORWARD, 60.0, 30 * HOUR, None, NOW)
+    assert clean(shelf(layout), Ages(NOW, 100.0, (put_forward,))) == Cleaned()
+    assert store.refs() == ["0001_thinking"]
+    assert clean(shelf(layout), Ages(NOW, 100.0 + 25 * HOUR, (put_forward,))).cleaned == 1
+
+
+def test_directories_that_became_empty_go_too(layout: Layout) -> None:
+    gone = put(layout, NAME, {"0001_thinking": 25})
+    hollow = put(layout, SessionName("main", "hollow"), {})
+    strange = put(layout, SessionName("main", "strange"), {"0001_thinking": 25})
+    (strange.directory / "note.txt").write_text("mine")
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(2, 200, 0)
+    assert not gone.directory.exists()
+    assert not hollow.directory.exists()
+    assert sorted(os.listdir(strange.directory)) == ["index.json", "note.txt"]
+
+
+def test_stores_of_sessions_that_are_no_more_and_odd_names_are_cleaned_as_well(
+    layout: Layout,
+) -> None:
+    long = SessionName("a_b", "s" * 250)
+    names = [SessionName("gone", "for_ever"), SessionName("under_score", "x"), long]
+    for name in names:
+        put(layout, name, {"0001_thinking": 25, "0002_thinking": 1})
+    SessionStore(layout, long).index.path.unlink()  # nothing tells any more whose it is
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(3, 300, 0)
+    for name in names:
+        assert SessionStore(layout, name).refs() == ["0002_thinking"]
+    index = SessionStore(layout, names[1]).index
+    assert json.loads(index.path.read_bytes())["session"] == "under_score/x"
+
+
+def test_never_is_never(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": 24 * 365 * 20})
+    for word in ("never", " Never "):
+        assert clean(shelf(layout, word), Ages(NOW)) == Cleaned()
+    found = forecast(shelf(layout, "never"), Ages(NOW))
+    assert (found.going, found.staying, found.next_expiry) == ((), 1, None)
+
+
+def test_a_time_in_the_future_is_young(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": -1000})
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+
+
+def test_a_file_that_was_used_again_meanwhile_stays(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time counts that the file has under the lock, not when it was found."""
+    store = put(layout, NAME, {"0001_thinking": 25})
+    lock = shelves._StoreLot._lock
+
+    def renewed(lot: shelves._StoreLot, wait: float) -> object:
+        os.utime(store.file("0001_thinking"))
+        return lock(lot, wait)
+
+    monkeypatch.setattr(shelves._StoreLot, "_lock", renewed)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    assert store.file("0001_thinking").exists()
+
+
+def test_what_is_locked_is_left_and_stops_nothing(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": 25})
+    put(layout, SessionName("main", "s2"), {"0001_thinking": 25})
+    with own_lock(layout, NAME, 0.0), capture_logs() as lines:
+        assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 1)
+    assert any("another bsd" in line.get("problem", "") for line in lines)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 0)
+
+
+def test_a_file_that_cannot_be_deleted_stops_nothing(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 26})
+    unlink = Path.unlink
+
+    def stubborn(path: Path, *, missing_ok: bool = False) -> None:
+        if path.name == "0001_thinking.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", stubborn)
+        assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 1)
+    assert store.refs() == ["0001_thinking"]
+    assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
+
+
+def test_an_index_that_was_left_behind_by_a_kill_follows_with_the_next_run(layout: Layout) -> None:
+    store = put(layout, NAME, {"0001_thinking": 1, "0002_thinking": 2})
+    store.file("0001_thinking").unlink()  # as retention does, which was killed then
+    later = store.index.path.lstat().st_ctime + 1
+    os.utime(store.directory, (later, later))
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    assert list(SessionStore(layout, NAME).index.records) == ["0002_thinking.json"]
+
+
+def test_an_index_that_names_what_is_there_is_read_once(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = put(layout, NAME, {"0001_thinking": 1})
+    later = store.index.path.lstat().st_ctime + 0.1
+    os.utime(store.directory, (later, later))
+    read: list[object] = []
+    tidy_up = shelves._StoreLot._tidy_up
+
+    def noted(lot: shelves._StoreLot) -> None:
+        read.append(lot)
+        tidy_up(lot)
+
+    monkeypatch.setattr(shelves._StoreLot, "_tidy_up", noted)
+    clean(shelf(layout), Ages(NOW))
+    time.sleep(0.15)  # the moment that was put ahead has come
+    clean(shelf(layout), Ages(NOW))
+    assert len(read) <= 2
+    clean(shelf(layout), Ages(NOW))
+    assert len(read) <= 2
+    assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
+
+
+def test_links_and_strange_files_are_not_touched(layout: Layout, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "0001_thinking.json").write_text("not ours")
+    os.utime(outside / "0001_thinking.json", (0, 0))
+    store = put(layout, NAME, {"0001_thinking": 1})
+    (layout.extracted / "main_link").symlink_to(outside)
+    (store.directory / "0009_thinking.json").symlink_to(outside / "0001_thinking.json")
+    (store.directory / "notes.json").write_text("{}")
+    os.utime(store.directory / "notes.json", (0, 0))
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    assert (outside / "0001_thinking.json").exists()
+
+
+def test_a_store_that_leads_out_of_the_root_is_refused(layout: Layout, tmp_path: Path) -> None:
+    outside = Layout(tmp_path / "elsewhere")
+    put(outside, NAME, {"0001_thinking": 25})
+    layout.extracted.symlink_to(outside.extracted)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(0, 0, 1)
+    with pytest.raises(Forbidden):
+        forecast(shelf(layout), Ages(NOW))
+    assert SessionStore(outside, NAME).refs() == ["0001_thinking"]
+
+
+@pytest.mark.parametrize("keep", ["24h", "never"])
+def test_leftovers_of_an_interrupted_extraction_go_whatever_their_age(
+    layout: Layout, keep: str
+) -> None:
+    store = put(layout, NAME, {"0002_thinking": 1})
+    half = store.file("0001_thinking").with_suffix(".tmp")
+    half.write_bytes(b"half")
+    with own_lock(layout, NAME, 0.0):  # its extraction goes on: then it is no leftover
+        assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert half.exists()
+    assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert not half.exists()
+    assert store.refs() == ["0002_thinking"]
+
+
+@pytest.mark.parametrize("keep", ["24h", "never"])
+def test_a_store_that_was_never_finished_goes_whatever_its_age(layout: Layout, keep: str) -> None:
+    put(layout, NAME, {"0002_thinking": 1})
+    half = layout.extracted / APART / layout.store_name(NAME) / "0001_thinking.json"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half")
+    assert forecast(shelf(layout, keep), Ages(NOW)).staying == 1
+    with own_lock(layout, NAME, 0.0):  # its extraction goes on
+        assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert half.exists()
+    assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert not half.exists()
+
+
+def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 30, "0003_thinking": 23})
+    put(layout, SessionName("main", "s2"), {"0001_thinking": 1})
+    found = forecast(shelf(layout), Ages(NOW))
+    assert [thing.path.stem for thing in found.going] == ["0002_thinking", "0001_thinking"]
+    assert found.staying == 2
+    assert found.next_expiry == pytest.approx(NOW + HOUR, abs=1)
+    later = forecast(shelf(layout), Ages(NOW + 2 * HOUR))
+    assert len(later.going) == 3
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(len(found.going), found.bytes, 0)
+
+
+def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
+    put(layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
+    with capture_logs() as lines:
+        done = RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
+    assert done.as_json() == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
+    told = [line for line in lines if line["log_level"] == "info"]
+    assert [line["event"] for line in told] == ["[RETENTION] Deleted 15 extracted files (1.2 MB)"]
+    (audited,) = map(json.loads, layout.audit_file.read_bytes().splitlines())
+    assert audited["actor"] == "daemon"
+    assert audited["action"] == "retention"
+    assert audited["filesRemoved"] == 15
+    with capture_logs() as lines:
+        RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
+    assert [line for line in lines if line["log_level"] != "debug"] == []
+
+
+def test_a_run_that_is_to_stop_stops_between_two_sessions(layout: Layout) -> None:
+    for number in range(3):
+        put(layout, SessionName("main", f"s{number}"), {"0001_thinking": 25})
+    answers = iter([False, True])
+    assert clean(shelf(layout), Ages(NOW), lambda: next(answers)) == Cleaned(1, 100, 0)
+
+
+def test_a_root_without_a_store_has_nothing_to_delete(layout: Layout) -> None:
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    assert not layout.own.exists(), "looking leaves no traces"
+
+
+def test_drafts_of_edits_go_with_the_history(layout: Layout) -> None:
+    for name, hours in (("old", 25), ("young", 23)):
+        draft = layout.edits / name / "entry.json"
+        draft.parent.mkdir(parents=True)
+        draft.write_text("what the entry says")
+        os.utime(draft, (NOW - hours * HOUR,) * 2)
+        (layout.edits / name / "backup~").symlink_to("/nowhere")
+        os.utime(layout.edits / name / "backup~", (0, 0), follow_symlinks=False)
+    RetentionRun(layout, actor="cli", clock=lambda: NOW).clean_history("never")
+    assert len(list(layout.edits.iterdir())) == 2
+    RetentionRun(layout, actor="cli", clock=lambda: NOW).clean_history("24h")
+    assert [path.name for path in layout.edits.iterdir()] == ["young"]
+
+
+@pytest.mark.parametrize("text", [b"{}", b'{"session":"main/../s1"}', b'{"session":7}', b"[]"])
+def test_what_lasts_goes_with_the_last_that_was_taken_out_of_a_session_that_is_gone(
+    layout: Layout, text: bytes
+) -> None:
+    store = put(layout, NAME, {"0001_thinking": 1})
+    undone = layout.history_dir(NAME) / UNDONE
+    undone.parent.mkdir(parents=True)
+    undone.write_bytes(text)
+    os.utime(undone, (NOW - 400 * HOUR,) * 2)
+    shelf = HistoryShelf(layout, "24h", wait=0.0)
+    assert clean(shelf, Ages(NOW)) == Cleaned(), "what is stored may come back by it"
+    shutil.rmtree(store.directory)
+    assert len(forecast(shelf, Ages(NOW)).going) == 1
+    assert clean(shelf, Ages(NOW)).cleaned == 1
+    assert not undone.parent.exists()
+
+
+def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:
+    words = in_plain_words(PruningConfig(archive=False))
+    assert "24h" in words
+    assert "deleted for good" in words
+    assert "bsd config set retention never" in words
+    assert "kept for ever" in in_plain_words(PruningConfig(retention="never"))
+
+
+# --- what is said of content whose time was up: when it was deleted, and by which setting ---
+
+
+def test_the_first_run_that_deleted_it_is_named(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    for hour, keep in ((1, "12h"), (2, "24h"), (3, "7d")):
+        AuditLog(layout.audit_file, clock=lambda hour=hour: hour * 3600.0).record(  # type: ignore[misc]
+            actor="daemon",
+            action="retention",
+            expired_before=f"1970-01-01T0{hour - 1}:30:00.000Z",
+            keep=keep,
+        )
+    assert told_expired(layout, "1970-01-01T01:00:00.000Z") == (
+        "expired: it was taken out at 1970-01-01T01:00:00.000Z, and the setting `retention` of 24h"
+        " let it be deleted at 1970-01-01T02:00:00.000Z"
+    )
+    assert told_expired(layout, "1970-01-01T03:00:00.000Z") is None
