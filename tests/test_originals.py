@@ -15,8 +15,8 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.session.rest import Patience
 from tests.openclaw_tree import add_session
+from tests.planning.in_memory import Session
 from tests.sessions import jsonl, sample
-from tests.surgery.in_memory import Session
 
 HERE = Path(__file__).parent
 NUMBERS = [

@@ -31,10 +31,10 @@ from bsd.maintenance.forgetting import Forgetting, Forgotten
 from bsd.maintenance.keeping import Keeping, find_gone, gone_sessions
 from bsd.maintenance.leftovers import kept_beside
 from bsd.maintenance.search import search_gone
+from bsd.planning.view import views
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.copies_use import CopiesUse, copies_use
 from bsd.store.extracted import SessionStore
-from bsd.surgery.view import views
 
 _LAST_LINE = 10**9  # no session has more
 MOST_GONE = 1000

@@ -19,9 +19,8 @@ from bsd.agents.entry import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import ConfigError, FieldError, Invalid
 from bsd.foundation.layout import SessionName
-from bsd.session.session import Session
-from bsd.surgery.discard import plan_discard
-from bsd.surgery.edit import (
+from bsd.planning.discard import plan_discard
+from bsd.planning.edit import (
     EditableEntry,
     Edited,
     Extractable,
@@ -35,14 +34,15 @@ from bsd.surgery.edit import (
     setting,
     show_entry,
 )
-from bsd.surgery.extract import why_it_stays
-from bsd.surgery.locate import locate
-from bsd.surgery.plan import Means, Plan
-from bsd.surgery.replace import plan_replace
-from bsd.surgery.rules import Policy
-from bsd.surgery.targets import ACTIONS, ContextChanged, read_targets
-from bsd.surgery.targets import REPLACE as BY_RANGE
-from bsd.surgery.view import Context, context
+from bsd.planning.extract import why_it_stays
+from bsd.planning.locate import locate
+from bsd.planning.plan import Means, Plan
+from bsd.planning.replace import plan_replace
+from bsd.planning.rules import Policy
+from bsd.planning.targets import ACTIONS, ContextChanged, read_targets
+from bsd.planning.targets import REPLACE as BY_RANGE
+from bsd.planning.view import Context, context
+from bsd.session.session import Session
 from bsd.text.reader import Transcript
 from bsd.text.spans import ValuePath, parse_path
 

@@ -28,11 +28,11 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import format_size
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
+from bsd.planning.plan import Means
+from bsd.planning.restore import unavailable
+from bsd.planning.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
-from bsd.surgery.plan import Means
-from bsd.surgery.restore import unavailable
-from bsd.surgery.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
 from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
 from bsd.text.spans import paths_of, value_at
 

@@ -31,12 +31,12 @@ from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.files import plain_file
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import document
+from bsd.planning.locate import Located, locate
+from bsd.planning.plan import Means
+from bsd.planning.restore import UNAVAILABLE
+from bsd.planning.view import ExtractedContent, extracted_content
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
-from bsd.surgery.locate import Located, locate
-from bsd.surgery.plan import Means
-from bsd.surgery.restore import UNAVAILABLE
-from bsd.surgery.view import ExtractedContent, extracted_content
 from bsd.text.change import Written
 from bsd.text.reader import Transcript
 from bsd.text.spans import ValuePath, format_path, names_value, parse_path, paths_of, value_at

@@ -18,6 +18,12 @@ from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
+from bsd.planning.extract import plan_extraction
+from bsd.planning.leave import plan_leaving
+from bsd.planning.plan import Plan
+from bsd.planning.restore import Restored, plan_restore, plan_restore_all, restored_lines
+from bsd.planning.result import SessionResult, Status, Tally
+from bsd.planning.undo import PastOperation, Undone, plan_undo, tell_history
 from bsd.session.notes import told_expired
 from bsd.session.session import Session
 from bsd.store.changed_lines import settle, undone_in
@@ -25,12 +31,6 @@ from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.state import state_at
-from bsd.surgery.extract import plan_extraction
-from bsd.surgery.leave import plan_leaving
-from bsd.surgery.plan import Plan
-from bsd.surgery.restore import Restored, plan_restore, plan_restore_all, restored_lines
-from bsd.surgery.result import SessionResult, Status, Tally
-from bsd.surgery.undo import PastOperation, Undone, plan_undo, tell_history
 from bsd.text.reader import Transcript, TranscriptFile
 
 # --- extract ---

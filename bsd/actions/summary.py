@@ -12,9 +12,9 @@ from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import Entry, Marker, error_text, model_of
 from bsd.foundation.definition import INTERNAL, Answer
 from bsd.foundation.spelling import format_duration, iso_utc
+from bsd.planning.plan import Means
 from bsd.store.extracted import Stored
 from bsd.store.markers import stored_line
-from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript, parse_entry
 from bsd.text.spans import value_at
 

@@ -27,7 +27,7 @@ from bsd.foundation.definition import (
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.verb_names import NAMES
-from bsd.surgery.plan import Means, Plan, Report
+from bsd.planning.plan import Means, Plan, Report
 from bsd.text.reader import Transcript
 
 if TYPE_CHECKING:  # who only asks loads no surgeon

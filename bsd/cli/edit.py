@@ -35,7 +35,7 @@ from bsd.cli.verbs import CallHands, carry_out
 from bsd.foundation.errors import BsdError, Invalid, NotFound, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
-from bsd.surgery.edit import (
+from bsd.planning.edit import (
     EditableEntry,
     Edited,
     Wish,
@@ -43,7 +43,7 @@ from bsd.surgery.edit import (
     read_assignment,
     setting,
 )
-from bsd.surgery.targets import ContextChanged
+from bsd.planning.targets import ContextChanged
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 

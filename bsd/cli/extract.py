@@ -23,10 +23,10 @@ from bsd.foundation.files import write_all
 from bsd.foundation.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.leftovers import stores_without_transcript
+from bsd.planning.plan import Means
+from bsd.planning.restore import restored_copy
+from bsd.planning.result import SessionResult, Status
 from bsd.session.session import Session
-from bsd.surgery.plan import Means
-from bsd.surgery.restore import restored_copy
-from bsd.surgery.result import SessionResult, Status
 from bsd.text.reader import Transcript
 
 

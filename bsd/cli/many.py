@@ -20,8 +20,8 @@ from bsd.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.maintenance.disk_use import in_flight_use
-from bsd.surgery.plan import Rate
-from bsd.surgery.result import SessionResult, Status
+from bsd.planning.plan import Rate
+from bsd.planning.result import SessionResult, Status
 
 if TYPE_CHECKING:
     from rich.progress import Progress

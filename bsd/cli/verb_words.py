@@ -38,7 +38,7 @@ from bsd.cli.rights import FileOwner, environment_of
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
 from bsd.maintenance.file_owners import give_back
-from bsd.surgery.view import EntryView
+from bsd.planning.view import EntryView
 from bsd.text.reader import parse_entry
 
 if TYPE_CHECKING:  # each verb loads its own
@@ -50,10 +50,10 @@ if TYPE_CHECKING:  # each verb loads its own
     from bsd.cli.verbs import CallHands
     from bsd.foundation.layout import SessionName
     from bsd.maintenance.verify import Verification
-    from bsd.surgery.edit import Extractable, ExtractableSet
-    from bsd.surgery.restore import Restored
-    from bsd.surgery.undo import PastOperation, Undone
-    from bsd.surgery.view import Context
+    from bsd.planning.edit import Extractable, ExtractableSet
+    from bsd.planning.restore import Restored
+    from bsd.planning.undo import PastOperation, Undone
+    from bsd.planning.view import Context
 
 # Says to people what was answered; the session is None where a verb asks of all.
 Tell = Callable[[Any, Any], None]

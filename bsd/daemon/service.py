@@ -42,8 +42,8 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import configure_logs, get_logger, traced
 from bsd.foundation.settings import AT_ONCE, Settings, types_of
 from bsd.foundation.spelling import iso_utc
+from bsd.planning.result import SessionResult
 from bsd.session.commit.protocol import Outcome
-from bsd.surgery.result import SessionResult
 
 _log = get_logger("daemon")
 

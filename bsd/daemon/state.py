@@ -23,12 +23,12 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.settings import Settings
 from bsd.foundation.spelling import document, iso_utc
+from bsd.planning.result import SessionResult, Status
+from bsd.planning.rules import Reason
+from bsd.planning.survey import fingerprint
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb, state_at
-from bsd.surgery.result import SessionResult, Status
-from bsd.surgery.rules import Reason
-from bsd.surgery.survey import fingerprint
 from bsd.text.change import Written
 
 _log = get_logger("daemon")

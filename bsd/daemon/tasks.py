@@ -13,9 +13,9 @@ from bsd.daemon.child import Child, Stopping
 from bsd.foundation.errors import BsdError, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
+from bsd.planning.plan import Plan
+from bsd.planning.result import SessionResult
 from bsd.session.commit.displaced import Recovered
-from bsd.surgery.plan import Plan
-from bsd.surgery.result import SessionResult
 
 _log = get_logger("worker")
 

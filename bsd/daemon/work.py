@@ -24,7 +24,7 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.processes import give_back_memory
 from bsd.foundation.spelling import iso_utc
-from bsd.surgery.result import SessionResult, Status
+from bsd.planning.result import SessionResult, Status
 from bsd.text.change import Written
 
 _log = get_logger("worker")

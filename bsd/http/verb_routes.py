@@ -42,11 +42,11 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.http.answer import JsonAnswer, changing, reading
 from bsd.maintenance.trash import Trash
+from bsd.planning.result import SessionResult, Status
+from bsd.planning.view import ExtractedContent
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.result import SessionResult, Status
-from bsd.surgery.view import ExtractedContent
 from bsd.text.change import Written
 from bsd.text.splice import Span
 

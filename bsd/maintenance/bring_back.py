@@ -45,6 +45,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
 from bsd.maintenance.keeping import parts_of_session
 from bsd.maintenance.relocate import link_back, open_in_place, remove_file, remove_tree
+from bsd.planning.leave import plan_leaving
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.rest import Patience
 from bsd.session.session import format_of
@@ -52,7 +53,6 @@ from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_co
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import SessionStore, forgotten_in, note_forgotten
 from bsd.store.history import History
-from bsd.surgery.leave import plan_leaving
 from bsd.text.change import Edit
 from bsd.text.reader import TranscriptFile
 

@@ -30,18 +30,18 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.mcp.own_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
 from bsd.mcp.restoring import RestoreInline, in_session
 from bsd.mcp.tools import TOOLS, Asked, error_answer, read_call
+from bsd.planning.locate import locate
+from bsd.planning.plan import Means, Plan, Report, Revised
+from bsd.planning.redact import CallToRedact, RedactionKind, plan_redact
+from bsd.planning.restore import Restored
+from bsd.planning.rules import Policy
+from bsd.planning.targets import Refused
 from bsd.session.notes import Notes
 from bsd.session.session import Session
 from bsd.session.surgeon import Remembered, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb
-from bsd.surgery.locate import locate
-from bsd.surgery.plan import Means, Plan, Report, Revised
-from bsd.surgery.redact import CallToRedact, RedactionKind, plan_redact
-from bsd.surgery.restore import Restored
-from bsd.surgery.rules import Policy
-from bsd.surgery.targets import Refused
 from bsd.text.change import Edit
 from bsd.text.reader import Line, TranscriptFile, parse_entry
 from bsd.text.spans import paths_of

@@ -25,9 +25,9 @@ from bsd.foundation.definition import told_fields
 from bsd.foundation.verb_names import split_command
 from bsd.mcp.restoring import Inline
 from bsd.mcp.tools import TOOLS
+from bsd.planning.rules import Policy
+from bsd.planning.targets import ACTIONS
 from bsd.store.state import Checkpoint
-from bsd.surgery.rules import Policy
-from bsd.surgery.targets import ACTIONS
 from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
 from bsd.text.spans import value_at
 

@@ -28,7 +28,7 @@ from bsd.foundation.definition import contract
 from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.surgery.restore import Restored
+from bsd.planning.restore import Restored
 
 
 @dataclass(frozen=True, slots=True)

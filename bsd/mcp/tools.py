@@ -32,7 +32,7 @@ from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.mcp.restoring import RESTORE_INLINE, RestoreInline, explained
-from bsd.surgery.targets import Refused
+from bsd.planning.targets import Refused
 
 # --- what an agent may hand to a tool, read as what it means ---
 

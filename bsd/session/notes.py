@@ -14,11 +14,11 @@ from bsd.foundation.spelling import NEVER
 from bsd.store.extracted import Missing
 
 if TYPE_CHECKING:
-    from bsd.surgery.plan import Plan, Report
-    from bsd.surgery.restore import Restored
-    from bsd.surgery.result import Tally
-    from bsd.surgery.survey import Judged
-    from bsd.surgery.undo import Undone
+    from bsd.planning.plan import Plan, Report
+    from bsd.planning.restore import Restored
+    from bsd.planning.result import Tally
+    from bsd.planning.survey import Judged
+    from bsd.planning.undo import Undone
 
 _log = get_logger("extraction")
 

@@ -16,6 +16,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.processes import give_back_memory, without_collecting
 from bsd.foundation.spelling import iso_utc
+from bsd.planning.plan import Plan
 from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
@@ -29,7 +30,6 @@ from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import Act
 from bsd.store.index import Record
 from bsd.store.state import guard, state_at
-from bsd.surgery.plan import Plan
 from bsd.text.change import Change, Identity
 from bsd.text.reader import TranscriptFile
 

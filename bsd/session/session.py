@@ -22,10 +22,10 @@ from bsd.foundation.locks import own_lock
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.planning.plan import Means
 from bsd.session.notes import Notes
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
-from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("session")

@@ -11,6 +11,11 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.planning.extract import plan_extraction
+from bsd.planning.plan import Means, Plan, Report
+from bsd.planning.restore import plan_remark
+from bsd.planning.result import SessionResult, Status, Tally
+from bsd.planning.survey import Progress, fingerprint
 from bsd.session.commit.inflight import InFlight
 from bsd.session.notes import Notes
 from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
@@ -20,11 +25,6 @@ from bsd.store.changed_lines import undone_in
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.state import Checkpoint, StateDb
-from bsd.surgery.extract import plan_extraction
-from bsd.surgery.plan import Means, Plan, Report
-from bsd.surgery.restore import plan_remark
-from bsd.surgery.result import SessionResult, Status, Tally
-from bsd.surgery.survey import Progress, fingerprint
 from bsd.text.change import Identity
 from bsd.text.reader import Transcript, TranscriptFile
 

@@ -32,17 +32,17 @@ from bsd.actions.verb import Verb, perform
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.planning import edit as editing
+from bsd.planning import restore as restore_planner
+from bsd.planning import view
+from bsd.planning.edit import EditableEntry, Wish
+from bsd.planning.plan import Means, Plan, Report
+from bsd.planning.redact import CallToRedact, Redaction, plan_redact
+from bsd.planning.result import SessionResult
+from bsd.planning.view import EntryView, views
 from bsd.session.notes import Notes
 from bsd.session.session import Queries
 from bsd.session.surgeon import Surgeon
-from bsd.surgery import edit as editing
-from bsd.surgery import restore as restore_planner
-from bsd.surgery import view
-from bsd.surgery.edit import EditableEntry, Wish
-from bsd.surgery.plan import Means, Plan, Report
-from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
-from bsd.surgery.result import SessionResult
-from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
 
 

@@ -17,9 +17,9 @@ from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
+from bsd.planning.result import SessionResult, Status
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.result import SessionResult, Status
 from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind

@@ -41,9 +41,9 @@ from bsd.maintenance import catalog
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.mcp.inband import InBand
+from bsd.planning.edit import setting
+from bsd.planning.result import Status
 from bsd.session.rest import Patience
-from bsd.surgery.edit import setting
-from bsd.surgery.result import Status
 from tests.actions import performed
 from tests.agents.sources import tree
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, raw, without_restored

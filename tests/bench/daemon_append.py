@@ -19,12 +19,12 @@ from typing import Any
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.planning.result import Status
 from bsd.sample import session_lines
 from bsd.session.operate import Worth
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
-from bsd.surgery.result import Status
 
 _NAME = SessionName("main", "session")
 _SMALL, _SMALL_TURNS = SessionName("main", "small"), 3

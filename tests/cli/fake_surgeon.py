@@ -18,8 +18,8 @@ from bsd.cli.call import Call
 from bsd.cli.main import run
 from bsd.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
-from bsd.surgery.result import SessionResult, Status
-from bsd.surgery.view import ExtractedContent
+from bsd.planning.result import SessionResult, Status
+from bsd.planning.view import ExtractedContent
 from tests.openclaw_tree import add_session
 
 Answer = SessionResult | BaseException

@@ -12,7 +12,7 @@ import pytest
 
 from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
-from bsd.surgery.result import SessionResult, Status
+from bsd.planning.result import SessionResult, Status
 from tests.cli.conftest import Call, rest
 from tests.cli.fake_surgeon import Cli
 from tests.refusing import raising

@@ -22,14 +22,14 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
+from bsd.planning.conversation import EntryTree, read_through
+from bsd.planning.edit import setting
+from bsd.planning.redact import CallToRedact, RedactionKind
+from bsd.planning.replace import texts_of
+from bsd.planning.view import EntryView, outline_of
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.conversation import EntryTree, read_through
-from bsd.surgery.edit import setting
-from bsd.surgery.redact import CallToRedact, RedactionKind
-from bsd.surgery.replace import texts_of
-from bsd.surgery.view import EntryView, outline_of
 from bsd.text.reader import BytesTranscript
 from bsd.text.spans import parse_path
 from tests.actions import performed

@@ -23,8 +23,8 @@ from bsd.maintenance import catalog
 from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
+from bsd.planning.result import Status
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.result import Status
 from tests.actions import performed
 from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex

@@ -12,12 +12,12 @@ import pytest
 from bsd.actions.restore import history_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.planning.conversation import read_through
+from bsd.planning.redact import CallToRedact, RedactionKind
+from bsd.planning.targets import Refused
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.conversation import read_through
-from bsd.surgery.redact import CallToRedact, RedactionKind
-from bsd.surgery.targets import Refused
 from tests.actions import performed
 from tests.compat.pi import assert_sendable, read
 from tests.mcp.conftest import LONG, Agent, Desk

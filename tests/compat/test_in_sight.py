@@ -11,7 +11,7 @@ import pytest
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.dialect import Format
 from bsd.agents.pi import PI
-from bsd.surgery.sight import Sight
+from bsd.planning.sight import Sight
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import Model

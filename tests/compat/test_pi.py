@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from bsd.foundation.pruning_config import ConfigService
+from bsd.planning.result import Status
 from bsd.sample import session_lines
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.result import Status
 from tests.agents.sources import PI
 from tests.agents.sources.tree import Home, away
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read

@@ -12,9 +12,9 @@ from bsd.daemon.child import Child
 from bsd.daemon.tasks import look_into
 from bsd.foundation.layout import SessionName
 from bsd.foundation.leases import open_plain, take_lease
+from bsd.planning.result import SessionResult
 from bsd.session.commit import exchange, protocol
 from bsd.session.commit.exchange import Request, Result, Step
-from bsd.surgery.result import SessionResult
 from tests.waiting import wait_for
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import SessionName
-from bsd.surgery.result import SessionResult, Status
+from bsd.planning.result import SessionResult, Status
 from bsd.text.change import Identity
 from tests.daemon.work_house import NAME, House, small_saving
 from tests.logs import capture_logs

@@ -24,9 +24,9 @@ from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
 from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.planning.result import SessionResult, Status
+from bsd.planning.targets import Refused
 from bsd.session.commit.inflight import InFlight
-from bsd.surgery.result import SessionResult, Status
-from bsd.surgery.targets import Refused
 from tests.daemon import child_tasks
 from tests.daemon.running import is_alive
 from tests.logs import capture_logs
@@ -538,7 +538,7 @@ def _look_into(one: Any) -> SessionResult | None:
 
 
 def test_the_arguments_of_an_edit_can_be_sent(house: House) -> None:
-    from bsd.surgery.edit import setting
+    from bsd.planning.edit import setting
 
     wish = setting([(("message", "role"), "user")])
     asked = house.children.call(child_tasks.give, EditEntry("e1", wish))

@@ -19,13 +19,13 @@ from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_reader import load_settings
 from bsd.maintenance.verify import verify
+from bsd.planning.result import Status
 from bsd.session import operate
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
-from bsd.surgery.result import Status
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest

@@ -21,10 +21,10 @@ from bsd.foundation.errors import NotFound
 from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.verify import verify
+from bsd.planning.plan import Plan, Report
+from bsd.planning.result import SessionResult, Status
 from bsd.sample import session_lines
 from bsd.session.operate import Worth
-from bsd.surgery.plan import Plan, Report
-from bsd.surgery.result import SessionResult, Status
 from bsd.text.change import Edit, Identity
 from tests.actions import performed
 from tests.daemon.fast_forward import Clock, Machine, machine

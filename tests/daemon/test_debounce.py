@@ -15,7 +15,7 @@ from bsd.daemon.scan import Scan
 from bsd.daemon.state import PendingSavings
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS, is_worth
 from bsd.foundation.layout import Layout, SessionName
-from bsd.surgery.plan import Plan, Report
+from bsd.planning.plan import Plan, Report
 from bsd.text.change import Edit, Identity
 from tests.daemon.taking import take_at
 

@@ -17,8 +17,8 @@ from bsd.daemon.status import Events
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings_reader import load_settings
+from bsd.planning.result import SessionResult, Status
 from bsd.session.commit.protocol import GiveUp, Outcome
-from bsd.surgery.result import SessionResult, Status
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS
 

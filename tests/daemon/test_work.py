@@ -15,8 +15,8 @@ from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.daemon.work import Work
 from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
-from bsd.surgery.plan import Plan, Report
-from bsd.surgery.result import SessionResult, Status
+from bsd.planning.plan import Plan, Report
+from bsd.planning.result import SessionResult, Status
 from bsd.text.change import Identity, Written
 from tests.daemon.work_house import NAME, House, small_saving
 from tests.logs import capture_logs

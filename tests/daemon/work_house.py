@@ -15,9 +15,9 @@ from bsd.daemon.work import Work
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
 from bsd.foundation.settings_reader import load_settings
+from bsd.planning.plan import Plan, Report
+from bsd.planning.result import SessionResult, Status
 from bsd.session.operate import Worth
-from bsd.surgery.plan import Plan, Report
-from bsd.surgery.result import SessionResult, Status
 from bsd.text.change import Edit, Identity
 from tests.daemon.in_process import Here
 

@@ -15,8 +15,8 @@ from bsd.maintenance.doctor import Level, examine
 from bsd.maintenance.leftovers import StoreWithoutTranscript, stores_without_transcript
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
+from bsd.planning.result import Status
 from bsd.session.rest import Patience
-from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.codex import codex_meta
 from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw

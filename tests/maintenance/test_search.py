@@ -23,12 +23,12 @@ from bsd.maintenance import search as lifecycle
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash
+from bsd.planning.result import Status
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
-from bsd.surgery.result import Status
 from bsd.text import reader
 from tests.actions import performed
 from tests.logs import capture_logs

@@ -16,9 +16,9 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.spelling import iso_utc
 from bsd.maintenance import catalog, titles
 from bsd.maintenance.search import by_title, sessions_with
+from bsd.planning.result import Status
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.result import Status
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import entry, read_all
 from tests.sessions import HEADER, jsonl

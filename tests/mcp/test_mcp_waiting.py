@@ -19,9 +19,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.mcp.scope import Scope
 from bsd.mcp.server import MemoryHands, Toolbox
 from bsd.mcp.tools import TOOLS
+from bsd.planning.restore import Restored
+from bsd.planning.view import Context
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.restore import Restored
-from bsd.surgery.view import Context
 from tests.mcp.answers import document_of
 from tests.waiting import DEADLINE_SECONDS
 

@@ -12,11 +12,11 @@ import pytest
 from bsd.agents.dialect import Format
 from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.mcp.own_calls import OwnCall, own_calls
+from bsd.planning.rules import Policy
 from bsd.store.state import Checkpoint
-from bsd.surgery.rules import Policy
 from bsd.text.reader import BytesTranscript, Line
+from tests.planning.in_memory import config
 from tests.sessions import HEADER, jsonl
-from tests.surgery.in_memory import config
 
 DONE = {"restored": True, "entry_id": "e", "keys_restored": ["x"], "sizes_bytes": {}}
 

@@ -15,8 +15,8 @@ from bsd.cli.tools import mcp
 from bsd.mcp.own_calls import ran_by_shell
 from bsd.mcp.server import INSTRUCTIONS, MEMORY_TOOLS
 from bsd.mcp.tools import TOOLS, read_call
-from bsd.surgery.replace import plan_replace
-from bsd.surgery.targets import Refused, Replacement
+from bsd.planning.replace import plan_replace
+from bsd.planning.targets import Refused, Replacement
 from bsd.text.reader import BytesTranscript
 from tests.sessions import HEADER, jsonl
 

@@ -17,8 +17,8 @@ from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.own_calls import _NEEDED, is_answered, told, told_error
 from bsd.mcp.restoring import RestoreInline
 from bsd.mcp.tools import TOOLS, error_answer, in_short, read_call, reads_much
-from bsd.surgery.rules import own_tool
-from bsd.surgery.targets import Refused, read_targets
+from bsd.planning.rules import own_tool
+from bsd.planning.targets import Refused, read_targets
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
 

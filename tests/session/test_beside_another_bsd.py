@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bsd.foundation.layout import Layout
-from bsd.surgery.result import Status
+from bsd.planning.result import Status
 from tests.commands import Commands
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write

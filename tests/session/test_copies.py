@@ -20,11 +20,11 @@ from bsd.agents.entry import ends_in_placeholder, is_placeholder
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
+from bsd.planning.result import Status
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
-from bsd.surgery.result import Status
 from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.claude_code import claude_code_line

@@ -17,16 +17,16 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
+from bsd.planning.result import Status
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
-from bsd.surgery.result import Status
 from tests.actions import performed
 from tests.agents.sources import KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.openclaw_tree import set_at_rest
+from tests.planning.test_leave import unpinned
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
-from tests.surgery.test_leave import unpinned
 
 YEARS = 3e9
 FORK = SessionName("main", "fork")

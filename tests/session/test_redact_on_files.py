@@ -12,14 +12,14 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.layout import Layout
 from bsd.maintenance.verify import verify
+from bsd.planning.redact import CallToRedact, RedactionKind
+from bsd.planning.targets import Refused
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
-from bsd.surgery.redact import CallToRedact, RedactionKind
-from bsd.surgery.targets import Refused
 from tests.actions import performed
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.planning.soundness import faults, shown
 from tests.sessions import NAME, Clock, Talk, call, jsonl, make_surgeon, text
-from tests.surgery.soundness import faults, shown
 
 CONSUME = [CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1")]
 LONG = "long " * 200

@@ -12,7 +12,7 @@ import pytest
 from bsd.foundation.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.verify import verify
-from bsd.surgery.result import Status
+from bsd.planning.result import Status
 from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_line, claude_code_lines, subagent_lines

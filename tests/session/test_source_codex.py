@@ -13,7 +13,7 @@ import pytest
 from bsd.agents.owners import owner_of
 from bsd.foundation.errors import Busy
 from bsd.foundation.filesystem import strength
-from bsd.surgery.result import Status
+from bsd.planning.result import Status
 from tests.agents.sources import CODEX
 from tests.agents.sources.codex import codex_lines, codex_meta
 from tests.agents.sources.tree import Home

@@ -18,8 +18,8 @@ from bsd.maintenance import catalog
 from bsd.maintenance.doctor import Level, examine
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
+from bsd.planning.result import Status
 from bsd.session.commit.displaced import State
-from bsd.surgery.result import Status
 from tests.actions import performed
 from tests.agents.sources import CODEX
 from tests.agents.sources.codex import codex_lines, codex_meta

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.surgery.result import Status
+from bsd.planning.result import Status
 from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, CODEX
 from tests.agents.sources.claude_code import claude_code_line

@@ -20,9 +20,9 @@ from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.mcp.inband import InBand
+from bsd.planning.edit import becoming, setting
+from bsd.planning.result import Status
 from bsd.session.commit.displaced import State
-from bsd.surgery.edit import becoming, setting
-from bsd.surgery.result import Status
 from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.tree import (

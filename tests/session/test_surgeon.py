@@ -19,14 +19,14 @@ from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound, 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
+from bsd.planning.extract import plan_extraction
+from bsd.planning.result import Status
 from bsd.session import rest, session
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
-from bsd.surgery.extract import plan_extraction
-from bsd.surgery.result import Status
 from bsd.text.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.actions import performed
 from tests.logs import capture_logs

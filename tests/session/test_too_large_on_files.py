@@ -14,8 +14,8 @@ from bsd.daemon.state import Ledger
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.doctor import examine
 from bsd.maintenance.verify import verify
+from bsd.planning.result import SessionResult, Status
 from bsd.session.commit.late import is_json
-from bsd.surgery.result import SessionResult, Status
 from tests.actions import performed
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

@@ -14,12 +14,12 @@ from bsd.foundation.errors import Busy, Conflict, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
+from bsd.planning.edit import EntryChanged, becoming, read_assignment, setting
+from bsd.planning.result import Status
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.state import StateDb
-from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
-from bsd.surgery.result import Status
 from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write

@@ -13,6 +13,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
+from bsd.planning.result import SessionResult, Status
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.rest import Patience
 from bsd.session.session import Session
@@ -21,7 +22,6 @@ from bsd.store.changed_lines import undone_in
 from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
 from bsd.store.state import StateDb
-from bsd.surgery.result import SessionResult, Status
 from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, make_surgeon, write

@@ -13,14 +13,14 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout
 from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
+from bsd.planning.result import Status
+from bsd.planning.survey import fingerprint
 from bsd.session import operate
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.record import InFlightRecord
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
-from bsd.surgery.result import Status
-from bsd.surgery.survey import fingerprint
 from bsd.text.reader import TranscriptFile
 from tests.actions import performed
 from tests.needs import require_linux

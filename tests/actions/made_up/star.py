@@ -8,9 +8,9 @@ from bsd.actions.restore import ENTRY
 from bsd.actions.verb import Tool, Verb, route
 from bsd.agents.dialect import Format
 from bsd.foundation.definition import Answer
+from bsd.planning.locate import locate
+from bsd.planning.plan import Plan
 from bsd.store.history import TouchedLine
-from bsd.surgery.locate import locate
-from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript
 from bsd.text.splice import edit

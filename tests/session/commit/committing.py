@@ -17,6 +17,8 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.planning.extract import plan_extraction
+from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.session.commit.displaced import Access, Recovered
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
@@ -25,8 +27,6 @@ from bsd.session.commit.recovery import recover
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from bsd.surgery.extract import plan_extraction
-from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.text.change import Change
 from bsd.text.reader import TranscriptFile
 from tests.actions import performed

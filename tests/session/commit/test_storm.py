@@ -21,6 +21,7 @@ import pytest
 from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.planning.result import SessionResult
 from bsd.session.commit import exchange, protocol
 from bsd.session.commit.displaced import Access, Recovered
 from bsd.session.commit.exchange import Request, Result, Step
@@ -28,7 +29,6 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import recover
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.result import SessionResult
 from tests.actions import performed
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

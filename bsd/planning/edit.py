@@ -1,0 +1,464 @@
+"""Plans what a person changes in one entry: only the changed values get new bytes.
+
+Documents are entries with every number as it is spelled, so that looking at one and writing it
+back changes nothing. What a person or an agent says of an entry is its `_extractable`: true, false,
+or a number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NoReturn
+
+from bsd.agents.dialect import Facts, Format
+from bsd.agents.entry import EXTRACTABLE, MARKER, Entry, Marker
+from bsd.foundation.definition import INTERNAL, Answer, contract
+from bsd.foundation.errors import Conflict, Invalid
+from bsd.foundation.immutable import immutable
+from bsd.planning.locate import Located, locate
+from bsd.planning.plan import Plan
+from bsd.store.entry_notes import Noting
+from bsd.store.extracted import digest
+from bsd.store.history import TouchedLine
+from bsd.text.change import Edit
+from bsd.text.reader import Transcript, parse_entry
+from bsd.text.spans import ValuePath, format_path, is_present, parse_path, paths_of, value_at
+from bsd.text.splice import edit, find
+
+_DEEPEST = 200
+# What ties entries, calls and results together, in the words of a format.
+_TIES = (
+    "id",
+    "kind",
+    "role",
+    "calls",
+    "result_of",
+    "is_header",
+    "is_message",
+    "kept",
+    "kept_from",
+    "kept_to",
+)
+# Below these everything is somebody's own: `arguments.id` is no id of the conversation's.
+_FREE = frozenset(("arguments", "input", "details", "data", "result", "output"))
+Extractable = bool | int | None
+
+
+class EntryChanged(Conflict):
+    """The entry is no longer what the person who edits it was shown."""
+
+
+class NumberText(str):
+    """A number as it is spelled."""
+
+    __slots__ = ()
+
+
+Document = dict[str, Any]
+# From the entry as it is to the entry as it shall be; another process may do it.
+Wish = Callable[[Document], Document]
+
+
+@immutable
+class Edited(Answer):
+    """What became of one entry."""
+
+    edited: bool = field(init=False, metadata=contract(by=lambda one: bool(one.changed)))
+    entry_id: str | None
+    index: int = field(metadata=contract("0-based line number"))
+    changed: tuple[str, ...] = field(
+        metadata=contract("Paths of the values that changed; none: it was like that already")
+    )
+    operation: int | None = field(default=None, metadata=contract("Its number in the history"))
+
+
+@immutable
+class EditableEntry(Answer):
+    """An entry, for somebody to edit."""
+
+    entry_id: str | None
+    index: int
+    text: str  # JSON, one member a line
+    seen: str  # hash of the line: whether it changed meanwhile
+
+
+def show_entry(source: Transcript, fmt: Format, entry: str) -> EditableEntry:
+    """Show an entry for editing, or the header as it is; raises NotFound, Conflict."""
+    located = locate(source, fmt, entry, header=True)
+    text = write_document(_document(located), indent=2) + "\n"
+    return EditableEntry(located.facts.id, located.line.index, text, digest(located.line.raw))
+
+
+def plan_edit(
+    source: Transcript, fmt: Format, entry: str, wish: Wish, seen: str | None = None
+) -> tuple[Plan, Edited]:
+    """Plan a change of one entry; `seen` is the hash of the line that the wish was made on.
+
+    Raises NotFound, Invalid for a change that would break the session, EntryChanged, and Conflict
+    if the line cannot be edited.
+    """
+    located = locate(source, fmt, entry)
+    raw = located.line.raw
+    if seen is not None and digest(raw) != seen:
+        raise EntryChanged(f"entry {entry} was changed meanwhile; your edit was not applied")
+    old = _document(located)
+    new = wish(old)
+    changes = _Changes()
+    changes.compare(old, new, ())
+    _check_structure(changes.paths, fmt)
+    line = changes.apply(raw, new) if changes.paths else raw
+    if changes.paths:
+        _check(located, fmt, line, new)
+    edits = () if line == raw else (Edit(located.line.offset, len(raw), line),)
+    answer = Edited(
+        located.facts.id, located.line.index, tuple(format_path(path) for path in changes.paths)
+    )
+    touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
+    return Plan.of("edit", source.identity, edits, touched, values=len(changes.paths)), answer
+
+
+def becoming(text: str) -> Wish:
+    """The wish that an entry be what this JSON says; raises Invalid if it is no object."""
+    document = read_document(text)
+    if not isinstance(document, dict):
+        raise Invalid("an entry is one JSON object: { … }")
+    return replaced_by(document)
+
+
+def setting(assignments: list[tuple[ValuePath, Any]]) -> Wish:
+    """The wish that values at these paths be these; raises Invalid if there is no such place."""
+    return partial(_set, assignments)
+
+
+def _set(assignments: list[tuple[ValuePath, Any]], document: Document) -> Document:
+    new: Any = document
+    for path, value in assignments:
+        new = _with(new, path, value, path)
+    wanted: Document = new
+    return wanted
+
+
+def replaced_by(wanted: Document) -> Wish:
+    """The wish that it be this."""
+    return partial(_instead, wanted)
+
+
+def _instead(wanted: Document, _: Document) -> Document:
+    return wanted
+
+
+def read_assignment(text: str) -> tuple[ValuePath, Any]:
+    """Read `PATH=JSON`; raises Invalid."""
+    at = text.find("=")
+    while at >= 0:
+        try:
+            path = parse_path(text[:at])
+        except ValueError:  # this = is part of a quoted key
+            at = text.find("=", at + 1)
+            continue
+        return path, read_document(text[at + 1 :])
+    raise Invalid(
+        f"{text!r} is no PATH=JSON", hint="""e.g. --set 'message.content[0].text="shorter"'"""
+    )
+
+
+def read_document(text: str) -> Any:
+    """Read JSON, numbers as they are spelled; raises Invalid, and says where."""
+    try:
+        document = json.loads(
+            text,
+            parse_int=NumberText,
+            parse_float=NumberText,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_members_once,
+        )
+    except RecursionError:
+        raise _too_deep("the JSON") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise Invalid(
+            f"this is not JSON: {error.msg} ({where})", hint="text needs quotes"
+        ) from None
+    except ValueError as error:
+        raise Invalid(f"this is not JSON: {error}") from None
+    if _is_deep(document):
+        raise _too_deep("the JSON")
+    return document
+
+
+def write_document(value: Any, indent: int | None = None, depth: int = 0) -> str:
+    """Write JSON, numbers as they were spelled; with `indent` one member a line."""
+    if isinstance(value, NumberText):
+        return str(value)
+    if isinstance(value, dict | list) and value:
+        space = "" if indent is None else "\n" + " " * indent * (depth + 1)
+        end = "" if indent is None else "\n" + " " * indent * depth
+        colon = ":" if indent is None else ": "
+        inside = depth + 1
+        if isinstance(value, dict):
+            items = [
+                _text(key) + colon + write_document(member, indent, inside)
+                for key, member in value.items()
+            ]
+            return "{" + space + f",{space}".join(items) + end + "}"
+        items = [write_document(item, indent, inside) for item in value]
+        return "[" + space + f",{space}".join(items) + end + "]"
+    return _text(value) if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What differs between two documents."""
+
+    replaced: dict[ValuePath, tuple[Any, Any]] = field(default_factory=dict)  # old and new
+    removed: list[ValuePath] = field(default_factory=list)
+    added: list[ValuePath] = field(default_factory=list)
+
+    @property
+    def paths(self) -> tuple[ValuePath, ...]:
+        return (*self.replaced, *self.removed, *self.added)
+
+    def compare(self, old: Any, new: Any, path: ValuePath) -> None:
+        if isinstance(old, dict) and isinstance(new, dict):
+            self.removed += [(*path, key) for key in old if key not in new]
+            self.added += [(*path, key) for key in new if key not in old]
+            for key in old:
+                if key in new:
+                    self.compare(old[key], new[key], (*path, key))
+        elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+            for index, (one, other) in enumerate(zip(old, new, strict=True)):
+                self.compare(one, other, (*path, index))
+        elif not same(old, new):
+            self.replaced[path] = (old, new)
+
+    def apply(self, raw: bytes, new: Document) -> bytes:
+        """Change the line; new members stand where they stand in the new document."""
+        return edit(
+            raw,
+            replace={p: _value(raw, p, *pair) for p, pair in self.replaced.items()},
+            remove=self.removed,
+            reinsert=self.added,
+            original=write_document(new).encode() if self.added else b"",
+        )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are spelled alike: 1, 1.0, "1" and true are four things."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    equal: bool = one == other
+    return equal
+
+
+def _value(raw: bytes, path: ValuePath, old: Any, new: Any) -> bytes:
+    """The new value's bytes; elements of an array that stay keep theirs."""
+    if not (isinstance(old, list) and isinstance(new, list)):
+        return write_document(new).encode()
+    shorter = min(len(old), len(new))
+    head = _alike(old[:shorter], new[:shorter])
+    tail = _alike(old[::-1][: shorter - head], new[::-1][: shorter - head])
+    moved = len(old) - len(new)
+    stays = {at: at for at in range(head)}
+    stays |= {at: at + moved for at in range(len(new) - tail, len(new))}
+    spans = find(raw, [(*path, at) for at in stays.values()]) if stays else {}
+    items = [
+        raw[slice(*spans[(*path, stays[at])])] if at in stays else write_document(item).encode()
+        for at, item in enumerate(new)
+    ]
+    return b"[" + b",".join(items) + b"]"
+
+
+def _alike(old: list[Any], new: list[Any]) -> int:
+    count = 0
+    for one, other in zip(old, new, strict=True):
+        if not same(one, other):
+            break
+        count += 1
+    return count
+
+
+def _check_structure(paths: tuple[ValuePath, ...], fmt: Format) -> None:
+    fixed = [path for path in paths if _is_structure(path, fmt)]
+    if fixed:
+        names = ", ".join(format_path(path) for path in fixed)
+        raise Invalid(
+            f"{names} cannot be edited: other entries, their owner or bsd's store rely on it",
+            hint="change texts, arguments and other values only",
+        )
+
+
+def _is_structure(path: ValuePath, fmt: Format) -> bool:
+    if path[0] == MARKER:
+        return True
+    return path[-1] in {MARKER, *fmt.ties} and not any(step in _FREE for step in path[:-1])
+
+
+def _check(located: Located, fmt: Format, line: bytes, wanted: Document) -> None:
+    """Make sure that the session still holds together, and that the line says what was wished."""
+    entry = parse_entry(line)
+    if entry is None or not same(_read(line), wanted):
+        raise Conflict(f"line {located.line.index} cannot be edited safely; it was left alone")
+    old, new = located.facts, fmt.facts(entry)
+    for what in _TIES:
+        if _tie(old, what) != _tie(new, what):
+            name = what.replace("_", " ").removeprefix("is ")
+            raise Invalid(
+                f"the edit would change the entry's {name}: other entries rely on it",
+                hint="change texts, arguments and other values only",
+            )
+    if moved := list(_placeholders_moved(located.entry, entry)):
+        raise Invalid(
+            f"{', '.join(moved)} is extracted: its placeholder must stay as it is",
+            hint=f"`bsd restore AGENT/SESSION {old.id}` brings it back, then it can be edited",
+        )
+
+
+def _tie(facts: Facts, what: str) -> Any:
+    if what == "calls":  # which they are, in order: a block before them may come or go
+        return [(call.id, call.name) for call in facts.calls]
+    return getattr(facts, what)
+
+
+def _placeholders_moved(old: Entry, new: Entry) -> Iterator[str]:
+    marker = Marker.of(old)
+    for key, path in paths_of(marker.keys if marker else ()).items():
+        if is_present(old, path) and value_at(old, path) != value_at(new, path):
+            yield key
+
+
+def _document(located: Located) -> Document:
+    document = _read(located.line.raw)
+    if not isinstance(document, dict):
+        raise Conflict(f"line {located.line.index} cannot be read for editing")
+    return document
+
+
+def _read(raw: bytes) -> Any:
+    """A line as a document; of a key that stands twice, the last counts, as for its owner."""
+    try:
+        document = json.loads(raw.decode(), parse_int=NumberText, parse_float=NumberText)
+    except RecursionError:
+        raise Conflict(_too_deep("the entry").message) from None
+    if _is_deep(document):
+        raise Conflict(_too_deep("the entry").message)
+    return document
+
+
+def _is_deep(document: Any) -> bool:
+    """Whether a document goes deeper than what walks through it here may follow."""
+    level = [document] if isinstance(document, dict | list) else []
+    for _ in range(_DEEPEST):
+        level = [
+            member
+            for each in level
+            for member in (each.values() if isinstance(each, dict) else each)
+            if isinstance(member, dict | list)
+        ]
+    return bool(level)
+
+
+def _too_deep(what: str) -> Invalid:
+    return Invalid(f"{what} is nested too deeply: more than {_DEEPEST} levels")
+
+
+def _with(value: Any, path: ValuePath, new: Any, whole: ValuePath) -> Any:
+    """A copy of a value with another value at a path; what is not on the path is shared."""
+    if not path:
+        return new
+    step = path[0]
+    if isinstance(value, dict) and isinstance(step, str):
+        if step in value or len(path) == 1:
+            return {**value, step: _with(value.get(step), path[1:], new, whole)}
+    elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+        changed = _with(value[step], path[1:], new, whole)
+        return [*value[:step], changed, *value[step + 1 :]]
+    raise Invalid(
+        f"the entry has no place {format_path(whole)}",
+        hint="`bsd show AGENT/SESSION --entry ENTRY --full` shows it",
+    )
+
+
+def _text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates can only be written as escapes
+        return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _members_once(members: list[tuple[str, Any]]) -> Document:
+    document = dict(members)
+    if len(document) < len(members):
+        keys = [key for key, _ in members]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {_text(twice)} stands twice in one object")
+    return document
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+# --- `_extractable` ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractableSet(Answer):
+    """What an entry's `_extractable` is now and was before; null: it has none."""
+
+    updated: bool = True
+    entry_id: str | None
+    extractable: Extractable
+    previous: Any
+    index: int = field(metadata=INTERNAL)  # 0-based line number
+    stays: str | None = field(
+        default=None,
+        metadata=contract(
+            "Why true does not let it go now, as in `reasons` of an extraction", omit=True
+        ),
+    )
+
+
+def plan_set_extractable(
+    source: Transcript, fmt: Format, entry: str, value: Extractable
+) -> tuple[Plan, ExtractableSet]:
+    """Plan the setting of `_extractable`, or with None its removal; either frees the entry.
+
+    Raises NotFound, Invalid for a negative number, and Conflict if the line cannot be edited.
+    """
+    if value is not None and value < 0:
+        raise Invalid(
+            f"_extractable cannot be {value}",
+            hint="true, false, or for how many messages to keep the entry",
+        )
+    located = locate(source, fmt, entry)
+    raw = located.line.raw
+    previous = located.entry.get(EXTRACTABLE)
+    if value is None:
+        new = edit(raw, remove=[(EXTRACTABLE,)]) if EXTRACTABLE in located.entry else raw
+    else:
+        new = edit(raw, put={EXTRACTABLE: _extractable_json(value)})
+    edits = () if new == raw else (Edit(located.line.offset, len(raw), new),)
+    answer = ExtractableSet(
+        entry_id=located.facts.id,
+        extractable=value,
+        previous=previous,
+        index=located.line.index,
+    )
+    touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
+    freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
+    plan = Plan.of("set_extractable", source.identity, edits, touched)
+    return replace(plan, noting=freed), answer
+
+
+def _extractable_json(value: bool | int) -> bytes:  # noqa: FBT001 - the value itself, not a switch
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return b"%d" % value

@@ -1,0 +1,224 @@
+"""What a context tool is asked for (seed 003), and what it answers.
+
+It may replace ranges of text, discard or distill whole entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, field
+from typing import Any, ClassVar, Final, Literal
+
+from bsd.foundation.definition import Answer, contract
+from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.immutable import immutable
+from bsd.planning.plan import Plan, Rate
+from bsd.store.history import TouchedLine
+from bsd.text.change import Edit
+from bsd.text.reader import Transcript
+
+Action = Literal["replace", "discard", "distill"]
+REPLACE: Final = "replace"
+DISCARD: Final = "discard"
+DISTILL: Final = "distill"
+ACTIONS = (REPLACE, DISCARD, DISTILL)
+
+# What stands in place of a text that nobody sums up.
+DISCARDED = "[content discarded]"
+SHORTEST_MATCH = 30  # characters, both markers included
+EMPTY_MARKER = "start and end are required: neither may be empty"
+
+_HASH = re.compile(r"[0-9a-f]{6,64}")
+_HASH_HINT = "`bsd context AGENT/SESSION` lists the hashes: 6 hex digits (0-9, a-f) or more"
+_FORMS = {
+    REPLACE: '{"start": …, "end": …, "replacement": …}',
+    DISCARD: "[hash]",
+    DISTILL: "[hash, summary]",
+}
+_FIELDS = {REPLACE: ("start", "end", "replacement"), DISTILL: ("hash", "summary")}
+
+
+@immutable
+class Replacement:
+    """Seed 003's ReplaceOperation: from `start` to the first `end` after it, taken literally."""
+
+    start: str
+    end: str
+    replacement: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@immutable
+class Discard:
+    """A whole entry's text gives way, to a summary if there is one."""
+
+    hash: str  # hex digits of the entry's line, in lower case
+    summary: str | None = None
+
+    def as_json(self) -> dict[str, str]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+Target = Replacement | Discard
+
+
+class Refused(Invalid):
+    """Nothing was changed, since at least one target cannot be; `errors` says of each why."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, action: str, errors: Sequence[FieldError], *, hint: str | None = None):
+        message = errors[0].message
+        if len(errors) > 1:
+            texts = [f"{one.field}: {one.message}" for one in errors]
+            message = "\n".join([f"{len(texts)} problems, nothing was changed:", *texts])
+        super().__init__(message, hint=hint, errors=tuple(errors))
+        self.action = action
+
+    def as_json(self) -> dict[str, Any]:
+        """Seed 003's ReplaceResult of a call that failed."""
+        return {
+            "success": False,
+            "action": self.action,
+            "replacements": [],
+            "errors": [f"{one.field}: {one.message}" for one in self.errors],
+            "warnings": [],
+            "tokensSaved": 0,
+            "operation": None,
+        }
+
+
+def read_targets(action: str, targets: object) -> tuple[Replacement, ...] | tuple[Discard, ...]:
+    """Read the targets of an action from JSON, in any form of the seed.
+
+    Raises Invalid for an unknown action, and Refused with one error per bad target.
+    """
+    if action not in ACTIONS:
+        raise Invalid(
+            f"Unknown action '{action}'. Valid actions: {', '.join(ACTIONS)}",
+            errors=(FieldError("action", f"one of {', '.join(ACTIONS)}"),),
+        )
+    if not isinstance(targets, Sequence) or isinstance(targets, str | bytes) or not targets:
+        message = f"No targets provided. Provide an array of {_FORMS[action]}."
+        raise Refused(action, [FieldError("targets", message)])
+    problems: list[FieldError] = []
+    found: list[Any] = []
+    for number, target in enumerate(targets):
+        try:
+            found.append(_read(action, target))
+        except ValueError as problem:
+            problems.append(FieldError(f"targets[{number}]", str(problem)))
+    if problems:
+        hint = _HASH_HINT if action != REPLACE else None
+        raise Refused(action, problems, hint=hint)
+    return tuple(found)
+
+
+def read_hash(text: str) -> str:
+    """Read a hash as `bsd context` lists it, or a longer one; raises ValueError."""
+    hash_ = text.strip().lower()
+    if not _HASH.fullmatch(hash_):
+        raise ValueError(
+            f'Invalid hash format: "{text[:80]}" ({len(text)} chars). '
+            'Expected: 6 or more hex characters (0-9, a-f), e.g., "a1b2c3"'
+        )
+    return hash_
+
+
+def _read(action: str, target: object) -> Target:
+    parts = _parts(action, target)
+    if action == REPLACE:
+        start, end, replacement = parts
+        if not start or not end:
+            raise ValueError(EMPTY_MARKER)
+        return Replacement(start, end, replacement)
+    if action == DISCARD:
+        return Discard(read_hash(parts[0]))
+    hash_, summary = read_hash(parts[0]), parts[1]
+    if not summary.strip():
+        raise ValueError(f"Summary required for distill action: {hash_}")
+    return Discard(hash_, summary)
+
+
+def _parts(action: str, target: object) -> list[str]:
+    """The texts of a target, which may be an object, an array or, of one text, that text."""
+    names = _FIELDS.get(action, ("hash",))
+    if isinstance(target, Mapping):
+        unknown = [str(name) for name in target if name not in names]
+        missing = [name for name in names if name not in target]
+        if unknown or missing:
+            said = [f"{name} is missing" for name in missing]
+            said += [f"{name} is not known" for name in unknown]
+            raise ValueError(f"{', '.join(said)}; expected {_FORMS[action]}")
+        parts = [target[name] for name in names]
+    elif isinstance(target, str) and len(names) == 1:
+        parts = [target]
+    elif isinstance(target, Sequence) and not isinstance(target, str | bytes):
+        parts = list(target)
+    else:
+        raise ValueError(f"Invalid target: expected {_FORMS[action]}")
+    if action == DISTILL and len(parts) == 1 and isinstance(parts[0], str):
+        raise ValueError(f"Summary required for distill action: {parts[0][:80]}")
+    if len(parts) != len(names) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"Invalid target: expected {_FORMS[action]}, all of them texts")
+    return parts
+
+
+# --- what is answered ---
+
+
+@immutable
+class ContextChange(Answer):
+    """One target in effect (seed 003); lengths are characters, tokens an estimate."""
+
+    operation: Mapping[str, str]
+    message_id: str = field(metadata=contract(name="messageId"))
+    original_length: int = field(metadata=contract(name="originalLength"))
+    new_length: int = field(metadata=contract(name="newLength"))
+    tokens_saved: int = field(metadata=contract(name="tokensSaved"))
+
+
+@immutable
+class ContextChanged(Answer):
+    """Seed 003's ReplaceResult: all targets of one call, in its order."""
+
+    success: bool = field(init=False, metadata=contract(by=lambda _: True))
+    action: Action
+    changed: tuple[ContextChange, ...] = field(metadata=contract(name="replacements"))
+    errors: tuple[str, ...] = field(init=False, metadata=contract(by=lambda _: ()))
+    warnings: tuple[str, ...] = ()
+    tokens_saved: int = field(
+        init=False,
+        metadata=contract(
+            name="tokensSaved", by=lambda one: sum(each.tokens_saved for each in one.changed)
+        ),
+    )
+    operation: int | None = field(
+        default=None, metadata=contract("Its number in the history; null for a dry run")
+    )
+
+    @property
+    def entry_ids(self) -> list[str]:
+        return list(dict.fromkeys(one.message_id for one in self.changed))
+
+
+def change_plan(
+    source: Transcript,
+    action: str,
+    edits: Sequence[Edit],
+    touched: Sequence[TouchedLine],
+    answer: ContextChanged,
+    rate: Rate,
+) -> Plan:
+    """The plan of these edits, in the order of the file; `rate` is that of their tokens."""
+    tokens = sum(one.tokens_saved for one in answer.changed)
+    plan = Plan.of(action, source.identity, edits, touched, values=len(answer.changed))
+    return plan.saving("other", tokens, rate)
+
+
+def text_or_note(text: str) -> str:
+    """A text that may stand in a message: providers refuse one that says nothing."""
+    return text if text.strip() else DISCARDED

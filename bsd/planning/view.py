@@ -1,0 +1,441 @@
+"""A session as people and agents see it: one row an entry, nothing changed. Pure.
+
+What a row tells of position and hash depends on all other lines. An `Outline` keeps just that of
+each line, some twenty bytes, so that a page of entries costs its own bytes; it grows with what is
+appended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from bsd.agents.dialect import Format
+from bsd.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
+from bsd.agents.values import media_of
+from bsd.foundation.definition import INTERNAL, Answer, contract
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import SessionName
+from bsd.foundation.spelling import format_size, iso_utc
+from bsd.planning.locate import locate, nothing_away, original_of
+from bsd.planning.restore import UNAVAILABLE, unavailable
+from bsd.store.extracted import Missing, Stored
+from bsd.store.markers import Markers, source_paths
+from bsd.text.change import Identity
+from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.spans import paths_of, value_at
+
+# The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
+SHORTEST = 6  # hex digits
+_PREVIEW = 200  # characters (seed 000, SP-06)
+_MESSAGE, _EXTRACTED = 1, 2
+_NO_ENTRY, _MOST_TYPES = 255, 254
+_GUARDED = 4096  # bytes before the end that must be what they were
+# Of an entry that is called by one of very many types: it is looked at when it is asked for.
+_OTHER = ""
+
+
+def line_hash(raw: bytes) -> str:
+    """All hex digits of a line's hash."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
+    """The hashes an entry goes by: its line's, and that which it had before it was extracted.
+
+    So a hash that an agent was told stays good when content leaves in between.
+    """
+    marker = Marker.of(entry)
+    if marker is None:
+        return (line_hash(raw),)
+    return line_hash(raw), marker.hash.removeprefix("sha256:")
+
+
+@immutable
+class CallRow(Answer):
+    """One call of a tool."""
+
+    schema_name: ClassVar[str] = "Call"
+
+    id: str
+    name: str
+
+
+@immutable
+class EntryView(Answer):
+    """One entry: what it is, how big, what is out of it. Sizes are bytes."""
+
+    index: int = field(metadata=contract("0-based line number"))
+    id: str | None
+    type: str
+    role: str | None
+    size: int
+    position: int = field(metadata=contract("Messages after it"))
+    extracted: bool
+    keys: tuple[str, ...]  # extracted ones
+    extracted_size: int  # of the stored line; 0 if nothing is out
+    extracted_at: str | None
+    extractable: bool | int | None  # `_extractable`, if set
+    restored: str | None  # `_restored`, if set
+    hash: str  # hex digits of the line's SHA-256, as many as tell it from all others
+    preview: str = field(metadata=contract(f"The first {_PREVIEW} characters of its text"))
+    time: str | None = field(
+        default=None, metadata=contract("When it was written, as the entry says")
+    )
+    calls: tuple[CallRow, ...] = ()
+    result_of: str | None = field(default=None, metadata=contract("Id of the call that it answers"))
+    tool: str | None = field(default=None, metadata=contract("Whose result it is"))
+    marker: Marker | None = field(default=None, metadata=INTERNAL)  # where its line is kept
+
+
+def preview_of(text: str) -> str:
+    """The beginning of a text, for a list; of a file in base64, what it is."""
+    if media := media_of(text):
+        return f"[{media.media_type}, {format_size(media.size)}]"
+    return text[:_PREVIEW]
+
+
+def views(
+    source: Transcript, fmt: Format, *, start: int = 0, limit: int | None = None
+) -> Iterator[EntryView]:
+    """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
+
+    Reads the file twice: positions and hashes depend on what comes later.
+    """
+    messages, hashes = _overview(source, fmt)
+    stop = None if limit is None else start + limit
+    seen = 0
+    for line in source.lines():
+        if stop is not None and line.index >= stop:
+            return
+        entry = parse_entry(line.raw)
+        if entry is None:
+            continue
+        is_message = fmt.facts(entry).is_message
+        seen += is_message
+        if line.index >= start:
+            yield view_of(line, entry, fmt, messages - seen, _shortest(line_hash(line.raw), hashes))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEntry(Answer):
+    """One entry, as an agent may know it. Sizes are bytes."""
+
+    index: int = field(metadata=contract("0-based line number"))
+    id: str | None
+    type: str
+    hash: str
+    extracted: bool
+    extractable: bool | int | None
+    size_bytes: int
+    extracted_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context(Answer):
+    """What an agent may know of its session: sizes, what is away, what could be (seed 001)."""
+
+    session: str
+    total_entries: int
+    extracted_entries: int
+    extracted_ids: tuple[str | None, ...]
+    extractable_entries: int
+    size_bytes: int
+    extracted_size_bytes: int
+    last_extracted_at: str | None
+    entries: tuple[ContextEntry, ...]
+
+
+def context(name: SessionName, source: Transcript, fmt: Format) -> Context:
+    """Read what an agent may know of its session."""
+    entries = list(views(source, fmt))
+    away = [entry for entry in entries if entry.extracted]
+    return Context(
+        session=str(name),
+        total_entries=len(entries),
+        extracted_entries=len(away),
+        extracted_ids=tuple(entry.id for entry in away),
+        extractable_entries=sum(entry.extractable is not False for entry in entries),
+        size_bytes=source.identity.size,
+        extracted_size_bytes=sum(entry.extracted_size for entry in away),
+        last_extracted_at=max((entry.extracted_at or "" for entry in away), default=None),
+        entries=tuple(_row(entry) for entry in entries),
+    )
+
+
+def _row(entry: EntryView) -> ContextEntry:
+    return ContextEntry(
+        index=entry.index,
+        id=entry.id,
+        type=entry.type,
+        hash=entry.hash,
+        extracted=entry.extracted,
+        extractable=entry.extractable,
+        size_bytes=entry.size,
+        extracted_size_bytes=entry.extracted_size,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedContent(Answer):
+    """What was taken out of an entry, by key; what cannot be had is under `unavailable`."""
+
+    entry_id: str | None
+    index: int
+    ref: str
+    extracted_at: str | None
+    size_bytes: int
+    content: dict[str, Any]
+    unavailable: dict[str, str]
+    # Keys of values that the program never sends to its model: copies for its own page.
+    display: frozenset[str] = field(default=frozenset(), metadata=INTERNAL)
+
+
+def extracted_content(
+    source: Transcript, fmt: Format, entry: str, stored: Stored
+) -> ExtractedContent:
+    """What was taken out of an entry, by key, without putting it back.
+
+    Raises NotFound, Conflict if nothing of it is away. Content that cannot be had is named under
+    `unavailable`, as in the answer of a restoration.
+    """
+    located = locate(source, fmt, entry)
+    finder = Markers(source, fmt, stored)
+    markers = finder.of(located.entry, located.facts, located.line.index)
+    if not markers:
+        raise nothing_away()
+    content: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    display: set[str] = set()
+    for marker in markers:
+        keys = paths_of(marker.keys)
+        original = original_of(located.line.raw, located.entry, marker, fmt, stored)
+        if isinstance(original, Missing):
+            missing |= dict.fromkeys(keys, unavailable(original, stored))
+            continue
+        sources = source_paths(located.entry, original.entry, fmt, list(keys.values()))
+        shown = {value.path for value in fmt.values(original.entry, 1) if value.display}
+        display |= {key for key, path in keys.items() if sources.get(path) in shown}
+        for key, path in keys.items():
+            if path in sources:
+                content[key] = value_at(original.entry, sources[path])
+            else:
+                missing[key] = UNAVAILABLE[Missing.CORRUPT]
+    return ExtractedContent(
+        entry_id=located.facts.id,
+        index=located.line.index,
+        ref=markers[0].ref,
+        extracted_at=markers[0].at,
+        size_bytes=sum(marker.size for marker in markers),
+        content=content,
+        unavailable=missing,
+        display=frozenset(display),
+    )
+
+
+def _overview(source: Transcript, fmt: Format) -> tuple[int, Counter[str]]:
+    messages = 0
+    hashes: Counter[str] = Counter()
+    for line in source.lines():
+        entry = parse_entry(line.raw)
+        if entry is None:
+            continue
+        messages += fmt.facts(entry).is_message
+        digest = line_hash(line.raw)
+        hashes[digest[:SHORTEST]] += 1
+        hashes[digest[: 2 * SHORTEST]] += 1
+    return messages, hashes
+
+
+def _shortest(digest: str, hashes: Counter[str]) -> str:
+    for length in (SHORTEST, 2 * SHORTEST):
+        if hashes[digest[:length]] == 1:
+            return digest[:length]
+    return digest
+
+
+def view_of(line: Line, entry: Entry, fmt: Format, position: int, hash: str) -> EntryView:
+    """An entry as a row; `position` and `hash` depend on the other lines."""
+    facts = fmt.facts(entry)
+    marker = Marker.of(entry)
+    extractable = entry.get(EXTRACTABLE)
+    restored = entry.get(RESTORED)
+    return EntryView(
+        index=line.index,
+        id=facts.id,
+        type=facts.kind,
+        role=facts.role,
+        size=len(line.raw),
+        position=position,
+        extracted=bool(marker and marker.keys),
+        keys=marker.keys if marker else (),
+        extracted_size=marker.size if marker else 0,
+        extracted_at=marker.at if marker else None,
+        extractable=extractable if isinstance(extractable, int) else None,
+        restored=restored if isinstance(restored, str) else None,
+        hash=hash,
+        preview=_preview(entry, fmt),
+        time=_time(facts.time_ms),
+        calls=tuple(CallRow(call.id, call.name) for call in facts.calls),
+        result_of=facts.result_of,
+        tool=facts.result_tool,
+        marker=marker if marker and marker.keys else None,
+    )
+
+
+def _preview(entry: Entry, fmt: Format) -> str:
+    for value in fmt.values(entry):
+        if value.text:
+            return preview_of(value.text)
+    return ""
+
+
+def _time(time_ms: float | None) -> str | None:
+    with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
+        return None if time_ms is None else iso_utc(time_ms / 1000)
+    return None
+
+
+# --- where entries stand, for a page of them ---
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """All lines of a session as it was; never changed, `grown` makes another one."""
+
+    identity: Identity
+    offsets: array[int]
+    kinds: bytes  # of each line: number of its type
+    flags: bytes
+    types: tuple[str, ...]
+    shorts: array[int]  # the first digits of all hashes, sorted
+    longs: array[int]  # twice as many digits
+    end: int  # behind the last line that is complete
+    complete: int  # so many of them
+    guard: bytes
+
+    @property
+    def lines(self) -> int:
+        """How many there are."""
+        return len(self.offsets)
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes it holds."""
+        return 22 * len(self.offsets)
+
+    def is_of(self, source: Transcript) -> bool:
+        """Whether it tells of just this file, as it is."""
+        return self.identity == source.identity
+
+    def is_begun_of(self, source: Transcript) -> bool:
+        """Whether the file is the same one, and something was appended to it."""
+        now, was = source.identity, self.identity
+        if (now.dev, now.ino) != (was.dev, was.ino) or now.size <= was.size:
+            return False
+        return _guard(source, self.end) == self.guard
+
+    def entries(
+        self,
+        lines: range,
+        *,
+        types: frozenset[str] = frozenset(),
+        extracted: bool | None = None,
+    ) -> Iterator[int]:
+        """Those of these lines, in their order, that hold entries of such a kind."""
+        wanted = {number for number, name in enumerate(self.types) if not types or name in types}
+        flag = None if extracted is None else _EXTRACTED * extracted
+        for number in lines:
+            if self.kinds[number] not in wanted:
+                continue
+            if flag is None or self.flags[number] & _EXTRACTED == flag:
+                yield number
+
+    def views(self, source: Transcript, fmt: Format, numbers: Iterable[int]) -> Iterator[EntryView]:
+        """The entries that stand in these lines."""
+        for number in numbers:
+            start, after = self.offsets[number], number + 1
+            stop = self.offsets[after] if after < len(self.offsets) else self.identity.size
+            line = Line(number, start, source.read(start, stop - start))
+            if (entry := parse_entry(line.raw)) is not None:
+                digits = self._shortest(line_hash(line.raw))
+                yield view_of(line, entry, fmt, self._messages_from(after), digits)
+
+    def _messages_from(self, line: int) -> int:
+        one, away = bytes([_MESSAGE]), bytes([_MESSAGE | _EXTRACTED])
+        return self.flags.count(one, line) + self.flags.count(away, line)
+
+    def _shortest(self, digest: str) -> str:
+        for digits, known in ((SHORTEST, self.shorts), (2 * SHORTEST, self.longs)):
+            number = int(digest[:digits], 16)
+            if bisect_right(known, number) - bisect_left(known, number) == 1:
+                return digest[:digits]
+        return digest
+
+
+def outline_of(source: Transcript, fmt: Format, begun: Outline | None = None) -> Outline:
+    """Read a session, or only what was appended to the one that `begun` is of."""
+    sketch = _Sketch(begun)
+    lines = source.lines(begun.end, begun.complete) if begun else source.lines()
+    for line in lines:
+        sketch.take(line, fmt)
+    return Outline(
+        source.identity,
+        sketch.offsets,
+        bytes(sketch.kinds),
+        bytes(sketch.flags),
+        tuple(sketch.types),
+        array("I", sorted(sketch.shorts)),
+        array("Q", sorted(sketch.longs)),
+        sketch.end,
+        sketch.complete,
+        _guard(source, sketch.end),
+    )
+
+
+class _Sketch:
+    """An outline that is being made."""
+
+    def __init__(self, begun: Outline | None) -> None:
+        known = begun.complete if begun else 0
+        self.offsets = array("Q", begun.offsets[:known] if begun else ())
+        self.kinds = bytearray(begun.kinds[:known] if begun else b"")
+        self.flags = bytearray(begun.flags[:known] if begun else b"")
+        self.types = {name: number for number, name in enumerate(begun.types if begun else ())}
+        # A line that was not complete is read again; its hash, which no line has, does no harm.
+        self.shorts = array("I", begun.shorts if begun else ())
+        self.longs = array("Q", begun.longs if begun else ())
+        self.end, self.complete = (begun.end, known) if begun else (0, 0)
+
+    def take(self, line: Line, fmt: Format) -> None:
+        kind, flags = _NO_ENTRY, 0
+        entry = parse_entry(line.raw)
+        if entry is not None:
+            facts = fmt.facts(entry)
+            marker = Marker.of(entry)
+            kind = self._number(facts.kind)
+            flags = _MESSAGE * facts.is_message | _EXTRACTED * bool(marker and marker.keys)
+            digest = line_hash(line.raw)
+            self.shorts.append(int(digest[:SHORTEST], 16))
+            self.longs.append(int(digest[: 2 * SHORTEST], 16))
+        self.offsets.append(line.offset)
+        self.kinds.append(kind)
+        self.flags.append(flags)
+        if line.raw.endswith(b"\n"):
+            self.end, self.complete = line.offset + len(line.raw), line.index + 1
+
+    def _number(self, kind: str) -> int:
+        if kind not in self.types and len(self.types) >= _MOST_TYPES:
+            kind = _OTHER
+        return self.types.setdefault(kind, len(self.types))
+
+
+def _guard(source: Transcript, end: int) -> bytes:
+    start = max(0, end - _GUARDED)
+    return hashlib.sha256(source.read(start, end - start)).digest()

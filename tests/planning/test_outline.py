@@ -1,0 +1,107 @@
+"""An outline tells of every entry what reading the whole session tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bsd.actions.list_entries import Outlines
+from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.foundation.layout import SessionName
+from bsd.planning.view import EntryView, outline_of, views
+from bsd.sample import session_lines
+from bsd.text.change import Identity
+from bsd.text.reader import BytesTranscript
+
+MARKER = (
+    b'"_extracted":{"ref":"0002_tool_result","hash":"sha256:00","size":9,'
+    b'"keys":["message.content[0].text"],"at":"2026-01-05T08:30:00Z"}'
+)
+AWAY = (
+    b'{"type":"message","id":"away","message":{"role":"toolResult","content":[]},' + MARKER + b"}\n"
+)
+LINES = [*session_lines(turns=3, seed=9), b"no json\n", b"\n", AWAY, AWAY]
+SESSION = b"".join(LINES)
+NAME = SessionName("main", "s")
+
+
+class Counted(BytesTranscript):
+    """Counts what is read of it."""
+
+    def __init__(self, data: bytes, number: int = 1) -> None:
+        super().__init__(data)
+        self.identity = Identity(1, 1, len(data), number, number)
+        self.bytes = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.bytes += length
+        return super().read(offset, length)
+
+
+def rows(source: Counted, **wanted: Any) -> list[EntryView]:
+    outline = outline_of(source, OPENCLAW)
+    return list(outline.views(source, OPENCLAW, outline.entries(range(outline.lines), **wanted)))
+
+
+def test_it_says_what_the_whole_session_says() -> None:
+    source = Counted(SESSION)
+    expected = list(views(source, OPENCLAW))
+    assert rows(source) == expected
+    assert rows(source, extracted=True) == [row for row in expected if row.extracted]
+    assert rows(source, extracted=False) == [row for row in expected if not row.extracted]
+    kinds = frozenset({"thinking", "tool_result"})
+    assert rows(source, types=kinds) == [row for row in expected if row.type in kinds]
+    assert len({row.hash for row in expected[-2:]}) == 1, "the same line twice has no short name"
+    assert len(expected[-1].hash) == 64
+
+
+@settings(max_examples=25, deadline=None)
+@given(cuts=st.lists(st.integers(0, len(SESSION)), max_size=4))
+def test_it_grows_with_the_session(cuts: list[int]) -> None:
+    outline = None
+    for number, cut in enumerate([*sorted(cuts), len(SESSION)]):
+        source = Counted(SESSION[:cut], number)
+        if outline is not None and not outline.is_begun_of(source):
+            assert len(SESSION[:cut]) == outline.identity.size
+            continue
+        outline = outline_of(source, OPENCLAW, outline)
+    assert outline is not None
+    whole = Counted(SESSION)
+    found = list(outline.views(whole, OPENCLAW, outline.entries(range(outline.lines))))
+    assert found == list(views(whole, OPENCLAW))
+
+
+def test_another_session_is_no_growth() -> None:
+    outline = outline_of(Counted(SESSION), OPENCLAW)
+    assert outline.is_of(Counted(SESSION))
+    assert not outline.is_of(Counted(SESSION, 2))
+    assert not outline.is_begun_of(Counted(SESSION, 2))
+    assert outline.is_begun_of(Counted(SESSION + AWAY, 2))
+    assert not outline.is_begun_of(Counted(SESSION[:-9] + b" " * 9 + AWAY, 2))
+
+
+def test_a_page_costs_its_own_bytes() -> None:
+    source = Counted(SESSION)
+    outline = outline_of(source, OPENCLAW)
+    source.bytes = 0
+    found = list(outline.views(source, OPENCLAW, [5, 6, 7]))
+    assert [row.index for row in found] == [5, 6, 7]
+    assert source.bytes == sum(map(len, LINES[5:8]))
+
+
+def test_outlines_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = outline_of(Counted(SESSION), OPENCLAW).memory
+    kept = Outlines(most_bytes=3 * small)
+    sources: list[Any] = [Counted(SESSION, number) for number in range(5)]
+    for number, source in enumerate(sources):
+        kept.of(SessionName("main", f"s{number}"), source, OPENCLAW)
+        assert kept.memory <= 3 * small
+    monkeypatch.setattr("bsd.actions.list_entries.outline_of", None)
+    for number in (2, 3, 4):
+        kept.of(SessionName("main", f"s{number}"), sources[number], OPENCLAW)
+    with pytest.raises(TypeError):
+        kept.of(SessionName("main", "s0"), sources[0], OPENCLAW)
+    assert kept.memory <= 3 * small
