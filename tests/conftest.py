@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bsd.foundation.layout import Layout
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests import forbidden_programs
 from tests.openclaw_tree import SHARED_DATA, fill
-from tests.sessions import Clock, make_surgeon
+from tests.session_files import Clock, make_surgeon
 from tests.spread import rank, unit_of_work
 from tests.waiting import DEADLINE_SECONDS
 

@@ -114,7 +114,7 @@ def test_a_filled_root_is_at_rest(openclaw_root: Path) -> None:
 
 _PAGE = "tests/http/web/test_page_day.py"
 _INDEXER = "tests/daemon/test_indexer.py"
-_KILL = "tests/session/commit/test_kill.py"
+_KILL = "tests/sessions/commit/test_kill.py"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.commands import Commands
 from tests.durability import Disk
 from tests.maintenance.keeping import keep
 from tests.openclaw_tree import add_session, grow_old, set_status
-from tests.sessions import Clock, conversation, entry, jsonl, make_surgeon
+from tests.session_files import Clock, conversation, entry, jsonl, make_surgeon
 
 DAY = 86_400.0
 SESSION, BRANCH = "main/s1", "main/s2"

@@ -13,10 +13,10 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests.openclaw_tree import add_session
 from tests.planning.in_memory import Session
-from tests.sessions import jsonl, sample
+from tests.session_files import jsonl, sample
 
 HERE = Path(__file__).parent
 NUMBERS = [

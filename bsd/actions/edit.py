@@ -42,7 +42,7 @@ from bsd.planning.rules import Policy
 from bsd.planning.targets import ACTIONS, ContextChanged, read_targets
 from bsd.planning.targets import REPLACE as BY_RANGE
 from bsd.planning.view import Context, context
-from bsd.session.session import Session
+from bsd.sessions.session import Session
 from bsd.text.reader import Transcript
 from bsd.text.spans import ValuePath, parse_path
 

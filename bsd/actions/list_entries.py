@@ -31,7 +31,7 @@ from bsd.maintenance.catalog import children
 from bsd.planning.plan import Means
 from bsd.planning.restore import unavailable
 from bsd.planning.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
-from bsd.session.session import Session
+from bsd.sessions.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
 from bsd.text.spans import paths_of, value_at

@@ -35,7 +35,7 @@ from bsd.planning.locate import Located, locate
 from bsd.planning.plan import Means
 from bsd.planning.restore import UNAVAILABLE
 from bsd.planning.view import ExtractedContent, extracted_content
-from bsd.session.session import Session
+from bsd.sessions.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.text.change import Written
 from bsd.text.reader import Transcript

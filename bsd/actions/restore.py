@@ -24,8 +24,8 @@ from bsd.planning.plan import Plan
 from bsd.planning.restore import Restored, plan_restore, plan_restore_all, restored_lines
 from bsd.planning.result import SessionResult, Status, Tally
 from bsd.planning.undo import PastOperation, Undone, plan_undo, tell_history
-from bsd.session.notes import told_expired
-from bsd.session.session import Session
+from bsd.sessions.notes import told_expired
+from bsd.sessions.session import Session
 from bsd.store.changed_lines import settle, undone_in
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore

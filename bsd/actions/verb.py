@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.actions.list_sessions import SearchState
     from bsd.foundation.pruning_config import ConfigService
     from bsd.maintenance.trash import Trash
-    from bsd.session.notes import Notes
-    from bsd.session.surgeon import Surgeon
+    from bsd.sessions.notes import Notes
+    from bsd.sessions.surgeon import Surgeon
 
 # What the module of a verb needs, from one place.
 __all__ = [

@@ -44,8 +44,8 @@ from bsd.foundation.pruning_config import ConfigService
 if TYPE_CHECKING:
     from bsd.foundation.settings import Settings
     from bsd.foundation.settings_apart import SettingsReading
-    from bsd.session.session import Queries
-    from bsd.session.surgeon import Surgeon
+    from bsd.sessions.session import Queries
+    from bsd.sessions.surgeon import Surgeon
 
 _H = TypeVar("_H")
 _R = TypeVar("_R", bound=Answer)
@@ -209,7 +209,7 @@ class Call:
         """
         if (self.settings and self.settings.readonly) or not os.access(self.layout.own, os.W_OK):
             return
-        from bsd.session.commit import inflight, recovery
+        from bsd.sessions.commit import inflight, recovery
 
         recovery.retire(inflight.InFlight(self.layout))
 
@@ -229,7 +229,7 @@ class Call:
 
     def queries(self) -> Queries:
         """Whoever only looks."""
-        from bsd.session.session import Queries
+        from bsd.sessions.session import Queries
 
         if not self._begun:
             self._begun = True
@@ -248,7 +248,7 @@ class Call:
 
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
-        from bsd.session import rest, surgeon
+        from bsd.sessions import rest, surgeon
 
         config = self._config(create=writes)
         patience = rest.Patience(wait, sleep=sleep or _sleep_and_say_so())

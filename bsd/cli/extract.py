@@ -26,7 +26,7 @@ from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.planning.plan import Means
 from bsd.planning.restore import restored_copy
 from bsd.planning.result import SessionResult, Status
-from bsd.session.session import Session
+from bsd.sessions.session import Session
 from bsd.text.reader import Transcript
 
 

@@ -25,7 +25,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.titles import Titles
 from bsd.maintenance.trash import Trash
-from bsd.session.session import Session
+from bsd.sessions.session import Session
 from bsd.store.copies import archived
 from bsd.text.reader import parse_entry
 

@@ -27,10 +27,10 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import close_logs, configure_logs
 from bsd.foundation.processes import give_back_memory
 from bsd.foundation.pruning_config import ConfigService, Known
-from bsd.session.commit.inflight import InFlight, Memory
-from bsd.session.operate import Noticed
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.commit.inflight import InFlight, Memory
+from bsd.sessions.operate import Noticed
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import state_at
 
 _PAUSE_SECONDS = 1.0  # between two signs of life

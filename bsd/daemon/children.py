@@ -33,7 +33,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, terminal_or_service
 from bsd.foundation.pruning_config import ConfigService, Known
 from bsd.foundation.spelling import iso_utc
-from bsd.session.commit.inflight import InFlight
+from bsd.sessions.commit.inflight import InFlight
 
 _log = get_logger("children")
 

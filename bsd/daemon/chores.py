@@ -29,8 +29,8 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.maintenance.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
-from bsd.session.commit.displaced import Recovered, State
-from bsd.session.commit.recovery import retire
+from bsd.sessions.commit.displaced import Recovered, State
+from bsd.sessions.commit.recovery import retire
 from bsd.text.change import Written
 
 _log = get_logger("daemon")

@@ -18,8 +18,8 @@ from bsd.maintenance.interrupted import recover as recover_all
 from bsd.maintenance.keeping import Keeping, KeptNow
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import reindex as mend
-from bsd.session.commit.displaced import Recovered
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.commit.displaced import Recovered
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.search import SearchIndex, use
 
 

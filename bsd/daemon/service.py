@@ -43,7 +43,7 @@ from bsd.foundation.logs import configure_logs, get_logger, traced
 from bsd.foundation.settings import AT_ONCE, Settings, types_of
 from bsd.foundation.spelling import iso_utc
 from bsd.planning.result import SessionResult
-from bsd.session.commit.protocol import Outcome
+from bsd.sessions.commit.protocol import Outcome
 
 _log = get_logger("daemon")
 

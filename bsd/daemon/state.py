@@ -26,8 +26,8 @@ from bsd.foundation.spelling import document, iso_utc
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.rules import Reason
 from bsd.planning.survey import fingerprint
-from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.protocol import Outcome
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb, state_at
 from bsd.text.change import Written
 

@@ -15,7 +15,7 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.planning.plan import Plan
 from bsd.planning.result import SessionResult
-from bsd.session.commit.displaced import Recovered
+from bsd.sessions.commit.displaced import Recovered
 
 _log = get_logger("worker")
 

@@ -44,9 +44,9 @@ from bsd.http.answer import JsonAnswer, changing, reading
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.view import ExtractedContent
-from bsd.session.rest import Patience
-from bsd.session.session import Session
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.session import Session
+from bsd.sessions.surgeon import Surgeon
 from bsd.text.change import Written
 from bsd.text.splice import Span
 

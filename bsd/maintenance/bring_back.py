@@ -46,9 +46,9 @@ from bsd.foundation.spelling import iso_utc
 from bsd.maintenance.keeping import parts_of_session
 from bsd.maintenance.relocate import link_back, open_in_place, remove_file, remove_tree
 from bsd.planning.leave import plan_leaving
-from bsd.session.commit.exchange import Step, no_step
-from bsd.session.rest import Patience
-from bsd.session.session import format_of
+from bsd.sessions.commit.exchange import Step, no_step
+from bsd.sessions.rest import Patience
+from bsd.sessions.session import format_of
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import SessionStore, forgotten_in, note_forgotten

@@ -22,8 +22,8 @@ from bsd.foundation.spelling import iso_utc
 from bsd.maintenance.catalog import with_stats
 from bsd.maintenance.shelves import USUAL_RATIO, archive_use
 from bsd.maintenance.titles import Titles
-from bsd.session.commit.displaced import KEEP_NS
-from bsd.session.commit.inflight import InFlight
+from bsd.sessions.commit.displaced import KEEP_NS
+from bsd.sessions.commit.inflight import InFlight
 from bsd.store.copies import archived, copy_directories
 from bsd.store.index import INDEX_FILE
 from bsd.store.search_file import NOTHING_OUT, TakenOut

@@ -36,7 +36,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.file_owners import wrongly_owned
 from bsd.maintenance.verify import verify
-from bsd.session.commit.inflight import InFlight, unreached
+from bsd.sessions.commit.inflight import InFlight, unreached
 
 _INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")

@@ -36,11 +36,11 @@ from bsd.maintenance.keeping import gone_sessions, open_or_copy
 from bsd.maintenance.leftovers import drafts_of, is_there
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import TrashPlace, ids
-from bsd.session.commit.exchange import Step, no_step
-from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.late import forget_orphan, list_orphans
-from bsd.session.rest import Patience, Rest
-from bsd.session.session import format_of
+from bsd.sessions.commit.exchange import Step, no_step
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.late import forget_orphan, list_orphans
+from bsd.sessions.rest import Patience, Rest
+from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
 from bsd.store.copies import (

@@ -36,9 +36,9 @@ from bsd.foundation.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.trashed import transcripts
-from bsd.session.commit.exchange import Step, no_step
-from bsd.session.rest import Patience
-from bsd.session.session import format_of
+from bsd.sessions.commit.exchange import Step, no_step
+from bsd.sessions.rest import Patience
+from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy

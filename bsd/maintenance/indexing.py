@@ -28,7 +28,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
-from bsd.session.session import format_of
+from bsd.sessions.session import format_of
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.markers import stored_line
 from bsd.store.search import SearchIndex

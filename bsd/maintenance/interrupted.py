@@ -9,9 +9,9 @@ from bsd.foundation.errors import BsdError, ConfigError
 from bsd.foundation.logs import get_logger
 from bsd.maintenance.forgetting import forget_on
 from bsd.maintenance.trash import Trash
-from bsd.session.commit.displaced import Recovered
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.commit.displaced import Recovered
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 
 _log = get_logger("surgeon")
 

@@ -34,7 +34,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
-from bsd.session.session import format_of
+from bsd.sessions.session import format_of
 from bsd.store.checked import moment, text, text_or_none
 from bsd.store.contents import contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy, copies_of

@@ -52,9 +52,9 @@ from bsd.maintenance.copy_scope import (
 from bsd.maintenance.leftovers import is_there
 from bsd.maintenance.titles import ends_in
 from bsd.maintenance.trashed import transcripts
-from bsd.session.commit.inflight import InFlight
-from bsd.session.rest import Patience, Rest, busy
-from bsd.session.session import format_of
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.rest import Patience, Rest, busy
+from bsd.sessions.session import format_of
 from bsd.store.copied_versions import CopiedVersions
 from bsd.store.copies import (
     CopiedFile,

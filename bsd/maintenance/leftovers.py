@@ -26,7 +26,7 @@ from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.trashed import transcripts
-from bsd.session.commit.late import Orphan
+from bsd.sessions.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
 from bsd.store.copies import copies_of
 from bsd.store.extracted import SessionStore

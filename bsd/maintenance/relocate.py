@@ -20,7 +20,7 @@ from bsd.foundation.files import open_plain, sync_dir
 from bsd.foundation.filesystem import MetadataNotKept, keep_metadata, open_elsewhere, strength
 from bsd.foundation.leases import somebody_waits, take_lease
 from bsd.foundation.logs import get_logger
-from bsd.session.commit.protocol import FileChanged, copy_range
+from bsd.sessions.commit.protocol import FileChanged, copy_range
 
 _log = get_logger("trash")
 

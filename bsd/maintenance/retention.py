@@ -50,7 +50,7 @@ from bsd.maintenance.shelves import (
     own_lock_of,
 )
 from bsd.maintenance.trash import Trash
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
 from bsd.store.pack import PACK, SET_ASIDE
 

@@ -26,7 +26,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
-from bsd.session.session import format_of
+from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive, is_pack, ref_of
 from bsd.store.extracted import SessionStore
 from bsd.store.pack import Pack, PackDamaged

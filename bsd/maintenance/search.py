@@ -20,7 +20,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.maintenance import catalog
 from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_slice
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
-from bsd.session.session import format_of
+from bsd.sessions.session import format_of
 from bsd.store.contents import contents_of
 from bsd.store.search import FoundRow, SearchHit, SearchIndex, ask, digest_of, drop_for_good, use
 from bsd.store.search_file import Known

@@ -50,11 +50,11 @@ from bsd.maintenance.trashed import (
     weigh,
     why_not_ours,
 )
-from bsd.session.commit.exchange import Step, no_step
-from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.late import forget_orphan, list_orphans
-from bsd.session.rest import Patience, Rest, Waiting
-from bsd.session.session import Session
+from bsd.sessions.commit.exchange import Step, no_step
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.late import forget_orphan, list_orphans
+from bsd.sessions.rest import Patience, Rest, Waiting
+from bsd.sessions.session import Session
 from bsd.store.contents import contents_of
 from bsd.store.search import forget_sessions
 

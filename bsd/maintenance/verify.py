@@ -30,10 +30,10 @@ from bsd.maintenance.leftovers import adds_nothing, stores_without_transcript
 from bsd.maintenance.shelves import own_lock_of
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import Aim, Journal, journals
-from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.late import forget_orphan, list_orphans
-from bsd.session.notes import expired_before
-from bsd.session.rest import Patience
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.late import forget_orphan, list_orphans
+from bsd.sessions.notes import expired_before
+from bsd.sessions.rest import Patience
 from bsd.store.archive import SessionArchive
 from bsd.store.copies import damaged_copies
 from bsd.store.extracted import Missing, SessionStore, digest

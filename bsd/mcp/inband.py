@@ -36,9 +36,9 @@ from bsd.planning.redact import CallToRedact, RedactionKind, plan_redact
 from bsd.planning.restore import Restored
 from bsd.planning.rules import Policy
 from bsd.planning.targets import Refused
-from bsd.session.notes import Notes
-from bsd.session.session import Session
-from bsd.session.surgeon import Remembered, Surgeon
+from bsd.sessions.notes import Notes
+from bsd.sessions.session import Session
+from bsd.sessions.surgeon import Remembered, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb

@@ -69,8 +69,8 @@ from bsd.mcp.tools import (
 )
 from bsd.memory.facts import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 
 # --- tools for the memory, made from the verbs in `bsd.memory.tools` ---
 

@@ -40,9 +40,9 @@ from bsd.planning.plan import Means, Plan, Report
 from bsd.planning.redact import CallToRedact, Redaction, plan_redact
 from bsd.planning.result import SessionResult
 from bsd.planning.view import EntryView, views
-from bsd.session.notes import Notes
-from bsd.session.session import Queries
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.notes import Notes
+from bsd.sessions.session import Queries
+from bsd.sessions.surgeon import Surgeon
 from bsd.text.reader import Transcript
 
 

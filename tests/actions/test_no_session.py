@@ -17,7 +17,7 @@ from tests import forked
 from tests.http.api import over_socket, serving
 from tests.mcp.test_mcp import House, error, serve
 from tests.openclaw_tree import add_session
-from tests.sessions import LONG, conversation, jsonl
+from tests.session_files import LONG, conversation, jsonl
 
 UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 PLACEHOLDER = b"[[extracted-"

@@ -18,8 +18,8 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from bsd.planning.result import SessionResult, Status
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind

@@ -43,12 +43,12 @@ from bsd.maintenance.verify import verify
 from bsd.mcp.inband import InBand
 from bsd.planning.edit import setting
 from bsd.planning.result import Status
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests.actions import performed
 from tests.agents.sources import tree
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, raw, without_restored
 from tests.openclaw_tree import set_at_rest
-from tests.sessions import Clock, make_surgeon
+from tests.session_files import Clock, make_surgeon
 
 # --- what a new agent has to say ---
 

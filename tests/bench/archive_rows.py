@@ -18,13 +18,13 @@ from pathlib import Path
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive, ToPack
 from bsd.store.extracted import SessionStore, digest
 from tests.bench.measure import run, settle
 from tests.bench.row import Row, Rows
 from tests.openclaw_tree import SHARED_DATA
-from tests.sessions import Clock, make_surgeon
+from tests.session_files import Clock, make_surgeon
 
 _MB = 1 << 20
 _ARCHIVE = int(os.environ.get("BENCH_ARCHIVE_MB", "100")) * _MB

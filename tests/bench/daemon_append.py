@@ -21,9 +21,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.result import Status
 from bsd.sample import session_lines
-from bsd.session.operate import Worth
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.operate import Worth
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 
 _NAME = SessionName("main", "session")

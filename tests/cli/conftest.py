@@ -17,7 +17,7 @@ from bsd.foundation.logs import close_logs
 from tests.cli.fake_surgeon import Cli, listening
 from tests.commands import Ended
 from tests.openclaw_tree import add_session, set_at_rest, set_status
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS
 
 

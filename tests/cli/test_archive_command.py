@@ -14,7 +14,7 @@ from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call
 from tests.maintenance.keeping import DAY, keep
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import NAME, Clock, conversation, jsonl, make_surgeon
+from tests.session_files import NAME, Clock, conversation, jsonl, make_surgeon
 
 
 def test_what_has_just_gone_does_not_stay_for_ever(bsd: Call, root: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Call, rest, snapshot
 from tests.openclaw_tree import add_session
-from tests.sessions import Talk, call, text
+from tests.session_files import Talk, call, text
 
 LOG = "START_DEBUG_LOG " + "many lines of it " * 9 + "END_DEBUG_LOG"
 NAME = "main/talk"

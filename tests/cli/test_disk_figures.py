@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.conftest import Call, rest
 from tests.daemon.running import Running, configure, running
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.unix import UnixConnection
 from tests.waiting import wait_for
 

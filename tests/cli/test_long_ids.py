@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Call
 from tests.openclaw_tree import add_session
-from tests.sessions import LONG, conversation, jsonl
+from tests.session_files import LONG, conversation, jsonl
 
 SESSION = "main/long"
 LONGEST = 200  # characters

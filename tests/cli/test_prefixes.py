@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Call, rest
 from tests.commands import Ended
 from tests.openclaw_tree import add_session
-from tests.sessions import HEADER
+from tests.session_files import HEADER
 
 LONG = "4f2a1111-aaaa-4bbb-8ccc-000000000001"
 

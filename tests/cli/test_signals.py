@@ -25,7 +25,7 @@ from bsd.daemon.service import Daemon
 from tests.cli.conftest import Call, Program, rest
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS
 
 _SESSIONS = 12

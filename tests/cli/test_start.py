@@ -13,7 +13,7 @@ import pytest
 from bsd.cli.commands import COMMANDS, help_page, takes_lock
 from bsd.cli.main import bsd
 from bsd.foundation.verb_names import split_command
-from tests.sessions import sample
+from tests.session_files import sample
 
 _HEAVY = {
     *("pydantic", "pydantic_settings", "structlog", "rich", "orjson", "filelock", "croniter"),
@@ -57,7 +57,7 @@ def test_help_of_a_command_whose_work_is_heavy_needs_nothing_but_click(argv: lis
     loaded = _modules_after(*argv)
     assert "click" in loaded
     assert not {name.partition(".")[0] for name in loaded} & (_HEAVY - {"filelock", "orjson"})
-    assert "bsd.session.surgeon" not in loaded
+    assert "bsd.sessions.surgeon" not in loaded
 
 
 def test_the_tab_key_offers_commands_without_loading_any() -> None:
@@ -73,7 +73,7 @@ def test_help_of_a_verb_needs_nobody_who_does_it(verb: str) -> None:
     loaded = _modules_after(verb, "--help")
     assert "click" in loaded
     assert not {name.partition(".")[0] for name in loaded} & (_HEAVY - {"orjson", "filelock"})
-    assert "bsd.session.surgeon" not in loaded
+    assert "bsd.sessions.surgeon" not in loaded
 
 
 @pytest.mark.parametrize("command", ["extract --dry-run main/a", "show main/a", "context main/a"])
@@ -89,9 +89,9 @@ def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
         "structlog",
         "asyncio",
         "rich.console",
-        "bsd.session.surgeon",
+        "bsd.sessions.surgeon",
     }
-    assert "bsd.session.session" in loaded
+    assert "bsd.sessions.session" in loaded
     assert not loaded & too_much
 
 

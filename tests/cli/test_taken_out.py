@@ -12,7 +12,7 @@ from tests.cli.conftest import Call, rest
 from tests.daemon.running import configure, running
 from tests.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import wait_for
 
 

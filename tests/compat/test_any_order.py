@@ -27,16 +27,16 @@ from bsd.planning.edit import setting
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.replace import texts_of
 from bsd.planning.view import EntryView, outline_of
-from bsd.session.rest import Patience
-from bsd.session.session import Session
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.session import Session
+from bsd.sessions.surgeon import Surgeon
 from bsd.text.reader import BytesTranscript
 from bsd.text.spans import parse_path
 from tests.actions import performed
 from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session
-from tests.sessions import sample
+from tests.session_files import sample
 
 pytestmark = pytest.mark.compat
 

@@ -1,7 +1,7 @@
 """What the real Codex does with the files of its threads, and what becomes of what was taken out.
 
 Facts about its files stand here as it makes them; what bsd says of made-up ones is tested in
-tests/session.
+tests/sessions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex

@@ -15,9 +15,9 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.conversation import read_through
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused
-from bsd.session.rest import Patience
-from bsd.session.session import Session
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.session import Session
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.compat.pi import assert_sendable, read
 from tests.mcp.conftest import LONG, Agent, Desk

@@ -15,7 +15,7 @@ import pytest
 
 from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.result import Status
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat import claude_code, pi_program

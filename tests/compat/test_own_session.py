@@ -11,7 +11,7 @@ import pytest
 
 from bsd.agents.codex import CODEX
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.agents.sources.tree import EVERYTHING, without_restored
 from tests.compat import pi_program

@@ -15,11 +15,11 @@ import pytest
 from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.result import Status
 from bsd.sample import session_lines
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.agents.sources import PI
 from tests.agents.sources.tree import Home, away
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
-from tests.sessions import sample
+from tests.session_files import sample
 
 pytestmark = pytest.mark.compat
 

@@ -13,8 +13,8 @@ from bsd.daemon.tasks import look_into
 from bsd.foundation.layout import SessionName
 from bsd.foundation.leases import open_plain, take_lease
 from bsd.planning.result import SessionResult
-from bsd.session.commit import exchange, protocol
-from bsd.session.commit.exchange import Request, Result, Step
+from bsd.sessions.commit import exchange, protocol
+from bsd.sessions.commit.exchange import Request, Result, Step
 from tests.waiting import wait_for
 
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 from bsd.daemon.child import Child, Setup
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 
 _A = TypeVar("_A")
 _Heard = Mapping[str, Callable[..., Any]]

@@ -26,12 +26,12 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.targets import Refused
-from bsd.session.commit.inflight import InFlight
+from bsd.sessions.commit.inflight import InFlight
 from tests.daemon import child_tasks
 from tests.daemon.running import is_alive
 from tests.logs import capture_logs
 from tests.needs import require_linux
-from tests.sessions import NAME, conversation, write
+from tests.session_files import NAME, conversation, write
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
@@ -419,7 +419,7 @@ from bsd.daemon.children import Children
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from tests.daemon import child_tasks
-from tests.sessions import NAME
+from tests.session_files import NAME
 
 layout = Layout(Path(sys.argv[1]))
 children = Children(layout, ConfigService(layout.config_file), quiet_seconds=2.0)

@@ -20,17 +20,17 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_reader import load_settings
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from bsd.session import operate
-from bsd.session.commit.protocol import GiveUp, Outcome
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions import operate
+from bsd.sessions.commit.protocol import GiveUp, Outcome
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.refusing import raising
-from tests.sessions import NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
     write(layout, conversation(4))
     with monkeypatch.context() as disk:
         disk.setattr(
-            "bsd.session.commit.protocol.splice",
+            "bsd.sessions.commit.protocol.splice",
             raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
         )
         if not room:

@@ -24,7 +24,7 @@ from bsd.maintenance.verify import verify
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.sample import session_lines
-from bsd.session.operate import Worth
+from bsd.sessions.operate import Worth
 from bsd.text.change import Edit, Identity
 from tests.actions import performed
 from tests.daemon.fast_forward import Clock, Machine, machine

@@ -13,7 +13,7 @@ from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.small_disk import small_disk
 from tests.waiting import wait_for
 

@@ -28,7 +28,7 @@ from tests.daemon.running import Running, configure, running
 from tests.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.refusing import raising
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon

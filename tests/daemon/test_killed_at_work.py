@@ -21,7 +21,7 @@ from bsd.text.splice import edit
 from tests.daemon.running import children_of, configure, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.chaos
@@ -142,8 +142,8 @@ from bsd.foundation.errors import Busy, Conflict, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
 from tests.actions import performed

@@ -12,12 +12,12 @@ import pytest
 from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.daemon.running import configure, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session, set_status
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon

@@ -22,7 +22,7 @@ from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux, require_node
 from tests.openclaw_tree import add_session, set_at_rest, set_status
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon

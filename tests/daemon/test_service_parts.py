@@ -18,7 +18,7 @@ from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings_reader import load_settings
 from bsd.planning.result import SessionResult, Status
-from bsd.session.commit.protocol import GiveUp, Outcome
+from bsd.sessions.commit.protocol import GiveUp, Outcome
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS
 

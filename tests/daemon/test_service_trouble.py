@@ -15,7 +15,7 @@ import pytest
 from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon

@@ -17,7 +17,7 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.settings_reader import load_settings
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
-from bsd.session.operate import Worth
+from bsd.sessions.operate import Worth
 from bsd.text.change import Edit, Identity
 from tests.daemon.in_process import Here
 

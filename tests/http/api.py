@@ -12,7 +12,7 @@ from typing import Any
 from bsd.foundation.settings import Settings
 from bsd.foundation.settings_reader import load_settings
 from bsd.http.server import ApiServer
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests.http.fake_daemon import FakeDaemon, app_over
 from tests.unix import UnixConnection
 from tests.waiting import DEADLINE_SECONDS

@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.http.app import create_app
 from bsd.http.verb_routes import ApiHands
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests.waiting import DEADLINE_SECONDS
 
 _MB = 1 << 20

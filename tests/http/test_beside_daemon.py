@@ -10,7 +10,7 @@ import pytest
 from tests.daemon.running import configure, running
 from tests.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import sample
+from tests.session_files import sample
 
 pytestmark = pytest.mark.daemon
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bsd.sample import session_lines
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests.http.fake_daemon import app_over, ask
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.wording import LIBRARY
 
 BRIEF = Patience(wait=0.1, quiet=0.0)

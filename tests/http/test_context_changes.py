@@ -11,7 +11,7 @@ import pytest
 
 from tests.http.api import over_socket, serving
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import Talk, text
+from tests.session_files import Talk, text
 
 pytestmark = pytest.mark.daemon
 

@@ -21,7 +21,7 @@ from tests.daemon.running import configure, running
 from tests.http.api import over_socket, over_tcp, serving, settings_for
 from tests.logs import capture_logs
 from tests.openclaw_tree import add_session
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon

@@ -26,15 +26,15 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.http.app import create_app
 from bsd.http.server import ApiServer
 from bsd.http.verb_routes import ApiHands
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.workspaces.verbs import WorkspaceRoot
 from tests.actions import performed
 from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon, description
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes long to import, and each of the workers would

@@ -18,11 +18,11 @@ from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.http.app import create_app
 from bsd.http.verb_routes import ApiHands
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests.http.api import over_tcp, request, serving
 from tests.http.fake_daemon import FakeDaemon, description
 from tests.openclaw_tree import add_session
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.unix import UnixConnection
 
 pytestmark = pytest.mark.daemon

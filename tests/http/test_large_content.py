@@ -17,8 +17,8 @@ from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.http.verb_routes import ApiHands, open_content
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.openclaw_tree import add_session
 

@@ -18,13 +18,13 @@ from bsd.http.answer import LARGEST_BODY
 from bsd.http.app import create_app
 from bsd.http.server import ApiServer
 from bsd.http.verb_routes import ApiHands
-from bsd.session import operate
-from bsd.session.rest import Patience
+from bsd.sessions import operate
+from bsd.sessions.rest import Patience
 from tests.http.api import over_socket, over_tcp, serving, settings_for
 from tests.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.refusing import raising
-from tests.sessions import sample
+from tests.session_files import sample
 
 pytestmark = pytest.mark.daemon
 

@@ -13,7 +13,7 @@ import pytest
 from bsd.foundation.layout import Layout
 from tests.http.api import over_socket, serving
 from tests.openclaw_tree import add_session, set_at_rest, set_status
-from tests.sessions import sample
+from tests.session_files import sample
 
 pytestmark = pytest.mark.daemon
 

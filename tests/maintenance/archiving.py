@@ -9,12 +9,12 @@ from pathlib import Path
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.maintenance.retention import CleanedAll, RetentionRun
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.pack import Pack, Packed
 from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
-from tests.sessions import LONG, NAME
+from tests.session_files import LONG, NAME
 
 HOUR = 3600.0
 DAY = 24 * HOUR

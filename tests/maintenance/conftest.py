@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import Layout
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.maintenance.archiving import age, clean
 from tests.needs import require_linux, require_program
-from tests.sessions import NAME, conversation, write
+from tests.session_files import NAME, conversation, write
 
 
 @pytest.fixture

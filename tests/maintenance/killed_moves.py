@@ -19,9 +19,9 @@ from typing import Any
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests.calls_of_os import path_of
-from tests.session.commit.disk_calls import was_killed
+from tests.sessions.commit.disk_calls import was_killed
 
 NAME = SessionName("main", "s1")
 

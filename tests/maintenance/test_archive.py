@@ -26,8 +26,8 @@ from bsd.maintenance.search import search, search_as_it_is
 from bsd.maintenance.shelves import archive_use
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore, digest
@@ -48,10 +48,10 @@ from tests.maintenance.archiving import (
 )
 from tests.openclaw_tree import set_at_rest
 from tests.searching import everything, index_holds
-from tests.session.test_branched import BRANCH, branch_off, texts
-from tests.session.test_sources import each_kind
-from tests.session.test_surgeon import real_sessions
-from tests.sessions import LONG, NAME, Clock, make_surgeon, write
+from tests.session_files import LONG, NAME, Clock, make_surgeon, write
+from tests.sessions.test_branched import BRANCH, branch_off, texts
+from tests.sessions.test_sources import each_kind
+from tests.sessions.test_surgeon import real_sessions
 
 
 def later() -> float:

@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout
 from tests.commands import Commands
 from tests.maintenance.keeping import keep
 from tests.openclaw_tree import add_session, grow_old, set_at_rest
-from tests.sessions import LONG, Clock, conversation, entry, jsonl, text
+from tests.session_files import LONG, Clock, conversation, entry, jsonl, text
 
 DAY = 86_400.0
 SESSION = "main/s1"

@@ -15,13 +15,13 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import verify
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
 from bsd.store.extracted import digest
 from tests.actions import performed
 from tests.searching import everything
-from tests.sessions import LONG, NAME, conversation, write
+from tests.session_files import LONG, NAME, conversation, write
 
 DAY = 24 * 3600.0
 

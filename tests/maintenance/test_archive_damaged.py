@@ -15,7 +15,7 @@ from bsd.foundation.layout import Layout
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.pack import Pack, PackWriter
 from tests.actions import performed
@@ -27,7 +27,7 @@ from tests.maintenance.archiving import (
     kept,
     packs,
 )
-from tests.sessions import NAME, conversation, write
+from tests.session_files import NAME, conversation, write
 
 
 def test_a_pack_without_its_end_still_gives_what_it_has(

@@ -16,14 +16,14 @@ import pytest
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.maintenance.retention import RetentionRun
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.pack import Pack
-from tests.session.commit.disk_calls import DiskCalls, was_killed
-from tests.sessions import LONG, NAME, conversation, write
+from tests.session_files import LONG, NAME, conversation, write
+from tests.sessions.commit.disk_calls import DiskCalls, was_killed
 
 pytestmark = pytest.mark.crash
 

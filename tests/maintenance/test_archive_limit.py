@@ -20,7 +20,7 @@ from tests.actions import performed
 from tests.maintenance.keeping import DAY, bring_back, extract, keep
 from tests.maintenance.test_forgetting import LEAVING, WORDS, said, secret_session
 from tests.openclaw_tree import set_at_rest
-from tests.sessions import NAME, Clock, make_surgeon
+from tests.session_files import NAME, Clock, make_surgeon
 
 OTHER = SessionName("main", "other")
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests import forked
 from tests.openclaw_tree import add_session
-from tests.sessions import HEADER, entry, jsonl
+from tests.session_files import HEADER, entry, jsonl
 
 LINES = 24
 SESSION = "main/large"

@@ -24,8 +24,8 @@ from tests.durability import Disk
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.maintenance.test_archive_by_command import date
 from tests.openclaw_tree import add_session, grow_old, set_at_rest
-from tests.session.commit.disk_calls import was_killed
-from tests.sessions import Clock, conversation, entry, jsonl
+from tests.session_files import Clock, conversation, entry, jsonl
+from tests.sessions.commit.disk_calls import was_killed
 
 SESSION = "main/s1"
 STORED = re.compile(r"\d{4}_\w+(?:-\d+)?\.json")

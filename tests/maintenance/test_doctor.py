@@ -14,7 +14,7 @@ from bsd.foundation.sources import Source
 from bsd.maintenance import doctor
 from bsd.maintenance.doctor import Check, Level, examine
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import sample
+from tests.session_files import sample
 
 _OVERLAYFS = 0x794C7630
 

@@ -16,15 +16,15 @@ from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
-from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.late import list_orphans
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.late import list_orphans
 from bsd.store.search import ask
 from bsd.text.reader import TranscriptFile
 from tests import forked
 from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session
 from tests.refusing import raising
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import wait_for
 
 CONTENT = sample(6, 1)

@@ -23,15 +23,15 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.shelves import Packing
 from bsd.maintenance.verify import verify
-from bsd.session.commit.late import Orphan, keep_orphan, list_orphans
-from bsd.session.rest import Patience
+from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
+from bsd.sessions.rest import Patience
 from bsd.store.contents import Contents
 from bsd.store.extracted import forgotten_in, note_forgotten
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import NAME, Clock, conversation, entry, jsonl, make_surgeon
+from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon
 
 WORDS = ("Quicksilver", "zephyrine")
 LEAVING = ("tool_result", "assistant")  # the latter is in the search index, too

@@ -22,13 +22,13 @@ from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search, search_gone
 from bsd.maintenance.verify import verify
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from bsd.store.copies import copies_of, damaged_copies
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import secret_session
 from tests.maintenance.trashing import register, registry
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import NAME, Clock, conversation, entry, jsonl, sample, write
+from tests.session_files import NAME, Clock, conversation, entry, jsonl, sample, write
 
 
 def test_claude_codes_cleaning_up_takes_nothing_for_good(tmp_path: Path, clock: Clock) -> None:

@@ -26,8 +26,8 @@ from bsd.maintenance.keeping import gone_sessions
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import WORDS, everywhere, forgetting, said, secret_session
 from tests.openclaw_tree import set_at_rest
-from tests.session.commit.disk_calls import DiskCalls, was_killed
-from tests.sessions import NAME, Clock
+from tests.session_files import NAME, Clock
+from tests.sessions.commit.disk_calls import DiskCalls, was_killed
 
 pytestmark = pytest.mark.crash
 

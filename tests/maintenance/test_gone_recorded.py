@@ -16,7 +16,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.shelves import Packing
 from tests.maintenance.keeping import DAY, bring_back, keep
 from tests.openclaw_tree import set_at_rest
-from tests.sessions import Clock, make_surgeon
+from tests.session_files import Clock, make_surgeon
 
 _ID = "{:08x}-a2ea-4c14-9efa-87158ebd9f20"
 # By how their recordings are called: where each program has its sessions, and how it names them.

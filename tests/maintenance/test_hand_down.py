@@ -20,14 +20,14 @@ from bsd.maintenance import hand_down
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
 from tests.refusing import raising
-from tests.session.test_branched import BRANCH, TWIG, branch_off, texts
-from tests.sessions import HEADER, LONG, NAME, conversation, write
+from tests.session_files import HEADER, LONG, NAME, conversation, write
+from tests.sessions.test_branched import BRANCH, TWIG, branch_off, texts
 
 DAY = 86_400.0
 

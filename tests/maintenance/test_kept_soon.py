@@ -17,7 +17,7 @@ from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import Home
 from tests.maintenance.keeping import DAY, ClaudeHome, keep
 from tests.openclaw_tree import set_at_rest
-from tests.sessions import NAME, Clock, conversation, entry, jsonl, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon, write
 
 HOUR = 3600.0
 

@@ -17,11 +17,11 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import forget_stored, search, search_as_it_is
 from bsd.maintenance.trash import Trash
 from bsd.memory.facts import open_memory
-from bsd.session.commit.late import Orphan, keep_orphan
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.commit.late import Orphan, keep_orphan
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
-from tests.sessions import NAME, conversation, write
+from tests.session_files import NAME, conversation, write
 
 OUT = "leads out of"
 

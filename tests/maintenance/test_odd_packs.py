@@ -14,7 +14,7 @@ from bsd.store.pack import Pack
 from tests import forked
 from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session
-from tests.sessions import conversation, jsonl
+from tests.session_files import conversation, jsonl
 from tests.store.odd_packs import GIB, RECORDS, bomb, with_records, written
 from tests.waiting import wait_for
 

@@ -8,8 +8,8 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.maintenance.verify import Finding, verify
-from bsd.session.commit.late import Orphan, keep_orphan, list_orphans
-from tests.sessions import NAME, Clock, conversation, make_surgeon, write
+from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
+from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 
 LINE = b'{"type":"message","id":"zz","parentId":null,"message":{"role":"user","content":"late"}}\n'
 

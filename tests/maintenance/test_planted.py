@@ -22,7 +22,7 @@ from tests import forked
 from tests.daemon.running import configure, running
 from tests.needs import NOBODY
 from tests.openclaw_tree import add_session
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import wait_for
 
 MEMORY = 3 << 30  # bytes of address space: a file of a terabyte does not go in

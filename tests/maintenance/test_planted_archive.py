@@ -17,14 +17,14 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BringBack
 from bsd.maintenance.keeping import find_gone
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests import forked
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.maintenance.trashing import NAME as TRASHED
 from tests.maintenance.trashing import put, trash_of
 from tests.needs import NOBODY
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import NAME, Clock, conversation, jsonl
+from tests.session_files import NAME, Clock, conversation, jsonl
 from tests.untrusted import WAYS
 
 OTHER = SessionName("main", "other")

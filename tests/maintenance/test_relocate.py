@@ -11,7 +11,7 @@ import pytest
 
 from bsd.foundation.filesystem import strength
 from bsd.maintenance.relocate import copy_file, give_up_for_copy, join, link_back
-from tests.session.commit.scene import somebody_is_blocked_on
+from tests.sessions.commit.scene import somebody_is_blocked_on
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 _APPEND = "import sys; open(sys.argv[1], 'ab').write(b'late\\n')"
@@ -102,7 +102,7 @@ import sys, time
 from pathlib import Path
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 layout, name = Layout(Path(sys.argv[1])), SessionName("main", "s1")
 path = layout.session_file(name)
 before = path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode

@@ -21,7 +21,7 @@ from bsd.maintenance import shelves
 from bsd.maintenance.expiry import Cleaned, clean, forecast
 from bsd.maintenance.retention import RetentionRun, in_plain_words
 from bsd.maintenance.shelves import HistoryShelf, StoreShelf
-from bsd.session.notes import told_expired
+from bsd.sessions.notes import told_expired
 from bsd.store.entry_notes import UNDONE
 from bsd.store.extracted import APART, SessionStore
 from bsd.store.index import Record

@@ -24,8 +24,8 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import Status
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
@@ -34,7 +34,7 @@ from tests.actions import performed
 from tests.logs import capture_logs
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import entry, read_all
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 
 NAME = SessionName("main", "s1")
 FILLER = "filling " * 100

@@ -12,13 +12,13 @@ from bsd.foundation.errors import BsdError, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.scan import FullScan, ScanPosition
 from bsd.maintenance.search import search
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.search import SearchHit
 from tests.maintenance.archiving import age, clean, packs
 from tests.maintenance.keeping import DAY, keep
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import entry, everything
-from tests.sessions import HEADER, NAME, Clock, jsonl
+from tests.session_files import HEADER, NAME, Clock, jsonl
 
 FILLER = "filling " * 100
 

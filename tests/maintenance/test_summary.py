@@ -14,8 +14,8 @@ from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.result import Status
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.agents.sources import CODEX
 from tests.agents.sources.tree import Home

@@ -17,11 +17,11 @@ from bsd.foundation.spelling import iso_utc
 from bsd.maintenance import catalog, titles
 from bsd.maintenance.search import by_title, sessions_with
 from bsd.planning.result import Status
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import entry, read_all
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 
 FILLER = "filling " * 100
 DAY = 86_400.0

@@ -16,9 +16,9 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.interrupted import recover
 from bsd.maintenance.trashed import TrashPlace
-from bsd.session.commit.late import list_orphans
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.commit.late import list_orphans
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from tests.maintenance.trashing import (

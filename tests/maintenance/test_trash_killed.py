@@ -19,8 +19,8 @@ from tests.maintenance import killed_moves
 from tests.maintenance.killed_moves import NAME
 from tests.maintenance.trashing import put, register, registry, trash_of, tree
 from tests.openclaw_tree import set_at_rest
-from tests.session.test_branched import BRANCH, branch_off, texts
-from tests.sessions import Clock, conversation, make_surgeon, write
+from tests.session_files import Clock, conversation, make_surgeon, write
+from tests.sessions.test_branched import BRANCH, branch_off, texts
 from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.crash

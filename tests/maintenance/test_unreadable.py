@@ -17,7 +17,7 @@ import pytest
 
 from tests import forked
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import LONG, conversation, jsonl
+from tests.session_files import LONG, conversation, jsonl
 
 WHOLE = jsonl(*conversation(3))
 STORE = "extracted/main_s1"

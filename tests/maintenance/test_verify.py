@@ -16,13 +16,13 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import Finding, verify
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import NAME as OTHER
-from tests.sessions import Clock, conversation, sample, write
+from tests.session_files import NAME as OTHER
+from tests.session_files import Clock, conversation, sample, write
 
 NAME = SessionName("main", "s")
 

@@ -10,7 +10,7 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
-from bsd.session.rest import Patience
+from bsd.sessions.rest import Patience
 from tests.openclaw_tree import set_at_rest
 
 HOUR = 3600.0

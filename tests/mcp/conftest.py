@@ -18,11 +18,11 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.mcp.inband import InBand
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import carry_out, read_call
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.openclaw_tree import set_at_rest
-from tests.sessions import Talk, text, thought
+from tests.session_files import Talk, text, thought
 
 NAME = SessionName("main", "s1")
 LONG = "lorem ipsum dolor sit amet " * 40

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bsd.foundation.layout import Layout
 from tests.mcp.conftest import Desk
-from tests.session.commit.disk_calls import DiskCalls, was_killed
+from tests.sessions.commit.disk_calls import DiskCalls, was_killed
 
 
 def _look(number: int, root: Path) -> None:

@@ -18,7 +18,7 @@ from bsd.foundation.spelling import iso_utc
 from tests.daemon.running import Running, configure, launched
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
-from tests.sessions import HEADER, Talk, call, text
+from tests.session_files import HEADER, Talk, call, text
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon

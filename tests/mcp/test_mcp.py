@@ -21,7 +21,7 @@ from bsd.foundation.settings import SourceSettings
 from bsd.mcp.tools import TOOLS
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import Home
@@ -29,7 +29,7 @@ from tests.daemon.running import configure, running
 from tests.mcp.answers import document_of
 from tests.openclaw_tree import add_session, set_at_rest, set_status
 from tests.pictures import PNG
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would

@@ -21,7 +21,7 @@ from bsd.mcp.server import MemoryHands, Toolbox
 from bsd.mcp.tools import TOOLS
 from bsd.planning.restore import Restored
 from bsd.planning.view import Context
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.mcp.answers import document_of
 from tests.waiting import DEADLINE_SECONDS
 

@@ -16,16 +16,16 @@ import pytest
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.mcp.inband import InBand
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests import forked
 from tests.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.session.test_copies import FORK as FORKED
-from tests.session.test_copies import ROLLOUT, claude_code_fork, codex_fork
-from tests.sessions import Clock, jsonl, make_surgeon
+from tests.session_files import Clock, jsonl, make_surgeon
+from tests.sessions.test_copies import FORK as FORKED
+from tests.sessions.test_copies import ROLLOUT, claude_code_fork, codex_fork
 from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would

@@ -16,7 +16,7 @@ from bsd.planning.rules import Policy
 from bsd.store.state import Checkpoint
 from bsd.text.reader import BytesTranscript, Line
 from tests.planning.in_memory import config
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 
 DONE = {"restored": True, "entry_id": "e", "keys_restored": ["x"], "sizes_bytes": {}}
 

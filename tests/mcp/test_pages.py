@@ -13,11 +13,11 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.mcp.answers import characters_of, document_of, size_of, texts_of
 from tests.mcp.test_mcp import House, serve
 from tests.openclaw_tree import add_session
-from tests.sessions import HEADER, entry, jsonl
+from tests.session_files import HEADER, entry, jsonl
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
     from mcp.client import Client

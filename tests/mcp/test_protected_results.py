@@ -11,8 +11,8 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS, PI
 from tests.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.agents.sources.codex import codex_line, codex_lines, codex_turn

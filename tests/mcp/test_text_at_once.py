@@ -18,8 +18,8 @@ from bsd.foundation.locks import own_lock
 from bsd.foundation.pruning_config import ConfigService
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import carry_out, read_call
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.agents.sources import CODEX, KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind

@@ -18,7 +18,7 @@ from bsd.mcp.tools import TOOLS, read_call
 from bsd.planning.replace import plan_replace
 from bsd.planning.targets import Refused, Replacement
 from bsd.text.reader import BytesTranscript
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 
 HOME = Path(__file__).parents[3] / "contrib" / "openclaw"
 SKILL = HOME / "skills" / "brainsurgeon"

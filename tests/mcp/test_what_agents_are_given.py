@@ -12,7 +12,7 @@ import pytest
 from bsd.agents.page_size import OTHERS
 from bsd.foundation.pruning_config import ConfigService
 from bsd.mcp.tools import carry_out, read_call
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.agents.sources import CLAUDE_CODE, CODEX
 from tests.agents.sources.claude_code import claude_code_lines

@@ -27,7 +27,7 @@ from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.packaging.test_debian import _build
 from tests.packaging.units import TEMPLATE
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [

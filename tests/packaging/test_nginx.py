@@ -15,7 +15,7 @@ from tests.daemon.running import Running, configure, running
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.packaging.nginx import NAME, nginx
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 KEY = {"X-API-Key": "right"}

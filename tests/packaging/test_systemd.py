@@ -18,7 +18,7 @@ from bsd.foundation.errors import BsdError, ConfigError, Forbidden, Invalid
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
 from tests.packaging.units import TEMPLATE, TOP, USER_UNIT, Unit
-from tests.sessions import sample
+from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 _SAFE = "20"  # `systemd-analyze security` counts in tenths

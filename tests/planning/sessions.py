@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bsd.agents.dialect import Format
 from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
-from tests.sessions import HEADER
+from tests.session_files import HEADER
 
 _texts = st.sampled_from(
     [

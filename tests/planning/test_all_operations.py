@@ -26,7 +26,7 @@ from bsd.planning.view import line_hash
 from tests.planning.in_memory import NOW, data
 from tests.planning.soundness import faults
 from tests.planning.test_undo import Patient
-from tests.sessions import Talk, call, jsonl, sample, text, thought
+from tests.session_files import Talk, call, jsonl, sample, text, thought
 from tests.text import nasty
 
 EXAMPLES = int(os.environ.get("BSD_EXAMPLES", "25"))  # more, to look for trouble

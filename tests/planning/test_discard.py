@@ -17,7 +17,7 @@ from bsd.planning.targets import DISCARDED, Discard, Refused, Replacement, read_
 from bsd.planning.view import line_hash, views
 from tests.planning.soundness import faults
 from tests.planning.test_undo import Patient
-from tests.sessions import Talk, call, jsonl, text, thought
+from tests.session_files import Talk, call, jsonl, text, thought
 
 LONG = "long " * 200
 IMAGE = {"type": "image", "data": "A" * 800, "mimeType": "image/png"}

@@ -29,7 +29,7 @@ from bsd.text.spans import format_path
 from tests.planning.in_memory import NOW, Session
 from tests.planning.sessions import sessions
 from tests.planning.test_properties import EXAMPLES
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 from tests.text import nasty
 
 ENTRY = (

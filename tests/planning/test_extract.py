@@ -12,7 +12,7 @@ from bsd.planning.survey import Judged
 from bsd.store.extracted import FileSpan
 from bsd.text.splice import edit
 from tests.planning.in_memory import NOW, Session, config, data, without_restored
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 
 LONG = "long text " * 60
 SIGNATURE = "s" * 700

@@ -25,7 +25,7 @@ from tests.planning.in_memory import NOW
 from tests.planning.sessions import sessions
 from tests.planning.test_properties import EXAMPLES
 from tests.planning.test_undo import Memory, Patient, something
-from tests.sessions import jsonl
+from tests.session_files import jsonl
 from tests.text import nasty
 
 LONG = "x" * 600

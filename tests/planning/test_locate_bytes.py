@@ -16,7 +16,7 @@ from bsd.text.reader import BytesTranscript, parse_entry
 from tests.planning.test_extract import LONG, message, session, turn
 from tests.planning.test_redact import consume
 from tests.planning.test_undo import Patient
-from tests.sessions import HEADER, Talk, call, jsonl, text
+from tests.session_files import HEADER, Talk, call, jsonl, text
 
 
 @pytest.fixture

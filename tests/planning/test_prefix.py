@@ -15,7 +15,7 @@ from bsd.planning.sight import Prefix, id_hash
 from bsd.store.state import Checkpoint
 from tests.planning.in_memory import Session
 from tests.planning.test_properties import EXAMPLES
-from tests.sessions import HEADER, jsonl, text, thought
+from tests.session_files import HEADER, jsonl, text, thought
 from tests.text import nasty
 
 BINDING = "claude-opus-6"

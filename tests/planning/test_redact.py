@@ -13,7 +13,7 @@ from bsd.foundation.errors import Conflict
 from bsd.planning.redact import CallToRedact, Redaction, RedactionKind, plan_redact
 from tests.planning.soundness import faults, shown
 from tests.planning.test_undo import Patient
-from tests.sessions import Talk, call, jsonl, text, thought
+from tests.session_files import Talk, call, jsonl, text, thought
 
 LONG = "long " * 200
 

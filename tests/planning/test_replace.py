@@ -17,7 +17,7 @@ from bsd.planning.rules import Policy
 from bsd.planning.targets import Refused, Replacement, read_targets
 from tests.planning.soundness import faults, shown
 from tests.planning.test_undo import Patient
-from tests.sessions import Talk, call, jsonl, text, thought
+from tests.session_files import Talk, call, jsonl, text, thought
 from tests.text import nasty
 
 FILLER = "something that takes some room here"

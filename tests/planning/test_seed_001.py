@@ -8,7 +8,7 @@ from typing import Any
 from bsd.agents.openclaw.dialect import FLAT
 from bsd.foundation.spelling import iso_utc
 from tests.planning.in_memory import NOW, Session
-from tests.sessions import jsonl
+from tests.session_files import jsonl
 
 MINUTE = 60
 

@@ -24,7 +24,7 @@ from tests.planning.sessions import sessions
 from tests.planning.test_extract import message, turn
 from tests.planning.test_prefix import entries
 from tests.planning.test_properties import EXAMPLES, policies
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 from tests.text import nasty
 
 RULES: list[dict[str, Any]] = [

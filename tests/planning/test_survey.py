@@ -16,7 +16,7 @@ from bsd.planning.survey import Survey
 from bsd.text.reader import BytesTranscript
 from tests.planning.in_memory import NOW, config
 from tests.planning.test_extract import LONG, message, turn
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 
 BOUND = "claude-opus-6"
 SIGNED = [{"type": "thinking", "thinking": "t", "thinkingSignature": "s"}]

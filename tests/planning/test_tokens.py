@@ -19,7 +19,7 @@ from bsd.planning.result import SessionResult, Status
 from bsd.planning.targets import Discard, Replacement
 from bsd.planning.view import line_hash
 from tests.planning.in_memory import Session, config
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 
 TEXT = "x" * 3000
 

@@ -36,7 +36,7 @@ from bsd.text.spans import parse_path
 from tests.planning.in_memory import NOW, Session, data
 from tests.planning.sessions import sessions
 from tests.planning.test_properties import EXAMPLES, policies
-from tests.sessions import HEADER, jsonl
+from tests.session_files import HEADER, jsonl
 from tests.text import nasty
 
 

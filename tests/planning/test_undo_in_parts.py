@@ -10,7 +10,7 @@ from bsd.planning.undo import plan_undo
 from tests.planning.soundness import faults
 from tests.planning.test_redact import LONG, consume
 from tests.planning.test_undo import Patient, conversation
-from tests.sessions import Talk, call, text
+from tests.session_files import Talk, call, text
 
 LEAST = 1  # byte that a plan may write: one line
 

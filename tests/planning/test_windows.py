@@ -10,12 +10,12 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.commands import Commands
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import HEADER, LONG, NAME, entry, jsonl, text
+from tests.session_files import HEADER, LONG, NAME, entry, jsonl, text
 
 SESSION = "main/s1"
 PLACEHOLDER = b"[[extracted-e1]]"

@@ -20,7 +20,7 @@ import pytest
 
 from bsd.workspaces import list_sessions, prune_sessions
 from tests.needs import require_linux
-from tests.session.commit.crashed import fast_directory
+from tests.sessions.commit.crashed import fast_directory
 from tests.waiting import DEADLINE_SECONDS
 from tests.workspaces.inhabitants import (
     COUNT,

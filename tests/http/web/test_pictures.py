@@ -20,7 +20,7 @@ from tests.http.web.browser import SCREENSHOTS, chromium, screenshot, watched
 from tests.http.web.sample import text
 from tests.openclaw_tree import add_session
 from tests.searching import read_all
-from tests.sessions import sample
+from tests.session_files import sample
 
 pytestmark = [
     pytest.mark.web,

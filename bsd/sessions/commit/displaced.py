@@ -1,0 +1,472 @@
+"""What is displaced by a commit: watched, carried over, put back or given shelter (DESIGN §4).
+
+The rules: (a) the inode at the in-flight name tells whether the exchange happened; the file there
+is the watched one. (b) Late bytes are noted in the record before they are carried, and lines that
+are there already are skipped. (c) They go to the recorded session or become an orphan. (d) A short
+write is cut off again. (e) A last line without its end is carried with one if it is whole, else it
+becomes an orphan, once nobody is left who could finish it. (f) A record whose lock is held belongs
+to a living process.
+
+Steps, as `after_step` hears of them, for each record: watched, then for late bytes noted and
+carried or orphaned (before an insertion, those of a commit), or swapped_back; in the end unlinked.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from bsd.agents.owner import Owner
+from bsd.agents.owners import owner_of
+from bsd.foundation import filesystem
+from bsd.foundation.ages import steady
+from bsd.foundation.errors import Busy, NotFound
+from bsd.foundation.files import sync_dir
+from bsd.foundation.filesystem import Strength
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.leases import (
+    open_plain,
+    read_range,
+    somebody_waits,
+    swap_names,
+    tail_hash,
+    take_lease,
+)
+from bsd.foundation.locks import own_lock
+from bsd.sessions.commit.exchange import Step
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.late import (
+    Insert,
+    NoPlace,
+    Orphan,
+    Target,
+    begins_a_line,
+    ends_in_zeros,
+    is_json,
+    keep_orphan,
+    lies_under,
+    only_lacks,
+    split_lines,
+    without,
+)
+from bsd.sessions.commit.protocol import commit, header_hash
+from bsd.sessions.commit.record import InFlightRecord, Mark, Note, add_note
+from bsd.text.change import Change, Edit
+
+KEEP_NS = 60 * 10**9  # for so long the displaced file stays
+
+
+class State(StrEnum):
+    """What became of one record."""
+
+    WATCHED = "watched"  # nothing to do; its displaced file is kept a while longer
+    BUSY = "busy"  # a living process is at it
+    WAITING = "waiting"  # late bytes cannot be carried now; tried again later
+    CARRIED = "carried"  # late bytes are in their session; watched on
+    ORPHANED = "orphaned"  # late bytes have become an orphan
+    PUT_BACK = "put_back"  # the displaced file had been rewritten, and stands at the path again
+    FINISHED = "finished"  # nothing came any more: the displaced file is gone
+    ABANDONED = "abandoned"  # a commit had not come as far as its exchange: removed
+    FAILED = "failed"  # see detail; left as it is
+
+
+@immutable
+class Recovered:
+    """What became of one record in flight, and how much was carried now."""
+
+    state: State
+    record: Path
+    session: SessionName | None = None
+    detail: str = ""
+    lines: int = 0
+    bytes: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {
+            "state": str(self.state),
+            "record": str(self.record),
+            "session": str(self.session) if self.session else None,
+            "detail": self.detail,
+            "lines": self.lines,
+            "bytes": self.bytes,
+        }
+
+
+@immutable
+class Access:
+    """How recovery gets at a session; each lock raises Busy at once if it is held."""
+
+    own_lock: Callable[[SessionName], AbstractContextManager[object]]
+    session_lock: Callable[[SessionName, Path], AbstractContextManager[object]]
+    still_idle: Callable[[SessionName, Path], str | None]
+    owner: Callable[[SessionName], Owner]
+
+    @classmethod
+    def to(cls, layout: Layout, still_idle: Callable[[SessionName, Path], str | None]) -> Access:
+        """Access by the usual locks, without waiting."""
+        return cls(
+            own_lock=lambda name: own_lock(layout, name, 0.0),
+            session_lock=lambda name, path: owner_of(layout, name.agent).lock(name, path),
+            still_idle=still_idle,
+            owner=lambda name: owner_of(layout, name.agent),
+        )
+
+
+@immutable
+class Given:
+    """What `recover` was given, for each record."""
+
+    inflight: InFlight
+    access: Access
+    now_ns: Callable[[], int]
+    after_step: Step
+    strength: Callable[[Path], Strength]
+    keep_displaced: bool  # however old
+
+
+class _Late(Exception):
+    """Why the watched file cannot be finished now."""
+
+
+class Displaced:
+    """What is displaced by one commit; under bsd's own lock of its session."""
+
+    def __init__(self, record: InFlightRecord, given: Given) -> None:
+        self.record = record
+        self.given = given
+        self.access = given.access
+        self.after_step = given.after_step
+        self.now_ns = given.now_ns
+        self.fd = -1
+        self.of = ""  # which of the two is watched: old, new, or neither
+        self.alone = False  # nobody else has the watched file open
+        self.lines = self.bytes = 0
+
+    def run(self) -> Recovered:
+        if not self.given.inflight.layout.holds(self.record.target.parent):
+            return self.result(State.FAILED, f"{self.record.target} is outside the root")
+        if self.record.old is None or self.record.new is None:
+            return self.remove(State.ABANDONED)
+        try:
+            self.fd = open_plain(str(self.record.file), os.O_RDONLY)
+        except FileNotFoundError:
+            return self.remove(State.FINISHED)
+        except BlockingIOError:
+            return self.result(State.BUSY, "an exchange is going on")
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return self.result(State.FAILED, "a symbolic link came out of the session's path")
+            raise
+        try:
+            return self.look_after(self.record.old, self.record.new)
+        except _Late as late:
+            return self.result(State.WAITING, str(late))
+        finally:
+            os.close(self.fd)
+
+    def look_after(self, old: Mark, new: Mark) -> Recovered:
+        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+            return self.result(State.FAILED, "something else came out of the session's path")
+        self.of = self.which(old, new)
+        # Whatever follows relies on the names as they are now, also after a power cut.
+        self.sync_names()
+        self.alone = self.nobody_has_it_open()
+        self.after_step("watched")
+        if not self.of:
+            return self.replaced(new)
+        watched, other = (old, new) if self.of == "old" else (new, old)
+        if self.was_rewritten(watched):
+            if not self.only_lacks():
+                return self.rewritten(other)
+            if not self.is_known_whole():
+                return self.give_shelter("somebody may have rewritten it before a power cut")
+        state = self.carry_late(watched, other)
+        if self.is_old_enough() and self.is_finished(watched):
+            return self.remove(State.FINISHED)  # unlinked while leased
+        return self.result(state)
+
+    # Rule (a): which file it is, and in which state.
+
+    def which(self, old: Mark, new: Mark) -> str:
+        inode = os.fstat(self.fd).st_ino
+        for name, mark in (("old", old), ("new", new)):
+            if inode == mark.identity.ino:
+                return name
+        # Some file systems number their files anew at every mount.
+        for name, mark in (("old", old), ("new", new)):
+            if not self.record.strong and not self.was_rewritten(mark):
+                return name
+        return ""
+
+    def was_rewritten(self, mark: Mark) -> bool:
+        """Tell whether bytes that had been there when it was marked are others now."""
+        if self.record.is_blank:  # by our own hand, and nobody needs them
+            return False
+        now, known = os.fstat(self.fd), mark.identity
+        if now.st_size < known.size or header_hash(self.fd) != mark.header:
+            return True
+        return tail_hash(self.fd, known.size) != mark.tail
+
+    def nobody_has_it_open(self) -> bool:
+        if self.record.strong:
+            return take_lease(self.fd)
+        quiet = self.now_ns() - os.fstat(self.fd).st_mtime_ns >= KEEP_NS
+        return quiet and set(filesystem.open_elsewhere(self.record.file)) <= {os.getpid()}
+
+    def is_finished(self, watched: Mark) -> bool:
+        """Tell whether all its bytes are accounted for, and nobody can add any."""
+        if not self.alone or (self.record.strong and somebody_waits(self.fd)):
+            return False
+        return self.seen(watched) >= os.fstat(self.fd).st_size  # a power cut may have shortened it
+
+    def is_old_enough(self) -> bool:
+        return not self.given.keep_displaced and self.now_ns() - self.record.created_ns >= KEEP_NS
+
+    def seen(self, watched: Mark) -> int:
+        """Up to where the watched file's bytes are accounted for."""
+        ends = [note.offset + note.length for note in self.done_with()]
+        return max([watched.identity.size, *ends])
+
+    def done_with(self) -> list[Note]:
+        return [
+            note
+            for note in self.record.notes
+            if note.of == self.of and note.note in ("carried", "orphaned")
+        ]
+
+    # What a power cut has made of it.
+
+    def only_lacks(self) -> bool:
+        """Tell whether it has lost bytes, got no others, and its successor has what it had.
+
+        A file that somebody has made shorter since does not count, as long as the machine is up.
+        """
+        old, new, edits = self.record.old, self.record.new, self.record.edits
+        if self.of != "old" or old is None or new is None or edits is None:
+            return False
+        if self.is_newer() and not self.has_restarted():
+            return False
+        return only_lacks(self.fd, edits.spans, old.identity.size, new, self.successors())
+
+    def successors(self) -> Iterator[Path]:
+        """Where the new file may be by now: another commit may have displaced it in turn."""
+        yield self.record.target
+        for each in self.given.inflight.readable():
+            if each.session == self.record.session and each.path != self.record.path:
+                yield each.file
+
+    def is_known_whole(self) -> bool:
+        """Tell whether what stood under the edits, too, is what was kept of it."""
+        edits = self.record.edits
+        return not self.is_newer() or (
+            edits is not None and lies_under(self.fd, edits.spans) == edits.sha256
+        )
+
+    def is_newer(self) -> bool:
+        """Tell whether somebody has written to it since it was displaced."""
+        return os.fstat(self.fd).st_mtime_ns > self.record.created_ns
+
+    def has_restarted(self) -> bool:
+        """Tell whether the machine may have started anew since."""
+        return self.record.created_ns < self.now_ns() - int(steady() * 1e9)
+
+    # Rules (b) to (e): what others wrote into it since.
+
+    def carry_late(self, watched: Mark, other: Mark) -> State:
+        start = self.seen(watched)
+        raw = read_range(self.fd, start, os.fstat(self.fd).st_size)
+        whole, rest = split_lines(self.without_returned(raw, other))
+        state = State.WATCHED
+        if rest and self.alone and is_json(rest):
+            whole, rest, state = whole + rest + b"\n", b"", State.CARRIED
+        length = len(raw) - len(rest)
+        if length:
+            state = self.carry(start, length, whole, other)
+        if rest and self.alone and self.says_nothing(rest):
+            self.note("carried", start + length, len(rest), b"")
+        elif rest and self.alone:
+            self.orphan("its last line was never finished", start + length, len(rest))
+            state = State.ORPHANED
+        return state
+
+    def says_nothing(self, rest: bytes) -> bool:
+        """Tell whether of a last line nothing is left that the session does not have."""
+        begun = rest.rstrip(b"\0")
+        marks = filter(None, (self.record.old, self.record.new))
+        return not begun or begins_a_line(begun, self.record.target, *marks)
+
+    def without_returned(self, late: bytes, other: Mark) -> bytes:
+        """Leave out what came from the other file: an undo that was not finished."""
+        known = {(n.offset, n.length) for n in self.record.notes if n.of != self.of and n.length}
+        if not known or not late:
+            return late
+        with suppress(OSError):
+            fd = open_plain(str(self.record.target), os.O_RDONLY)
+            try:
+                if os.fstat(fd).st_ino == other.identity.ino:
+                    for offset, length in sorted(known):
+                        late = without(late, read_range(fd, offset, offset + length))
+            finally:
+                os.close(fd)
+        return late
+
+    def carry(self, offset: int, length: int, lines: bytes, other: Mark) -> State:
+        again = any(note.of == self.of and note.offset == offset for note in self.record.notes)
+        self.note("carrying", offset, length, lines)
+        self.after_step("noted")
+        try:
+            if lines:
+                self.put(lines, other, again=again)
+        except (NoPlace, NotFound) as error:
+            self.orphan(str(error), offset, length)
+            return State.ORPHANED
+        except Busy as busy:
+            raise _Late(busy.message) from busy
+        self.after_step("carried")
+        self.note("carried", offset, length, lines)
+        self.lines += lines.count(b"\n")
+        self.bytes += len(lines)
+        return State.CARRIED
+
+    def put(self, lines: bytes, other: Mark, *, again: bool) -> None:
+        record = self.record
+        carried = sum(note.written for note in self.done_with() if note.note == "carried")
+        owner = self.access.owner(record.session)
+        with self.access.session_lock(record.session, record.target):
+            self.refuse_unless_idle()
+            with Target(record.target, strong=record.strong) as target:
+                target.check_header(*filter(None, (record.old, record.new)))
+                insert = target.put(lines, other, carried, owner.is_named, again=again)
+                if insert is None and owner.keeps_mtime:
+                    target.date_back(os.fstat(self.fd).st_mtime_ns)
+        if insert is not None:
+            self.insert(insert)
+
+    def insert(self, insert: Insert) -> None:
+        """Put late bytes before what others have appended since: a commit like any other."""
+        record = self.record
+        outcome = commit(
+            Change(
+                record.target,
+                insert.planned_on,
+                (Edit(insert.offset, insert.length, insert.data),),
+                record.session,
+                self.now_ns(),
+                carries_late=True,
+                keeps_mtime=self.access.owner(record.session).keeps_mtime,
+            ),
+            inflight=self.given.inflight,
+            session_lock=self.access.session_lock(record.session, record.target),
+            still_idle=lambda: self.access.still_idle(record.session, record.target),
+            keep=lambda: None,
+            after_step=self.after_step,
+            now_ns=self.now_ns,
+            strength=self.given.strength,
+        )
+        if not outcome.committed:
+            raise _Late(outcome.detail)
+
+    def refuse_unless_idle(self) -> None:
+        if reason := self.access.still_idle(self.record.session, self.record.target):
+            raise _Late(reason)
+
+    # A displaced file that was rewritten as a whole, or came from somebody else.
+
+    def rewritten(self, other: Mark) -> Recovered:
+        """Put it back if nobody has touched its successor; else keep all of it as an orphan.
+
+        A successor with late lines stays: they had come to it from yet another file.
+        """
+        # A power cut can spoil a file too; but that does not make it newer, nor does it end so.
+        newer = self.is_newer() and not ends_in_zeros(self.fd)
+        loses = self.record.carries_late
+        if self.alone and newer and not loses and self.swap_back(other):
+            return self.result(State.PUT_BACK, "somebody rewrote the displaced file")
+        return self.give_shelter("somebody rewrote it after it was displaced")
+
+    def replaced(self, new: Mark) -> Recovered:
+        """Put back what somebody put at the path just before the exchange, as an undo would."""
+        if self.alone and self.swap_back(new):
+            return self.result(State.PUT_BACK, "somebody had replaced the session")
+        return self.give_shelter("it is neither the file planned on nor the new one")
+
+    def swap_back(self, other: Mark) -> bool:
+        record = self.record
+        with suppress(NoPlace, NotFound):
+            try:
+                with self.access.session_lock(record.session, record.target):
+                    self.refuse_unless_idle()
+                    with Target(record.target, strong=record.strong) as target:
+                        if not target.is_untouched(other):
+                            return False
+                        return self.swap(other)
+            except Busy as busy:
+                raise _Late(busy.message) from busy
+        return False
+
+    def swap(self, other: Mark) -> bool:
+        one, two = self.record.file, self.record.target
+        swap_names(str(one), str(two))
+        self.after_step("swapped_back")
+        if one.lstat().st_ino != other.identity.ino:
+            swap_names(str(one), str(two))  # somebody replaced it just then: theirs stays
+            return False
+        self.sync_names()
+        return True
+
+    def sync_names(self) -> None:
+        for directory in (self.record.target.parent, self.record.path.parent):
+            with suppress(FileNotFoundError):  # the session's directory may be gone
+                sync_dir(directory)
+
+    def give_shelter(self, reason: str) -> Recovered:
+        """Keep the whole file as an orphan, once nobody writes to it any more."""
+        if not (self.alone and self.is_old_enough()):
+            return self.result(State.WATCHED, reason)
+        self.orphan(reason, 0, os.fstat(self.fd).st_size)
+        return replace(self.remove(State.ORPHANED), detail=reason)
+
+    # What the steps are made of.
+
+    def orphan(self, reason: str, offset: int, length: int) -> None:
+        about = Orphan(
+            file=self.record.file,
+            session=str(self.record.session),
+            target=str(self.record.target),
+            reason=reason,
+            size=length,
+            found_at_ns=self.now_ns(),
+        )
+        name = f"{self.record.path.stem}-{self.of or 'stranger'}-{offset}"
+        keep_orphan(self.given.inflight.layout, name, self.fd, offset, about)
+        self.after_step("orphaned")
+        if self.of:
+            self.note("orphaned", offset, length, b"")
+
+    def note(self, what: str, offset: int, length: int, data: bytes) -> None:
+        digest = hashlib.sha256(data).hexdigest()
+        note = Note(what, self.of, offset, length, len(data), digest)
+        add_note(self.record.path, note)
+        self.record = replace(self.record, notes=(*self.record.notes, note))
+
+    def remove(self, state: State) -> Recovered:
+        """Remove the watched file, then its record."""
+        self.record.file.unlink(missing_ok=True)
+        self.after_step("unlinked")
+        self.record.path.unlink(missing_ok=True)
+        return self.result(state)
+
+    def result(self, state: State, detail: str = "") -> Recovered:
+        return Recovered(
+            state, self.record.path, self.record.session, detail, self.lines, self.bytes
+        )

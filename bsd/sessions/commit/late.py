@@ -1,0 +1,512 @@
+"""Where late bytes belong in a session, and the append that puts them there (DESIGN §4, b-e).
+
+Late bytes are lines that somebody wrote into the displaced file. Whoever did had opened it before
+the exchange, so they come before everything that was appended to its successor since.
+
+A power cut may have made something else of a displaced file: its size may have reached the disk
+while blocks did not, which then are zeros; or neither has, and it ends early. Nobody misses either
+as long as its successor has what was there.
+
+Late bytes that have no session to go back to are orphans.
+"""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import hashlib
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+from bsd.agents.entry import Entry
+from bsd.foundation import files
+from bsd.foundation.errors import Busy, Forbidden, os_problem
+from bsd.foundation.files import (
+    LARGEST_NOTE,
+    make_private_dir,
+    read_plain,
+    sync_dir,
+    write_all,
+    write_private,
+)
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout
+from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
+from bsd.sessions.commit.protocol import copy_range, header_hash
+from bsd.sessions.commit.record import EditedSpan, Mark
+from bsd.text.change import Identity
+from bsd.text.reader import is_too_large
+
+_BLOCK = 1 << 20
+_PIECE = 4 << 10
+IsNamed = Callable[[Entry], bool]  # `Owner.is_named`
+
+
+class NoPlace(Exception):
+    """The session that the late bytes belong to is no longer there."""
+
+
+@immutable
+class Insert:
+    """Late bytes that belong before what has been appended since."""
+
+    planned_on: Identity
+    offset: int
+    length: int  # bytes of nothing that a power cut left in their place
+    data: bytes
+
+
+def split_lines(data: bytes) -> tuple[bytes, bytes]:
+    """Part late bytes into whole lines and what follows the last line end."""
+    end = data.rfind(b"\n") + 1
+    return data[:end], data[end:]
+
+
+def is_json(line: bytes) -> bool:
+    """Tell whether a line without its line end is whole; one that nobody can read is not."""
+    if is_too_large(line):
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    except RecursionError:  # only what is whole so far gets that deep; nobody cuts it off there
+        return True
+    return True
+
+
+def missing(late: bytes, after: bytes, is_named: IsNamed) -> tuple[int, int, bytes]:
+    """What of `late` is still to be put into `after`: offset, bytes to replace there, the rest.
+
+    `after` is all that follows the place where the late bytes belong: others' lines and among
+    them the late bytes themselves, if they were carried before, whole or torn off anywhere.
+    """
+    start, there = _arrived(late, after)
+    offset = start + there if there else max(0, _zeros_begin(after))
+    rest = late[there:]
+    # Of bytes that were being written when the power was cut, zeros may be left.
+    place = after[offset : offset + len(rest)]
+    zeros = len(place) - len(place.lstrip(b"\0"))
+    # A crash may have left no note of lines that an undo had carried the other way.
+    known = {line for line in _lines(after) if _has_id(line, is_named)}
+    return offset, zeros, b"".join(line for line in _lines(rest) if line not in known)
+
+
+def without(late: bytes, carried: bytes) -> bytes:
+    """`late` but for the bytes that were carried into it, as far as they arrived."""
+    start, there = _arrived(carried, late)
+    return late[:start] + late[start + there :]
+
+
+def _arrived(lines: bytes, among: bytes) -> tuple[int, int]:
+    """Where in `among` the first of `lines` stand, and how many of their bytes."""
+    start = 0
+    while start < len(among):
+        if there := _arrived_at(start, lines, among):
+            return start, there
+        start = among.find(b"\n", start) + 1 or len(among)
+    return 0, 0
+
+
+def _arrived_at(start: int, lines: bytes, among: bytes) -> int:
+    same = _common(lines, among[start : start + len(lines)])
+    if same in (len(lines), len(among) - start):
+        return same
+    line = lines.rfind(b"\n", 0, same) + 1
+    end = among.find(b"\n", start + line)
+    glued = among[start + line : end if end >= 0 else len(among)]
+    # A torn line and another's behind it are no JSON together; where the other begins, a whole
+    # object does, or the zeros of a power cut. (Two lines may well begin alike, so the common
+    # bytes alone prove nothing.)
+    if not is_json(glued):
+        for torn in range(same - line, 0, -1):
+            rest = glued[torn:]
+            if rest.startswith(b"\0") or (rest.startswith(b"{") and is_json(rest)):
+                return line + torn
+    return line
+
+
+def _zeros_begin(data: bytes) -> int:
+    """Where a line of zeros begins, or -1."""
+    if data.startswith(b"\0"):
+        return 0
+    return data.find(b"\n\0") + 1 or -1
+
+
+def _common(one: bytes, other: bytes) -> int:
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    low, high = 0, length  # they agree up to low, and not up to high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+class Target:
+    """The session that late bytes go to, open and leased: nobody else has it open.
+
+    Raises NoPlace if it is gone or another, Busy if somebody has it open.
+    """
+
+    def __init__(self, path: Path, *, strong: bool) -> None:
+        self.path = path
+        self.strong = strong
+        self.fd = _open(path)
+        try:
+            self._claim()
+            self.mtime_ns = os.fstat(self.fd).st_mtime_ns
+        except BaseException:  # the caller gets an open file or none
+            os.close(self.fd)
+            raise
+
+    def _claim(self) -> None:
+        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+            raise NoPlace(f"{self.path} is not a regular file")
+        if self.strong and not take_lease(self.fd):
+            raise Busy(f"somebody has {self.path} open", hint="again later")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def check_header(self, *marks: Mark) -> None:
+        """Refuse a file that begins otherwise than recorded; raises NoPlace."""
+        if header_hash(self.fd) not in {mark.header for mark in marks}:
+            raise NoPlace(f"another session is now at {self.path}")
+
+    def is_untouched(self, mark: Mark) -> bool:
+        """Tell whether it is the marked file, as it was marked."""
+        now = os.fstat(self.fd)
+        known = mark.identity
+        return (now.st_ino, now.st_size, now.st_mtime_ns) == (
+            known.ino,
+            known.size,
+            known.mtime_ns,
+        )
+
+    def put(
+        self, late: bytes, successor: Mark, carried: int, is_named: IsNamed, *, again: bool
+    ) -> Insert | None:
+        """Append what is missing of `late`, or say where it must be inserted.
+
+        `carried` bytes were appended for earlier late bytes, right after the marked size; `again`
+        means that these ones may have been carried before.
+        """
+        now = os.fstat(self.fd)
+        end = successor.identity.size + carried
+        if self._continues(successor, now) and now.st_size >= end:
+            offset, zeros, rest = missing(late, read_range(self.fd, end, now.st_size), is_named)
+            if rest and end + offset < now.st_size:
+                return Insert(Identity.of(now), end + offset, zeros, rest)
+        else:
+            rest = self._not_here(late, is_named, again=again)
+            if not self._ends_a_line(now.st_size):
+                rest = b"\n" + rest
+        self._append(rest)
+        return None
+
+    def date_back(self, written_ns: int) -> None:
+        """Give it the time when its last line was written: those put back at `written_ns`."""
+        os.utime(self.fd, ns=(os.fstat(self.fd).st_atime_ns, max(self.mtime_ns, written_ns)))
+
+    def _continues(self, mark: Mark, now: os.stat_result) -> bool:
+        """Tell whether it begins with the marked file, though it may be a copy of it."""
+        size = mark.identity.size
+        return now.st_size >= size and tail_hash(self.fd, size) == mark.tail
+
+    def _not_here(self, late: bytes, is_named: IsNamed, *, again: bool) -> bytes:
+        """The lines of `late` that stand nowhere in the file.
+
+        A line without an id may stand there for another like it, unless it was carried before.
+        """
+        lines = _lines(late)
+        wanted = {line for line in lines if again or _has_id(line, is_named)}
+        found: Counter[bytes] = Counter()
+        with open(self.fd, "rb", buffering=_BLOCK, closefd=False) as file:
+            file.seek(0)
+            for line in file:
+                if line in wanted:
+                    found[line] += 1
+        rest = []
+        for line in lines:
+            if found[line]:
+                found[line] -= 1
+            else:
+                rest.append(line)
+        return b"".join(rest)
+
+    def _ends_a_line(self, size: int) -> bool:
+        return size == 0 or os.pread(self.fd, 1, size - 1) == b"\n"
+
+    def _append(self, data: bytes) -> None:
+        before = os.fstat(self.fd).st_size
+        try:
+            write_all(self.fd, data)
+        except OSError:
+            if self.strong:  # nobody else can have appended meanwhile
+                os.ftruncate(self.fd, before)
+            raise
+        os.fsync(self.fd)
+
+
+def _open(path: Path) -> int:
+    try:
+        return open_plain(str(path), os.O_RDWR | os.O_APPEND)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoPlace(f"{path} is no longer there") from None
+    except BlockingIOError:
+        raise Busy(f"somebody is working on {path}", hint="again later") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR):
+            raise NoPlace(f"{path} is not a regular file") from None
+        raise
+
+
+def _has_id(line: bytes, is_named: IsNamed) -> bool:
+    if is_too_large(line):
+        return False
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(entry, dict) and is_named(entry)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    # Never splitlines: it parts at more than line feeds.
+    return [line + b"\n" for line in data.split(b"\n")[:-1]]
+
+
+# --- what a power cut may have made of a displaced file, and whether anything of it is lost ---
+
+
+def only_lacks(
+    displaced: int,
+    edits: tuple[EditedSpan, ...],
+    size: int,
+    successor: Mark,
+    places: Iterable[Path],
+) -> bool:
+    """Whether a displaced file has no bytes but zeros and those that its successor has.
+
+    The successor is looked for in `places`: at the path, or displaced in turn. What stands under
+    the edits is not compared: it was durable elsewhere before the file was displaced.
+    """
+    return any(
+        _is(successor, fd) and _all_stands_there(displaced, fd, edits, size)
+        for place in places
+        for fd in _opened(place)
+    )
+
+
+def lies_under(displaced: int, edits: tuple[EditedSpan, ...]) -> str:
+    """What stands under the edits, as the record of the commit tells it."""
+    told = hashlib.sha256()
+    for edit in edits:
+        hashed = hashlib.sha256()
+        for start in range(edit.offset, edit.offset + edit.length, _BLOCK):
+            end = min(edit.offset + edit.length, start + _BLOCK)
+            hashed.update(os.pread(displaced, end - start, start))
+        told.update(f"sha256:{hashed.hexdigest()}".encode())
+    return told.hexdigest()
+
+
+def begins_a_line(piece: bytes, session: Path, *marks: Mark) -> bool:
+    """Whether a line of the session begins with `piece`, the beginning of a line."""
+    for fd in _opened(session):
+        if header_hash(fd) in {mark.header for mark in marks}:
+            with open(fd, "rb", buffering=_BLOCK, closefd=False) as file:
+                return any(line.startswith(piece) for line in file)
+    return False
+
+
+def ends_in_zeros(fd: int) -> bool:
+    """Whether a file ends as none does that was written whole."""
+    size = os.fstat(fd).st_size
+    return size > 0 and os.pread(fd, 1, size - 1) == b"\0"
+
+
+def _opened(path: Path) -> Iterator[int]:
+    """A descriptor of what lies there, if it is a plain file that can be read."""
+    with suppress(OSError):
+        fd = files.open_plain(path)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _is(mark: Mark, fd: int) -> bool:
+    """Whether a file begins with the marked one, as it was marked."""
+    known = mark.identity.size
+    return (
+        os.fstat(fd).st_size >= known
+        and header_hash(fd) == mark.header
+        and tail_hash(fd, known) == mark.tail
+    )
+
+
+def _all_stands_there(
+    displaced: int, successor: int, edits: tuple[EditedSpan, ...], size: int
+) -> bool:
+    at = there = 0
+    for edit in edits:
+        if not _same_or_zeros(displaced, at, successor, there, edit.offset - at):
+            return False
+        there += edit.offset - at + edit.new_length
+        at = edit.offset + edit.length
+    return _same_or_zeros(displaced, at, successor, there, size - at)
+
+
+def _same_or_zeros(displaced: int, at: int, successor: int, there: int, length: int) -> bool:
+    for start in range(0, length, _BLOCK):
+        count = min(_BLOCK, length - start)
+        left = os.pread(displaced, count, at + start)
+        had = os.pread(successor, count, there + start)
+        if left != had[: len(left)] and not all(_pieces_agree(left, had)):
+            return False
+        if len(left) < count:
+            break  # it ends here
+    return True
+
+
+def _pieces_agree(left: bytes, had: bytes) -> Iterator[bool]:
+    for start in range(0, len(left), _PIECE):
+        one, other = left[start : start + _PIECE], had[start : start + _PIECE]
+        zeros = one.count(0) == len(one)
+        yield zeros or one == other or all(a in (0, b) for a, b in zip(one, other, strict=False))
+
+
+# --- late bytes that have no session to go back to: kept until a person looks at them ---
+
+_BYTES = ".late"
+_ABOUT = ".json"
+_BROKEN = (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError)
+
+
+@immutable
+class Orphan:
+    """Bytes that somebody wrote for a session and that could not be put into it."""
+
+    file: Path  # the bytes, as they were written
+    session: str
+    target: str  # path of the session file they were meant for
+    reason: str
+    size: int  # bytes
+    found_at_ns: int  # epoch
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The bytes, and what is told of them."""
+        return tuple(dict.fromkeys((self.file, self.file.with_suffix(_ABOUT))))
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {**asdict(self), "file": str(self.file)}
+
+
+def list_orphans(layout: Layout) -> list[Orphan]:
+    """Every orphan under the root, the oldest first; raises BsdError if nobody can look there."""
+    try:
+        found = list(_orphans(layout.orphans))
+    except OSError as error:
+        raise os_problem(error, f"reading {layout.orphans}") from error
+    return sorted(found, key=lambda orphan: (orphan.found_at_ns, orphan.file))
+
+
+def forget_orphan(orphan: Orphan) -> None:
+    """Remove an orphan; raises OSError."""
+    for path in orphan.files:  # as long as the last is there it is told of
+        path.unlink(missing_ok=True)
+
+
+def _orphans(directory: Path) -> Iterator[Orphan]:
+    for about in directory.glob(f"*{_ABOUT}"):
+        with suppress(FileNotFoundError):  # somebody has just dealt with it
+            try:
+                yield _orphan(about)
+            except _BROKEN as error:
+                yield _unknown(about, error)
+
+
+def _orphan(about: Path) -> Orphan:
+    said = json.loads(read_plain(about, LARGEST_NOTE))
+    return Orphan(
+        file=about.with_suffix(_BYTES),
+        session=str(said["session"]),
+        target=str(said["target"]),
+        reason=str(said["reason"]),
+        size=int(said["size"]),
+        found_at_ns=int(said["found_at_ns"]),
+    )
+
+
+def _unknown(about: Path, error: Exception) -> Orphan:
+    """What does not say what it is; raises FileNotFoundError if it is gone."""
+    return Orphan(
+        file=about,
+        session="(unknown)",
+        target="",
+        reason=f"what is told of them cannot be read: {error}",
+        size=0,
+        found_at_ns=about.lstat().st_mtime_ns,
+    )
+
+
+def _twin(layout: Layout, file: Path, about: Orphan) -> Orphan | None:
+    """An orphan of the same session that holds the same bytes."""
+    for other in _orphans(layout.orphans):
+        if (other.session, other.target, other.size) == (about.session, about.target, about.size):
+            with suppress(OSError):
+                if filecmp.cmp(file, other.file, shallow=False):
+                    return other
+    return None
+
+
+def _is_inside(layout: Layout) -> bool:
+    with suppress(Forbidden):
+        return bool(layout.refuse_outside(layout.orphans))
+    return False
+
+
+def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orphan) -> Orphan:
+    """Copy `about.size` bytes of an open file from `start`; durable when this returns.
+
+    `name` tells these bytes from all others: keeping them twice makes one orphan. So do bytes of
+    one session that are the same.
+    """
+    if not _is_inside(layout):
+        raise OSError(errno.EXDEV, f"{layout.orphans} leads out of the root")
+    directory = make_private_dir(layout.orphans)
+    file = directory / f"{name}{_BYTES}"
+    half = directory / f"{name}.half"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    target = os.open(half, flags, 0o600)
+    try:
+        copy_range(source, start, target, about.size)
+        os.fsync(target)
+    finally:
+        os.close(target)
+    if twin := _twin(layout, half, about):
+        half.unlink()
+        return twin
+    os.rename(half, file)
+    sync_dir(directory)
+    told = asdict(about)
+    del told["file"]
+    write_private(file.with_suffix(_ABOUT), json.dumps(told, indent=2).encode() + b"\n")
+    return Orphan(file=file, **told)

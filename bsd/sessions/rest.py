@@ -1,0 +1,269 @@
+"""The one rule of rest (SPEC §2.6): when a session may be touched, and how it is waited for.
+
+A session is at rest when nobody holds its lock, its owner does not count it as in use, and nobody
+but bsd has written to it for a while: 2 s in any case, since a second change within that time may
+not show in the file's timestamps; as long as the settings say; as long as its owner needs; and on
+file systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). What our own commits
+displaced must have come home before the next one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from bsd.agents.owner import Free, Stale
+from bsd.agents.owners import in_use, owner_of
+from bsd.foundation.errors import Busy, os_problem
+from bsd.foundation.files import UNCERTAIN_SECONDS
+from bsd.foundation.filesystem import open_elsewhere, strength
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.leases import open_plain, take_lease
+from bsd.sessions.commit.displaced import Access, Recovered, State
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.record import InFlightRecord
+from bsd.sessions.commit.recovery import blank, recover
+from bsd.text.change import Identity
+
+_AGAIN = "again later"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_UNSETTLED = {State.BUSY, State.WAITING, State.FAILED}
+_ONCE_MORE = {State.CARRIED, State.PUT_BACK}
+
+
+@immutable
+class Patience:
+    """How long a session in use is waited for (seconds), and by which clock.
+
+    `check` is called while nothing is half done yet; what it raises ends the operation there.
+    """
+
+    wait: float = 30.0  # in all, whatever for
+    quiet: float = UNCERTAIN_SECONDS
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+    check: Callable[[], None] = lambda: None
+
+
+class Waiting:
+    """Patience as it wears off: by the clock, and by what was slept if that is put back."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._begun = patience.clock()
+        self._slept = 0.0
+        self._attempt = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        gone = max(self._slept, self._patience.clock() - self._begun)
+        return max(0.0, self._patience.wait - gone)
+
+    def goes_on(self, pause: float | None) -> bool:
+        """Sleep for `pause` seconds, or ever longer if nobody knows; False if that is too long."""
+        left = self.left
+        if left <= 0 or (pause is not None and pause > left):
+            return False
+        backing_off = min(_FIRST_PAUSE * 2 ** min(self._attempt, 10), _LONGEST_PAUSE)
+        nap = min(pause or backing_off, left)
+        self._patience.sleep(nap)
+        self._slept += nap
+        self._attempt += 1
+        return True
+
+
+@immutable
+class Unrest:
+    """Why a session must be left alone now, and for how many seconds if that is known."""
+
+    why: str
+    again_in: float | None = None
+
+
+class Rest:
+    """Tells whether sessions are at rest. The caller holds bsd's own lock of each."""
+
+    def __init__(self, layout: Layout, patience: Patience, inflight: InFlight) -> None:
+        self._layout = layout
+        self._patience = patience
+        self._inflight = inflight
+
+    def why_not(self, name: SessionName, path: Path | None = None) -> Unrest | None:
+        """The rule; None for a session at rest, and for one that is not there.
+
+        `path`: its transcript, of who has just asked the layout for it.
+        """
+        path = path or self._layout.transcript(name)
+        owner = owner_of(self._layout, name.agent)
+        if not isinstance(owner.lock_state(path), Free | Stale):
+            return Unrest("its lock is held")
+        if why := in_use(self._layout, name):
+            return Unrest(why)
+        try:
+            found = Identity.of(path.lstat())
+            weak_quiet = strength(path.parent).quiet_seconds
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise os_problem(error, f"looking at {path}") from error
+        now_ns = int(self._patience.clock() * 1e9)
+        # What we wrote ourselves is nobody's use; but a weak file system's own rule stays.
+        used_ns = None if weak_quiet else self._inflight.own.used_before(name, found)
+        age = (now_ns - found.mtime_ns) / 1e9
+        used = age if used_ns is None else (now_ns - used_ns) / 1e9
+        quiet = max(self._patience.quiet, owner.quiet_seconds, weak_quiet)
+        rules = ((age, UNCERTAIN_SECONDS), (used, quiet))
+        pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
+        return Unrest(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None
+
+    def late_lines(self, name: SessionName) -> Unrest | None:
+        """Put back what others wrote into files that our last commits displaced.
+
+        Before the next commit displaces another one: then lines come back in their order. Tells
+        why that must wait, if it must.
+        """
+        touched = self._inflight.own.touched(name)
+        if not touched:
+            return None
+        # What is displaced has time until nobody can be on the way to it any more.
+        for found in self._recover([name], records=list(touched), keep_displaced=True):
+            if found.state is State.WAITING:
+                return Unrest(f"late lines are still to be put back: {found.detail}")
+            if found.state is State.WATCHED:
+                self._inflight.own.note_watched(name, found.record, touched[found.record])
+        return None
+
+    # --- sessions that are to go away whole ---
+
+    def settle(self, names: list[SessionName]) -> None:
+        """Have nothing in flight for these sessions, late lines where they belong; raises Busy.
+
+        A displaced file that is only kept for its minute is no hindrance once nobody has it open:
+        what still came into it would be kept as an orphan, as for any session that is gone.
+        """
+        self._bring_home(names)
+        for record in self._inflight.readable():
+            if record.session in names and not _is_done_with(record):
+                raise Busy(
+                    f"session {record.session} was changed a moment ago, and somebody may"
+                    " still write to the file as it was",
+                    hint="again in a minute",
+                )
+
+    def blank(self, names: Collection[SessionName]) -> None:
+        """Have no word left in what commits of these sessions displaced; raises Busy, OSError.
+
+        Late lines come home before, and those that still come do so afterwards.
+        """
+        self._bring_home(names)
+        for record in self._inflight.readable():
+            if record.session in names:
+                blank(record)
+
+    def _bring_home(self, names: Collection[SessionName]) -> None:
+        for _ in range(3):
+            found = [each for each in self._recover(names) if each.session in names]
+            for each in found:
+                if each.state in _UNSETTLED:
+                    raise Busy(
+                        f"a change of session {each.session} is not finished: {each.detail}",
+                        hint=_AGAIN,
+                    )
+            if not any(each.state in _ONCE_MORE for each in found):
+                break
+
+    def wait_for(self, names: list[SessionName], waiting: Waiting) -> None:
+        """Wait until all are at rest, and nobody has them open; raises Busy when patience ends."""
+        while found := next(filter(None, map(self.why_kept, names)), None):
+            name, unrest = found
+            if not waiting.goes_on(unrest.again_in):
+                raise busy(name, unrest)
+
+    def why_kept(self, name: SessionName) -> tuple[SessionName, Unrest] | None:
+        """Why a session cannot go: by the rule, or since somebody has it open."""
+        if unrest := self.why_not(name):
+            return name, unrest
+        path = self._layout.transcript(name)
+        try:
+            strong = not strength(path.parent).quiet_seconds
+            closed = _is_closed(path, strong=strong)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return None if closed else (name, Unrest("somebody has it open"))
+
+    def owners_lock(self, name: SessionName, wait: float) -> AbstractContextManager[object]:
+        """The owner's lock of a session, if there is a file to lock or a lock to bury."""
+        path = self._layout.transcript(name)
+        owner = owner_of(self._layout, name.agent)
+        if not path.exists() and isinstance(owner.lock_state(path), Free):
+            return nullcontext()
+        return owner.lock(name, path, wait, sleep=self._patience.sleep)
+
+    def refuse_unless(self, names: Iterable[SessionName]) -> None:
+        """Look again, now that the locks are held and nobody can begin; raises Busy."""
+        for name in names:
+            if why := in_use(self._layout, name):
+                raise busy(name, Unrest(why))
+
+    def _recover(
+        self,
+        names: Collection[SessionName],
+        *,
+        records: list[Path] | None = None,
+        keep_displaced: bool = False,
+    ) -> list[Recovered]:
+        return recover(
+            self._inflight,
+            access_to(self._layout, held=names),
+            now_ns=lambda: int(self._patience.clock() * 1e9),
+            records=records,
+            keep_displaced=keep_displaced,
+        )
+
+
+def access_to(layout: Layout, *, held: Collection[SessionName] = ()) -> Access:
+    """How recovery gets at sessions; the caller holds bsd's own lock of those `held`."""
+    usual = Access.to(layout, lambda name, _: in_use(layout, name))
+
+    def lock(name: SessionName) -> AbstractContextManager[object]:
+        return nullcontext() if name in held else usual.own_lock(name)
+
+    return replace(usual, own_lock=lock)
+
+
+def busy(name: SessionName, unrest: Unrest) -> Busy:
+    """What to raise when patience has ended."""
+    again_in = unrest.again_in
+    when = "later" if again_in is None else f"in {math.ceil(again_in)} s"
+    problem = f"session {name} is in use: {unrest.why}"
+    return Busy(problem, hint=f"again {when}", again_in=again_in)
+
+
+def _is_closed(path: Path, *, strong: bool) -> bool:
+    """Whether nobody has a file open, as far as that can be told."""
+    if not strong:
+        return not path.exists() or set(open_elsewhere(path)) <= {os.getpid()}
+    try:
+        fd = open_plain(str(path), os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    try:
+        return take_lease(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_done_with(record: InFlightRecord) -> bool:
+    """Whether a displaced file is only kept for its minute; on weak mounts that proves nothing."""
+    if not record.file.exists():
+        return True
+    return record.strong and _is_closed(record.file, strong=True)

@@ -1,0 +1,115 @@
+"""What the children do: a commit of a real plan, through the front door or the back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from bsd.agents.dialect import NotOurs
+from bsd.agents.openclaw.dialect import detect
+from bsd.agents.openclaw.lock import SessionLock
+from bsd.foundation.errors import Busy
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locks import own_lock
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.planning.extract import plan_extraction
+from bsd.planning.redact import CallToRedact, RedactionKind
+from bsd.sessions.commit.displaced import Access, Recovered
+from bsd.sessions.commit.exchange import Step, no_step
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.protocol import Outcome, commit
+from bsd.sessions.commit.recovery import recover
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
+from bsd.store.extracted import SessionStore
+from bsd.text.change import Change
+from bsd.text.reader import TranscriptFile
+from tests.actions import performed
+
+SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}
+NAME = SessionName("main", "chat")
+CALLS = ("call2", "call4")
+
+
+def commit_extraction(
+    root: Path,
+    after_step: Step = no_step,
+    now_ns: Callable[[], int] = time.time_ns,
+) -> Outcome:
+    """Extract with everything but the façade: plan, keep, commit. The session is at rest."""
+    layout = Layout(root)
+    store = SessionStore(layout, NAME)
+    path = layout.session_file(NAME)
+    with own_lock(layout, NAME, 0.0):
+        planned_at = now_ns()
+        with TranscriptFile(path) as source:
+            fmt = detect(each.raw for each in source.lines())
+            assert not isinstance(fmt, NotOurs)
+            config = PruningConfig(**SETTINGS)
+            plan = plan_extraction(source, fmt, config, planned_at / 1e9, store)
+
+        def keep() -> None:
+            with TranscriptFile(path) as source:
+                store.keep(plan.keeps, source)
+
+        return commit(
+            Change(path, plan.planned_on, plan.edits, NAME, planned_at),
+            inflight=InFlight(layout),
+            session_lock=SessionLock(path, 0.0, name=NAME),
+            still_idle=lambda: None,
+            keep=keep,
+            after_step=after_step,
+            now_ns=now_ns,
+        )
+
+
+def recover_all(
+    root: Path,
+    seconds_later: float = 0.0,
+    after_step: Step = no_step,
+) -> list[Recovered]:
+    """Recover as a start of the daemon does, so many seconds from now."""
+    layout = Layout(root)
+    return recover(
+        InFlight(layout),
+        Access.to(layout, lambda name, path: None),
+        now_ns=lambda: time.time_ns() + int(seconds_later * 1e9),
+        after_step=after_step,
+    )
+
+
+def operate(act: str, root: Path, after_step: Step) -> str:
+    """Do something through the façade, whose commits tell their steps too.
+
+    Extract or restore everything, leave, take the lines of two calls out, or undo what was done
+    last.
+    """
+    layout = Layout(root)
+    config = ConfigService(layout.config_file)
+    config.update(SETTINGS)
+    surgeon = Surgeon(layout, config, actor="test", patience=Patience(wait=0.0))
+    watched = partial(commit, after_step=after_step)
+    with patch("bsd.sessions.operate.commit", watched):
+        if act == "redact":
+            try:
+                told = performed.redact(
+                    surgeon,
+                    NAME,
+                    [CallToRedact("read", RedactionKind.CONSUMED, one) for one in CALLS],
+                )
+            except Busy as busy:  # in this world
+                return busy.message
+            return "redacted" if len(told["redacted"]) == len(CALLS) else str(told["left"])
+        if act == "undo":
+            return "undone" if performed.undo(surgeon, NAME)["entries"] else "nothing"
+        result = (
+            surgeon.extract(NAME)
+            if act == "extract"
+            else performed.restore_all(surgeon, NAME, leaving=act == "leave")
+        )
+    return result.reason or str(result.status)

@@ -1,0 +1,43 @@
+"""What the tests of the commit share: a scene where leases prove something, children to kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.filesystem import strength
+from bsd.sessions.commit import exchange
+from tests.needs import require_linux
+from tests.sessions.commit.children import Children
+from tests.sessions.commit.scene import Scene
+from tests.waiting import DEADLINE_SECONDS
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """A session and its commits, in which a busy machine may take long to write and to close."""
+    for limit in ("_DRAIN_SECONDS", "_PUT_BACK_SECONDS"):
+        monkeypatch.setattr(exchange, limit, DEADLINE_SECONDS)
+    if strength(tmp_path).level != "strong":
+        pytest.skip("needs a file system with leases for the temporary directory")
+    made = Scene(tmp_path / "root")
+    yield made
+    for child in made.children:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def holders_exceed_the_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that keeps the displaced file open is not waited for as long as that."""
+    monkeypatch.setattr(exchange, "_DRAIN_SECONDS", 0.05)
+
+
+@pytest.fixture(scope="session")
+def children() -> Iterator[Children]:
+    """One server of children per worker."""
+    require_linux()  # leases, and a kernel that says who waits for one
+    with Children() as server:
+        yield server

@@ -1,0 +1,106 @@
+"""Kill -9 while an extraction is undone, and while bsd is left: nothing wrong is noted or kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.sessions.rest import Patience
+from bsd.sessions.session import Session
+from bsd.sessions.surgeon import Surgeon
+from bsd.store.changed_lines import undone_in
+from bsd.store.history import History
+from tests.actions import performed
+from tests.openclaw_tree import set_at_rest
+from tests.sessions.commit.children import Children, Order
+from tests.sessions.commit.committing import NAME, recover_all
+from tests.sessions.commit.crashed import Theatre, theatre
+
+pytestmark = pytest.mark.crash
+
+_ALL = os.environ.get("BSD_CRASH_ALL") == "1"
+EXTRACTED = {"e3", "e5", "e7"}
+
+
+def _prepared(children: Children, scene: Theatre, *acts: str) -> Order:
+    """The last of these acts, when the others are done."""
+    order = Order(str(scene.root), str(scene.ledger.path))
+    for act in acts[:-1]:
+        report = children.run(replace(order, act=act))
+        assert report.error == "", report.error
+        set_at_rest(scene.path)
+    return replace(order, act=acts[-1])
+
+
+def _surgeon(layout: Layout) -> Surgeon:
+    later = Patience(wait=0.0, clock=lambda: time.time() + 100)
+    return Surgeon(layout, ConfigService(layout.config_file), actor="test", patience=later)
+
+
+def _recover(scene: Theatre) -> Layout:
+    for seconds in (5.0, 70.0):
+        recover_all(scene.root, seconds)
+    set_at_rest(scene.path)
+    return Layout(scene.root)
+
+
+def _judge_undone(scene: Theatre) -> list[str]:
+    """Undone is what is inline; before and after it is known what became of the operation."""
+    layout = _recover(scene)
+    text = scene.path.read_text()
+    inline = {one for one in EXTRACTED if f"[[extracted-{one}]]" not in text}
+    problems = []
+    for moment in ("at once", "later"):
+        source, _ = Session(layout, NAME).open()
+        with source:
+            undone = undone_in(source, History(layout, NAME))
+        if undone != inline:
+            problems.append(f"{moment}: inline {sorted(inline)}, undone {sorted(undone)}")
+        performed.set_extractable(_surgeon(layout), NAME, "e1", False)
+        set_at_rest(scene.path)
+    return problems
+
+
+def _judge_left(scene: Theatre) -> list[str]:
+    """Who tries again leaves nothing behind; and who takes it back is where he was."""
+    layout = _recover(scene)
+    performed.restore_all(_surgeon(layout), NAME, leaving=True)
+    if scene.path.read_bytes() != scene.original:
+        return ["it is not what it was before"]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("acts", "judge"),
+    [
+        (("extract", "undo"), _judge_undone),
+        (("extract", "restore", "leave"), _judge_left),
+        (("extract", "leave"), _judge_left),
+    ],
+    ids=["undo", "leave-restored", "leave-extracted"],
+)
+def test_killed_at_each_call_that_changes_the_disk(
+    children: Children, acts: tuple[str, ...], judge: Callable[[Theatre], list[str]]
+) -> None:
+    with theatre() as scene:
+        report = children.run(_prepared(children, scene, *acts))
+        assert report.ended in ("undone", "restored"), report
+        assert report.unseen == []
+        assert scene.path.read_bytes() == scene.original
+        if acts[-1] == "undo":
+            assert any("undone.json" in call for call in report.calls)
+        assert judge(scene) == []
+    failures = []
+    places = list(enumerate(report.calls, 1))
+    for number, call in places if _ALL else places[:: 2 if acts[-1] == "undo" else 5]:
+        with theatre() as scene:
+            order = _prepared(children, scene, *acts)
+            assert children.run(replace(order, die_at_call=number, when="torn")).killed
+            failures += [f"{call}: {problem}" for problem in judge(scene)]
+    assert not failures, "\n".join(failures[:20])

@@ -1,0 +1,68 @@
+"""Beside another bsd, and while a program has what was displaced open: what may be done then."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bsd.foundation.layout import Layout
+from bsd.planning.result import Status
+from tests.commands import Commands
+from tests.openclaw_tree import set_at_rest
+from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+
+BUSY = 4  # exit code
+
+
+@contextmanager
+def another_bsd(root: Path) -> Iterator[None]:
+    """It works on the session."""
+    file = root / ".brainsurgeon/locks/main_s1.lock"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def displaced(root: Path) -> list[Path]:
+    return list(root.glob(".brainsurgeon/inflight/*.file"))
+
+
+def test_a_session_that_bsd_has_changed_is_not_looked_at_beside_another(layout: Layout) -> None:
+    """It may be in the middle of an undo: that nothing can leave would be no lasting answer."""
+    path = write(layout, conversation(4))
+    assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.EXTRACTED
+    for file in layout.root.glob(".brainsurgeon/inflight/*"):
+        file.unlink()
+    set_at_rest(path)
+    with another_bsd(layout.root):
+        assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.BUSY
+    assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.UNCHANGED
+
+
+def test_a_session_that_is_new_and_has_nothing_to_give_is_not_waited_for(layout: Layout) -> None:
+    write(layout, conversation(0))
+    with another_bsd(layout.root):
+        assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.UNCHANGED
+
+
+def test_no_session_is_deleted_while_a_program_may_write_to_what_was_displaced(
+    layout: Layout,
+) -> None:
+    bsd = Commands(layout.root)
+    path = write(layout, conversation(4))
+    bsd("extract", str(NAME))
+    set_at_rest(path)
+    (old,) = displaced(layout.root)
+    with old.open("ab") as file:
+        said = bsd.said("delete", str(NAME), "--yes")
+        assert (said.code, path.exists()) == (BUSY, True)
+        file.write(b'{"type":"message","id":"late","message":{"role":"user","content":"late"}}\n')
+    set_at_rest(old)
+    bsd("restore", str(NAME), "e1")
+    assert b'"late"' in path.read_bytes(), "what came into it is where it belongs"
+    set_at_rest(path)
+    bsd("delete", str(NAME), "--yes")
+    assert not path.exists()

@@ -1,0 +1,228 @@
+"""Who leaves bsd has every file as it was before, but for what somebody did to it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.maintenance.retention import RetentionRun
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.verify import verify
+from bsd.planning.result import Status
+from bsd.sessions.rest import Patience
+from bsd.sessions.surgeon import Surgeon
+from bsd.store.history import History
+from tests.actions import performed
+from tests.agents.sources import KINDS
+from tests.agents.sources.tree import EVERYTHING, Home, Kind
+from tests.openclaw_tree import set_at_rest
+from tests.planning.test_leave import unpinned
+from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+
+YEARS = 3e9
+FORK = SessionName("main", "fork")
+
+
+def leave(surgeon: Surgeon, name: SessionName = NAME) -> Status:
+    set_at_rest(surgeon.layout.session_file(name))
+    result = performed.restore_all(surgeon, name, leaving=True)
+    assert result.unavailable == {}
+    return result.status
+
+
+def restored_session(layout: Layout, surgeon: Surgeon) -> tuple[Path, bytes]:
+    """All came back, one of it twice; nothing is away any more."""
+    path = write(layout, conversation())
+    original = path.read_bytes()
+    surgeon.extract(NAME)
+    performed.restore(surgeon, NAME, "e2")
+    performed.restore_all(surgeon, NAME)
+    assert path.read_bytes().count(b'"_restored"') == 3
+    return path, original
+
+
+def test_nothing_is_away_any_more_and_no_trace_stays(layout: Layout, surgeon: Surgeon) -> None:
+    path, original = restored_session(layout, surgeon)
+    assert leave(surgeon) is Status.RESTORED
+    assert path.read_bytes() == original
+    assert leave(surgeon) is Status.UNCHANGED
+    assert verify(layout).clean
+
+
+def test_it_can_be_undone(layout: Layout, surgeon: Surgeon) -> None:
+    path, original = restored_session(layout, surgeon)
+    before = path.read_bytes()
+    leave(surgeon)
+    set_at_rest(path)
+    performed.undo(surgeon, NAME)
+    assert path.read_bytes() == before
+    leave(surgeon)
+    assert path.read_bytes() == original
+
+
+def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Surgeon) -> None:
+    entries = conversation()
+    entries[2]["_restored"] = "2020-01-01T00:00:00.000Z"
+    entries[3]["_restored"] = None
+    path = write(layout, entries)
+    original = path.read_bytes()
+    surgeon.extract(NAME)
+    performed.restore_all(surgeon, NAME)
+    performed.set_extractable(surgeon, NAME, "e3", False)
+    leave(surgeon)
+    assert unpinned(path.read_bytes()) == original
+    assert b'"_extractable":false' in path.read_bytes()
+
+
+@pytest.mark.parametrize("expired", ["history", "store", "both"])
+def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Surgeon, expired: str) -> None:
+    path, original = restored_session(layout, surgeon)
+    if expired != "store":
+        RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_history("24h")
+        assert History(layout, NAME).operations() == []
+    if expired != "history":
+        RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_store("24h")
+        assert not layout.store_dir(NAME).exists()
+    leave(surgeon)
+    assert path.read_bytes() == original
+
+
+@pytest.mark.parametrize("kept", ["history", "store"])
+def test_what_was_restored_before_it_was_noted_is_told_by_what_is_kept(
+    layout: Layout, surgeon: Surgeon, kept: str
+) -> None:
+    path, original = restored_session(layout, surgeon)
+    (layout.history_dir(NAME) / "restored.json").unlink()
+    if kept == "store":
+        shutil.rmtree(layout.history_dir(NAME))
+    else:
+        shutil.rmtree(layout.store_dir(NAME))
+    leave(surgeon)
+    assert path.read_bytes() == original
+
+
+def test_of_what_nothing_is_known_nothing_goes(layout: Layout, surgeon: Surgeon) -> None:
+    path, _ = restored_session(layout, surgeon)
+    shutil.rmtree(layout.history)
+    shutil.rmtree(layout.extracted)
+    before = path.read_bytes()
+    assert leave(surgeon) is Status.UNCHANGED
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("known", ["notes", "store"])
+def test_a_fork_is_told_by_the_session_that_it_was_made_of(
+    layout: Layout, surgeon: Surgeon, known: str
+) -> None:
+    path, original = restored_session(layout, surgeon)
+    fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
+    shutil.copy(path, fork)
+    shutil.rmtree(layout.extracted if known == "notes" else layout.history)
+    assert leave(surgeon, FORK) is Status.RESTORED
+    assert fork.read_bytes() == original
+
+
+@pytest.mark.parametrize("known", ["notes", "store"])
+def test_even_if_that_one_is_in_the_trash(
+    layout: Layout, clock: Clock, surgeon: Surgeon, known: str
+) -> None:
+    path, original = restored_session(layout, surgeon)
+    fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
+    shutil.copy(path, fork)
+    shutil.rmtree(layout.extracted if known == "notes" else layout.history)
+    set_at_rest(path)
+    Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep)).delete(NAME)
+    leave(surgeon, FORK)
+    assert fork.read_bytes() == original
+
+
+def test_who_waited_for_the_lock_takes_nothing_out_again(
+    layout: Layout, clock: Clock, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, original = restored_session(layout, surgeon)
+    config = ConfigService(layout.config_file)
+    patience = Patience(clock=clock.now, sleep=clock.sleep)
+    daemon = Surgeon(layout, ConfigService(layout.config_file), patience=patience)
+
+    def lock_that_another_has(*_: object, **_how: object) -> AbstractContextManager[None]:
+        monkeypatch.undo()
+        config.update({"enabled": False})
+        leave(surgeon)
+        set_at_rest(path)
+        return nullcontext()
+
+    monkeypatch.setattr("bsd.sessions.session.own_lock", lock_that_another_has)
+    assert daemon.extract(NAME).reasons == {"disabled": 9}
+    assert path.read_bytes() == original
+
+
+def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Surgeon) -> None:
+    path, original = restored_session(layout, surgeon)
+    shutil.rmtree(layout.extracted)
+    trash = Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep))
+    set_at_rest(path)
+    trash.delete(NAME)
+    trash.restore(str(NAME))
+    leave(surgeon)
+    assert path.read_bytes() == original
+
+
+def test_others_lines_of_the_same_id_are_no_originals(layout: Layout, surgeon: Surgeon) -> None:
+    restored_session(layout, surgeon)
+    theirs = conversation()
+    theirs[2]["_restored"] = "2020-01-01T00:00:00.000Z"
+    theirs[2]["message"]["content"][0]["text"] = "of their own"
+    path = write(layout, theirs, FORK)
+    before = path.read_bytes()
+    assert leave(surgeon, FORK) is Status.UNCHANGED
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
+@pytest.mark.parametrize("seed", range(3))
+def test_other_programs_sessions_after_many_operations(
+    kind: Kind, seed: int, tmp_path: Path, clock: Clock
+) -> None:
+    home = Home.of(kind, tmp_path, kind.lines())
+    surgeon, chance = make_surgeon(home.layout, clock), Random(seed)
+    original, mtime = home.path.read_bytes(), home.path.stat().st_mtime_ns
+    overrides = EVERYTHING | {"keep_after_restore_seconds": 0}
+    surgeon.extract(home.name, overrides=overrides)
+
+    def some(*, extracted: bool) -> str:
+        rows = performed.context(surgeon, home.name)["entries"]
+        return chance.choice(
+            [f"#{one['index']}" for one in rows if one["extracted"] or not extracted]
+        )
+
+    acts: list[Callable[[], object]] = [
+        lambda: surgeon.extract(home.name, by_hand=True, overrides=overrides),
+        lambda: performed.restore(surgeon, home.name, some(extracted=True)),
+        lambda: performed.restore_all(surgeon, home.name),
+        lambda: performed.undo(surgeon, home.name),
+        lambda: performed.set_extractable(
+            surgeon, home.name, some(extracted=False), chance.choice([True, False, 2, None])
+        ),
+    ]
+    for _ in range(12):
+        set_at_rest(home.path)
+        try:
+            chance.choice(acts)()
+        except (BsdError, IndexError):  # nothing is away, or nothing was done
+            continue
+    set_at_rest(home.path)
+    performed.restore_all(surgeon, home.name, leaving=True)
+    left = home.path.read_bytes()
+    assert unpinned(left) == unpinned(original)
+    assert b"[[extracted-" not in left
+    assert json.loads(left.splitlines()[-1])
+    assert home.path.stat().st_mtime_ns >= mtime

@@ -1,0 +1,104 @@
+"""Codex's threads: its locks, versions without them, and threads known by byte offsets."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.agents.owners import owner_of
+from bsd.foundation.errors import Busy
+from bsd.foundation.filesystem import strength
+from bsd.planning.result import Status
+from tests.agents.sources import CODEX
+from tests.agents.sources.codex import codex_lines, codex_meta
+from tests.agents.sources.tree import Home
+from tests.openclaw_tree import set_at_rest
+from tests.session_files import Clock, make_surgeon
+
+
+@pytest.fixture
+def codex(tmp_path: Path) -> Home:
+    home = Home.of(CODEX, tmp_path, codex_lines())
+    locks = home.path.parents[4] / "thread-writer-locks"
+    locks.mkdir()
+    (locks / ".coordination.lock").touch()
+    return home
+
+
+def lock_of(home: Home, name: str | None = None) -> Path:
+    return (
+        home.path.parents[4] / "thread-writer-locks" / (name or f"{home.name.session[-36:]}.lock")
+    )
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.parametrize("lock", [None, ".coordination.lock"], ids=["thread", "coordination"])
+def test_a_thread_is_left_alone_while_codex_holds_its_lock(
+    codex: Home, clock: Clock, lock: str | None
+) -> None:
+    surgeon = make_surgeon(codex.layout, clock, wait=0.0)
+    old = codex.path.read_bytes()
+    with held(lock_of(codex, lock)):
+        result = surgeon.extract(codex.name)
+        assert (result.status, codex.path.read_bytes()) == (Status.BUSY, old)
+        assert "Codex" in (result.reason or "")
+    assert surgeon.extract(codex.name).status is Status.EXTRACTED
+
+
+def test_codex_cannot_open_a_thread_while_it_is_changed(codex: Home, clock: Clock) -> None:
+    lock_of(codex).touch()
+    owner = owner_of(codex.layout, codex.name.agent)
+
+    def lock() -> AbstractContextManager[object]:
+        return owner.lock(codex.name, codex.path)
+
+    with lock(), lock_of(codex, ".coordination.lock").open("a") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert owner.in_use(codex.name.session) is None
+    with held(lock_of(codex, ".coordination.lock")), pytest.raises(Busy), lock():
+        pass
+
+
+def test_locks_that_are_not_as_they_are_known_keep_bsd_out(codex: Home, clock: Clock) -> None:
+    lock_of(codex, ".coordination.lock").unlink()
+    result = make_surgeon(codex.layout, clock, wait=0.0).extract(codex.name)
+    assert result.status is Status.BUSY
+    assert not lock_of(codex, ".coordination.lock").exists()
+
+
+def test_an_older_codex_that_holds_the_file_open_keeps_it(tmp_path: Path, clock: Clock) -> None:
+    home = Home.of(CODEX, tmp_path, codex_lines())
+    if strength(home.path.parent).level != "strong":
+        pytest.skip("needs a file system with leases that prove something")
+    surgeon = make_surgeon(home.layout, clock, wait=0.0)
+    with home.path.open("ab") as file:
+        assert surgeon.extract(home.name).status is Status.BUSY
+        file.write(b"x\n")
+    set_at_rest(home.path)
+    assert surgeon.extract(home.name).status is Status.EXTRACTED
+    assert home.path.read_bytes().endswith(b"\nx\n")
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [{"history_mode": "paginated"}, {"history_mode": "new"}, {"history_base": {"end": 5}}],
+)
+def test_threads_that_codex_knows_by_byte_offsets_are_refused(
+    tmp_path: Path, clock: Clock, meta: dict[str, Any]
+) -> None:
+    home = Home.of(CODEX, tmp_path, [codex_meta(**meta), *codex_lines()[1:]])
+    result = make_surgeon(home.layout, clock).extract(home.name)
+    assert result.status is Status.LEFT_ALONE
+    assert "paginated" in (result.reason or "")
