@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bsd
-from bsd.agents.owners import KINDS
+from bsd.transcripts.agents.owners import KINDS
 
 _TOP = Path(__file__).parents[1]
 _PACKAGE = _TOP / "bsd"
@@ -184,7 +184,7 @@ def _may_say(name: str, text: str) -> bool:
 
 
 def test_only_agents_know_what_their_programs_call_things() -> None:
-    inside = [path for path in _MODULES if path.is_relative_to(_PACKAGE / "agents")]
+    inside = [path for path in _MODULES if path.is_relative_to(_PACKAGE / "transcripts" / "agents")]
     said = [
         f"{name}:{line}: {text!r}"
         for path in _MODULES
@@ -198,8 +198,10 @@ def test_only_agents_know_what_their_programs_call_things() -> None:
 
 
 def test_nobody_but_agents_imports_one_of_them() -> None:
-    """They are asked through `bsd.agents.owners`, `owner` and `dialect`."""
-    assert {f"bsd.agents.{kind.replace('-', '_')}" for kind in KINDS} == set(KINDS.values())
+    """They are asked through `bsd.transcripts.agents.owners`, `owner` and `dialect`."""
+    assert {f"bsd.transcripts.agents.{kind.replace('-', '_')}" for kind in KINDS} == set(
+        KINDS.values()
+    )
     one = re.compile(r"\s*(?:from|import) bsd\.agents\.(?:openclaw|claude_code|codex|pi)\b")
     importing = {
         str(path.relative_to(_TOP))

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.openclaw.dialect import FLAT
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.sessions.rest import Patience
+from bsd.transcripts.agents.openclaw.dialect import FLAT
 from tests.openclaw_tree import add_session
 from tests.planning.in_memory import Session
 from tests.session_files import jsonl, sample

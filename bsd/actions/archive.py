@@ -11,8 +11,6 @@ from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_r
 from bsd.actions.list_sessions import LONGEST_WORDS
 from bsd.actions.search import FoundEntry, SearchWords, found_entries
 from bsd.actions.verb import RootHands, Verb, argument, route
-from bsd.agents.dialect import NotOurs
-from bsd.agents.owners import owner_of
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import (
     BsdError,
@@ -35,6 +33,8 @@ from bsd.planning.view import views
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.copies_use import CopiesUse, copies_use
 from bsd.store.extracted import SessionStore
+from bsd.transcripts.agents.dialect import NotOurs
+from bsd.transcripts.agents.owners import owner_of
 
 _LAST_LINE = 10**9  # no session has more
 MOST_GONE = 1000

@@ -14,8 +14,6 @@ from typing import Any
 
 from bsd.actions.restore import ENTRY
 from bsd.actions.verb import Body, Hands, Meanwhile, Tool, Verb, argument, route
-from bsd.agents.dialect import Format
-from bsd.agents.entry import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import ConfigError, FieldError, Invalid
 from bsd.foundation.layout import SessionName
@@ -43,8 +41,10 @@ from bsd.planning.targets import ACTIONS, ContextChanged, read_targets
 from bsd.planning.targets import REPLACE as BY_RANGE
 from bsd.planning.view import Context, context
 from bsd.sessions.session import Session
-from bsd.text.reader import Transcript
-from bsd.text.spans import ValuePath, parse_path
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Marker
+from bsd.transcripts.reader import Transcript
+from bsd.transcripts.spans import ValuePath, parse_path
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -18,9 +18,6 @@ from typing import Any, ClassVar
 from bsd.actions.list_sessions import SessionInList, listed
 from bsd.actions.read_extracted import held_by
 from bsd.actions.verb import Meanwhile, Server, Verb, argument, no_one_waits, route
-from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry
-from bsd.agents.values import media_of
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.immutable import immutable
@@ -33,8 +30,11 @@ from bsd.planning.restore import unavailable
 from bsd.planning.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
 from bsd.sessions.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
-from bsd.text.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
-from bsd.text.spans import paths_of, value_at
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.values import media_of
+from bsd.transcripts.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
+from bsd.transcripts.spans import paths_of, value_at
 
 # Of larger lines a list shows no beginning: a page of them would take its time.
 _LARGEST_PREVIEWED = 256 * 1024  # bytes

@@ -15,8 +15,6 @@ from operator import itemgetter
 from typing import Any, ClassVar
 
 from bsd.actions.verb import RootHands, Server, Verb, argument, route
-from bsd.agents.owner import Registry
-from bsd.agents.owners import owner_of
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
@@ -26,6 +24,8 @@ from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
 from bsd.maintenance.titles import Titles
 from bsd.store.search_file import Statistics
+from bsd.transcripts.agents.owner import Registry
+from bsd.transcripts.agents.owners import owner_of
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"

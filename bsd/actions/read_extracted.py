@@ -22,10 +22,6 @@ import orjson
 
 from bsd.actions.restore import ENTRY, KEYS
 from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument
-from bsd.agents.dialect import Format
-from bsd.agents.entry import Marker
-from bsd.agents.page_size import OTHERS, PageSize
-from bsd.agents.values import LARGEST_PICTURE, Media, media_of
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.files import plain_file
@@ -37,10 +33,21 @@ from bsd.planning.restore import UNAVAILABLE
 from bsd.planning.view import ExtractedContent, extracted_content
 from bsd.sessions.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
-from bsd.text.change import Written
-from bsd.text.reader import Transcript
-from bsd.text.spans import ValuePath, format_path, names_value, parse_path, paths_of, value_at
-from bsd.text.splice import Span, SpliceError, find
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import Marker
+from bsd.transcripts.agents.page_size import OTHERS, PageSize
+from bsd.transcripts.agents.values import LARGEST_PICTURE, Media, media_of
+from bsd.transcripts.change import Written
+from bsd.transcripts.reader import Transcript
+from bsd.transcripts.spans import (
+    ValuePath,
+    format_path,
+    names_value,
+    parse_path,
+    paths_of,
+    value_at,
+)
+from bsd.transcripts.splice import Span, SpliceError, find
 
 AND_ALL_AFTER = "…"  # after a key, in place of all keys that follow it
 _MOST_KEYS = 20  # that an answer names beside those whose texts it gives

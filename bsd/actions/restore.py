@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bsd.actions.verb import Body, Hands, Meanwhile, RootHands, Verb, argument, route
-from bsd.agents.dialect import Format
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
@@ -31,7 +30,8 @@ from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.state import state_at
-from bsd.text.reader import Transcript, TranscriptFile
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.reader import Transcript, TranscriptFile
 
 # --- extract ---
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bsd.actions.verb import Verb, route
-from bsd.agents.dialect import Facts, Format, ToolCall, Value
-from bsd.agents.entry import Entry, Marker, error_text, model_of
 from bsd.foundation.definition import INTERNAL, Answer
 from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.planning.plan import Means
 from bsd.store.extracted import Stored
 from bsd.store.markers import stored_line
-from bsd.text.reader import Transcript, parse_entry
-from bsd.text.spans import value_at
+from bsd.transcripts.agents.dialect import Facts, Format, ToolCall, Value
+from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
+from bsd.transcripts.reader import Transcript, parse_entry
+from bsd.transcripts.spans import value_at
 
 # What runs by itself says one of these; nobody asked for it, and it is no part of the story.
 _HEARTBEATS = (

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from bsd.agents.dialect import Format
 from bsd.foundation.definition import (
     Answer,
     Argument,
@@ -28,7 +27,8 @@ from bsd.foundation.definition import (
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.verb_names import NAMES
 from bsd.planning.plan import Means, Plan, Report
-from bsd.text.reader import Transcript
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.reader import Transcript
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.actions.list_entries import Outlines

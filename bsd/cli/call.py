@@ -119,7 +119,7 @@ class Call:
         Layout(root).refuse_planted()
         if not sources:
             return Layout(root)
-        from bsd.agents.owners import layout_of
+        from bsd.transcripts.agents.owners import layout_of
 
         return layout_of(root, sources)
 
@@ -127,7 +127,7 @@ class Call:
         """What to say where the root is not there."""
         if self._named_root() is not None or os.path.lexists(root):
             return NoRoot(f"there is no directory {root}", hint=self._name_another())
-        from bsd.agents.installed import nothing_configured
+        from bsd.transcripts.agents.installed import nothing_configured
 
         openclaw, _ = usual_roots(os.environ)
         file = self.settings_file

@@ -13,7 +13,6 @@ import click
 
 from bsd.actions.parameters import KEYS, parameters
 from bsd.actions.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
-from bsd.agents.dialect import Format
 from bsd.cli.call import Call, ask_first, command, confirm
 from bsd.cli.many import each_session, report
 from bsd.cli.names import SESSION, all_sessions
@@ -27,7 +26,8 @@ from bsd.planning.plan import Means
 from bsd.planning.restore import restored_copy
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.session import Session
-from bsd.text.reader import Transcript
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.reader import Transcript
 
 
 @command(

@@ -13,8 +13,6 @@ from click.shell_completion import (
 )
 
 from bsd.actions.parameters import Items
-from bsd.agents.entry import MARKER
-from bsd.agents.owners import elsewhere
 from bsd.cli.call import MOST, SAFE, Call, offering
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note
@@ -27,7 +25,9 @@ from bsd.maintenance.titles import Titles
 from bsd.maintenance.trash import Trash
 from bsd.sessions.session import Session
 from bsd.store.copies import archived
-from bsd.text.reader import parse_entry
+from bsd.transcripts.agents.entry import MARKER
+from bsd.transcripts.agents.owners import elsewhere
+from bsd.transcripts.reader import parse_entry
 
 _MOST_NAMED = 10
 _MOST_WITH_TITLES = 50

@@ -39,7 +39,7 @@ from bsd.foundation.definition import Answer
 from bsd.foundation.errors import Invalid
 from bsd.maintenance.file_owners import give_back
 from bsd.planning.view import EntryView
-from bsd.text.reader import parse_entry
+from bsd.transcripts.reader import parse_entry
 
 if TYPE_CHECKING:  # each verb loads its own
     from bsd.actions.checks import Examined, Verify

@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from bsd.agents.owners import elsewhere, has_served, secure
 from bsd.daemon import directories, rare_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import Children
@@ -31,7 +30,8 @@ from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.maintenance.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.sessions.commit.displaced import Recovered, State
 from bsd.sessions.commit.recovery import retire
-from bsd.text.change import Written
+from bsd.transcripts.agents.owners import elsewhere, has_served, secure
+from bsd.transcripts.change import Written
 
 _log = get_logger("daemon")
 _cron_log = get_logger("cron")

@@ -11,7 +11,7 @@ from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
-from bsd.text.change import Written
+from bsd.transcripts.change import Written
 
 # How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.
 _BYTES_PER_SECOND = 100e6

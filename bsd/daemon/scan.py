@@ -9,13 +9,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.agents.owner import ENDING
-from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.directories import WatchProblem, no_access
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName, plain_directories
-from bsd.text.change import Written, packed
+from bsd.transcripts.agents.owner import ENDING
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.change import Written, packed
 
 
 class Scan:

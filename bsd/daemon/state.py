@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from bsd.agents.owners import layout_of
 from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts
 from bsd.daemon.intake import LONGEST_SECONDS, Debounce, Intake
@@ -29,7 +28,8 @@ from bsd.planning.survey import fingerprint
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb, state_at
-from bsd.text.change import Written
+from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.change import Written
 
 _log = get_logger("daemon")
 

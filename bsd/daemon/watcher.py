@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.agents.owner import ENDING, Owner
-from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.directories import Directories, Trouble, WatchProblem, no_access
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
@@ -26,6 +24,8 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.sources import Source
+from bsd.transcripts.agents.owner import ENDING, Owner
+from bsd.transcripts.agents.owners import owner_of
 
 _log = get_logger(__name__)
 

@@ -25,7 +25,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.processes import give_back_memory
 from bsd.foundation.spelling import iso_utc
 from bsd.planning.result import SessionResult, Status
-from bsd.text.change import Written
+from bsd.transcripts.change import Written
 
 _log = get_logger("worker")
 

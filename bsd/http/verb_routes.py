@@ -47,8 +47,8 @@ from bsd.planning.view import ExtractedContent
 from bsd.sessions.rest import Patience
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
-from bsd.text.change import Written
-from bsd.text.splice import Span
+from bsd.transcripts.change import Written
+from bsd.transcripts.splice import Span
 
 if TYPE_CHECKING:
     from bsd.actions.models import InBody, InQuery

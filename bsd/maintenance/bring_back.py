@@ -20,8 +20,6 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bsd.agents.owner import ENDING, Owner, PutBack
-from bsd.agents.owners import owner_of, secure
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.directories import give_to_owner_of, make_directories, opened
@@ -53,8 +51,10 @@ from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_co
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import SessionStore, forgotten_in, note_forgotten
 from bsd.store.history import History
-from bsd.text.change import Edit
-from bsd.text.reader import TranscriptFile
+from bsd.transcripts.agents.owner import ENDING, Owner, PutBack
+from bsd.transcripts.agents.owners import owner_of, secure
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import TranscriptFile
 
 _log = get_logger("archive")
 

@@ -14,9 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
-from bsd.agents.installed import nothing_configured
-from bsd.agents.owner import ENDING, Registered, Registry
-from bsd.agents.owners import owner_of
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
@@ -28,6 +25,9 @@ from bsd.maintenance.titles import Titles, when
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import Known, Statistics, TakenOut
+from bsd.transcripts.agents.installed import nothing_configured
+from bsd.transcripts.agents.owner import ENDING, Registered, Registry
+from bsd.transcripts.agents.owners import owner_of
 
 
 @immutable

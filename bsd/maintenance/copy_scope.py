@@ -8,15 +8,15 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
-from bsd.agents.owner import Owner
-from bsd.agents.owners import elsewhere, owner_of
 from bsd.foundation.errors import BsdError, ConfigError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.titles import ends_in
-from bsd.text.change import Written
-from bsd.text.reader import TranscriptFile
+from bsd.transcripts.agents.owner import Owner
+from bsd.transcripts.agents.owners import elsewhere, owner_of
+from bsd.transcripts.change import Written
+from bsd.transcripts.reader import TranscriptFile
 
 SOON_SECONDS = 7 * 24 * 3600.0
 

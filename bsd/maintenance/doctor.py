@@ -21,8 +21,6 @@ from itertools import islice
 from pathlib import Path
 
 from bsd import __version__
-from bsd.agents.owner import Free, HeldLock, LockState, Stale
-from bsd.agents.owners import elsewhere, owner_of
 from bsd.foundation.ages import look
 from bsd.foundation.definition import Answer
 from bsd.foundation.durations import spell_seconds
@@ -37,6 +35,8 @@ from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.file_owners import wrongly_owned
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.inflight import InFlight, unreached
+from bsd.transcripts.agents.owner import Free, HeldLock, LockState, Stale
+from bsd.transcripts.agents.owners import elsewhere, owner_of
 
 _INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")

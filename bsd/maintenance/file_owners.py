@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.agents.owners import claims_directory, owner_of
 from bsd.foundation.layout import Layout
+from bsd.transcripts.agents.owners import claims_directory, owner_of
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {stat.S_IFDIR, stat.S_IFREG}  # a socket that is left over is replaced by its next owner

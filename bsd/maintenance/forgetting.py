@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from bsd.agents.dialect import Format
-from bsd.agents.owners import owner_of
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import Answer, contract
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable, os_problem
@@ -61,7 +59,9 @@ from bsd.store.extracted import FORGOTTEN, SessionStore, note_forgotten
 from bsd.store.history import History
 from bsd.store.pack import Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions
-from bsd.text.reader import Transcript
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.reader import Transcript
 
 _log = get_logger("archive")
 

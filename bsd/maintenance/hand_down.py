@@ -18,8 +18,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.agents.entry import MARKER, Entry, Marker, entry_key, mentioned_ids
-from bsd.agents.owners import owner_of
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import (
     BsdError,
@@ -47,9 +45,11 @@ from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, stored_line
 from bsd.store.pack import Pack, PackDamaged
-from bsd.text.change import Identity
-from bsd.text.reader import InBlocks, Line, TranscriptFile, parse_entry
-from bsd.text.splice import SpliceError, find
+from bsd.transcripts.agents.entry import MARKER, Entry, Marker, entry_key, mentioned_ids
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import InBlocks, Line, TranscriptFile, parse_entry
+from bsd.transcripts.splice import SpliceError, find
 
 _log = get_logger("trash")
 

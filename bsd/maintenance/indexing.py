@@ -18,10 +18,6 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry, Marker
-from bsd.agents.owners import owner_of
-from bsd.agents.values import words_of
 from bsd.foundation.database_file import signed
 from bsd.foundation.errors import BsdError, Busy, NotFound
 from bsd.foundation.layout import Layout, SessionName
@@ -33,8 +29,12 @@ from bsd.store.extracted import Missing, SessionStore
 from bsd.store.markers import stored_line
 from bsd.store.search import SearchIndex
 from bsd.store.search_file import Known, KnownState, Statistics, Words
-from bsd.text.change import Identity
-from bsd.text.reader import Line, Transcript, parse_entry, parse_kept
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import Entry, Marker
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.values import words_of
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import Line, Transcript, parse_entry, parse_kept
 
 _log = get_logger("search")
 

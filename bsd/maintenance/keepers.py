@@ -16,9 +16,6 @@ from typing import Any
 
 import orjson
 
-from bsd.agents.dialect import Format
-from bsd.agents.owner import Owner
-from bsd.agents.owners import owner_of
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Conflict, os_problem
 from bsd.foundation.files import (
@@ -38,8 +35,18 @@ from bsd.sessions.session import format_of
 from bsd.store.checked import moment, text, text_or_none
 from bsd.store.contents import contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy, copies_of
-from bsd.text.reader import InBlocks, Line, Transcript, TranscriptFile, parse_entry, parse_kept
-from bsd.text.splice import SpliceError, edit, encode_string
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.owner import Owner
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.reader import (
+    InBlocks,
+    Line,
+    Transcript,
+    TranscriptFile,
+    parse_entry,
+    parse_kept,
+)
+from bsd.transcripts.splice import SpliceError, edit, encode_string
 
 _log = get_logger("archive")
 

@@ -21,8 +21,6 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
-from bsd.agents.owner import ENDING, Owner
-from bsd.agents.owners import owner_of
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -73,8 +71,10 @@ from bsd.store.copies import (
     unchanged_parts,
     write_copy,
 )
-from bsd.text.change import Identity, Written
-from bsd.text.reader import InBlocks, Transcript, TranscriptFile, parse_entry
+from bsd.transcripts.agents.owner import ENDING, Owner
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.change import Identity, Written
+from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 
 _log = get_logger("archive")
 

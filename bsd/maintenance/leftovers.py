@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from bsd.agents.entry import first_entries
-from bsd.agents.owner import ENDING
-from bsd.agents.owners import owner_of
 from bsd.foundation import files
 from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
@@ -30,7 +27,10 @@ from bsd.sessions.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
 from bsd.store.copies import copies_of
 from bsd.store.extracted import SessionStore
-from bsd.text.reader import TranscriptFile
+from bsd.transcripts.agents.entry import first_entries
+from bsd.transcripts.agents.owner import ENDING
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.reader import TranscriptFile
 
 _STORED = re.compile(r"[0-9]{4,}_.+\.json")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

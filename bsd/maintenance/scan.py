@@ -18,9 +18,6 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from bsd.agents.entry import entry_id
-from bsd.agents.owners import owner_of
-from bsd.agents.values import all_words_of, words_at
 from bsd.foundation.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
@@ -32,8 +29,11 @@ from bsd.store.extracted import SessionStore
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.search import SearchHit
 from bsd.store.search_words import Matcher, indexable
-from bsd.text.reader import parse_entry
-from bsd.text.spans import ValuePath, parse_path
+from bsd.transcripts.agents.entry import entry_id
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.values import all_words_of, words_at
+from bsd.transcripts.reader import parse_entry
+from bsd.transcripts.spans import ValuePath, parse_path
 
 _MOST_LINES = 1 << 62  # a name or an index may say anything
 _PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop

@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from bsd.agents.owners import owner_of
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.files import write_private
 from bsd.foundation.layout import Layout, SessionName
@@ -25,7 +24,8 @@ from bsd.store.contents import contents_of
 from bsd.store.search import FoundRow, SearchHit, SearchIndex, ask, digest_of, drop_for_good, use
 from bsd.store.search_file import Known
 from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of
-from bsd.text.reader import InBlocks, Line
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.reader import InBlocks, Line
 
 _log = get_logger("search")
 

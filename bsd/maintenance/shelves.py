@@ -18,7 +18,6 @@ from typing import Any
 
 import orjson
 
-from bsd.agents.entry import entry_id
 from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.files import LARGEST_LINE, is_there, read_plain
 from bsd.foundation.layout import Layout, SessionName
@@ -40,7 +39,8 @@ from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
 from bsd.store.extracted import APART, FORGOTTEN
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
-from bsd.text.reader import parse_kept
+from bsd.transcripts.agents.entry import entry_id
+from bsd.transcripts.reader import parse_kept
 
 _log = get_logger("retention")
 

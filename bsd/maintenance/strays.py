@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 from functools import cached_property
 
-from bsd.agents.owner import ENDING
 from bsd.foundation.errors import BsdError, Invalid
 from bsd.foundation.layout import Layout, SessionName
+from bsd.transcripts.agents.owner import ENDING
 
 
 class StoredFiles:

@@ -14,18 +14,18 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from bsd.agents.dialect import Format, NotOurs, Rank, Title, better
-from bsd.agents.entry import MARKER
-from bsd.agents.owner import ENDING, Owner
-from bsd.agents.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.strays import StoredFiles
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import NOTHING_OUT, KnownTitle, TakenOut, out_of
-from bsd.text.change import packed
-from bsd.text.reader import Transcript, TranscriptFile, parse_entry
+from bsd.transcripts.agents.dialect import Format, NotOurs, Rank, Title, better
+from bsd.transcripts.agents.entry import MARKER
+from bsd.transcripts.agents.owner import ENDING, Owner
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.change import packed
+from bsd.transcripts.reader import Transcript, TranscriptFile, parse_entry
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import replace
 from pathlib import Path
 
-from bsd.agents.owners import owner_of
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import (
     BsdError,
@@ -57,6 +56,7 @@ from bsd.sessions.rest import Patience, Rest, Waiting
 from bsd.sessions.session import Session
 from bsd.store.contents import contents_of
 from bsd.store.search import forget_sessions
+from bsd.transcripts.agents.owners import owner_of
 
 _log = get_logger("trash")
 

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.agents.owner import PutBack
-from bsd.agents.owners import owner_of
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.directories import make_directories, opened
 from bsd.foundation.errors import BsdError, Busy, Conflict
@@ -41,6 +39,8 @@ from bsd.maintenance.trashed import Aim, Journal, Trashed, TrashPlace, read_meta
 from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 from bsd.store.extracted import FORGOTTEN, SessionStore, join_forgotten
 from bsd.store.index import INDEX_FILE, Index
+from bsd.transcripts.agents.owner import PutBack
+from bsd.transcripts.agents.owners import owner_of
 
 _log = get_logger("trash")
 

@@ -39,7 +39,7 @@ from bsd.foundation.files import (
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.store.index import INDEX_FILE
-from bsd.text.reader import is_too_large
+from bsd.transcripts.reader import is_too_large
 
 _FORMAT = 1
 _META = ".meta.json"

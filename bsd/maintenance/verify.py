@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.dialect import Facts, Format, NotOurs
-from bsd.agents.entry import Entry, Marker, is_placeholder, standing_at
-from bsd.agents.owners import elsewhere, owner_of
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.files import MEND_PLANTED
@@ -40,9 +37,12 @@ from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
-from bsd.text import splice
-from bsd.text.reader import Line, TranscriptFile, is_too_large, parse_entry
-from bsd.text.spans import ValuePath, format_path, parse_path, value_at
+from bsd.transcripts import splice
+from bsd.transcripts.agents.dialect import Facts, Format, NotOurs
+from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at
+from bsd.transcripts.agents.owners import elsewhere, owner_of
+from bsd.transcripts.reader import Line, TranscriptFile, is_too_large, parse_entry
+from bsd.transcripts.spans import ValuePath, format_path, parse_path, value_at
 
 _log = get_logger("verify")
 

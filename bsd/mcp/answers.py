@@ -14,7 +14,7 @@ from typing import Any
 
 import mcp_types as types
 
-from bsd.agents.page_size import PageSize
+from bsd.transcripts.agents.page_size import PageSize
 
 # By this member of a tool Claude Code lets an answer be so long; else it moves those of more than
 # 50,000 characters to a file.

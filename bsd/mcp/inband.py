@@ -17,9 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bsd.actions.verb import perform
-from bsd.agents.dialect import Format
-from bsd.agents.entry import EXTRACTABLE, standing_at, text_of
-from bsd.agents.owners import owner_of
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
@@ -42,10 +39,13 @@ from bsd.sessions.surgeon import Remembered, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb
-from bsd.text.change import Edit
-from bsd.text.reader import Line, TranscriptFile, parse_entry
-from bsd.text.spans import paths_of
-from bsd.text.splice import SpliceError, edit
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import EXTRACTABLE, standing_at, text_of
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Line, TranscriptFile, parse_entry
+from bsd.transcripts.spans import paths_of
+from bsd.transcripts.splice import SpliceError, edit
 
 _log = get_logger("agent")
 

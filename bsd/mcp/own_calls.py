@@ -19,8 +19,6 @@ from bsd.actions.parameters import TOOLS as COMMANDS
 from bsd.actions.read_extracted import ReadExtracted
 from bsd.actions.restore import Restore
 from bsd.actions.search import SearchExtracted
-from bsd.agents.dialect import Facts, Format, ToolCall, Turn
-from bsd.agents.entry import Entry, is_placeholder
 from bsd.foundation.definition import told_fields
 from bsd.foundation.verb_names import split_command
 from bsd.mcp.restoring import Inline
@@ -28,8 +26,10 @@ from bsd.mcp.tools import TOOLS
 from bsd.planning.rules import Policy
 from bsd.planning.targets import ACTIONS
 from bsd.store.state import Checkpoint
-from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
-from bsd.text.spans import value_at
+from bsd.transcripts.agents.dialect import Facts, Format, ToolCall, Turn
+from bsd.transcripts.agents.entry import Entry, is_placeholder
+from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
+from bsd.transcripts.spans import value_at
 
 # --- calls ---
 

@@ -14,9 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bsd.agents.entry import placeholder
-from bsd.agents.owner import Process
-from bsd.agents.owners import at_work, in_use
 from bsd.foundation import processes
 from bsd.foundation.errors import BsdError, Forbidden, Invalid
 from bsd.foundation.files import holds, plain_stream
@@ -24,6 +21,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.catalog import find_session
 from bsd.store.contents import contents_of
 from bsd.store.index import INDEX_FILE
+from bsd.transcripts.agents.entry import placeholder
+from bsd.transcripts.agents.owner import Process
+from bsd.transcripts.agents.owners import at_work, in_use
 
 _MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
 _HEAD = 2048

@@ -32,8 +32,6 @@ from pydantic.alias_generators import to_camel
 from bsd import __version__
 from bsd.actions.models import answer_model, arguments_model
 from bsd.actions.verb import Hands, Meanwhile
-from bsd.agents.owners import page_size_for
-from bsd.agents.page_size import PageSize
 from bsd.daemon import rare_tasks
 from bsd.daemon.children import Children
 from bsd.daemon.loops import Beats, Loop
@@ -71,6 +69,8 @@ from bsd.memory.facts import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
+from bsd.transcripts.agents.owners import page_size_for
+from bsd.transcripts.agents.page_size import PageSize
 
 # --- tools for the memory, made from the verbs in `bsd.memory.tools` ---
 

@@ -27,12 +27,12 @@ from bsd.actions.verb import (
     no_one_waits,
     perform,
 )
-from bsd.agents.page_size import PageSize
 from bsd.foundation.definition import Answer
 from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.mcp.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.planning.targets import Refused
+from bsd.transcripts.agents.page_size import PageSize
 
 # --- what an agent may hand to a tool, read as what it means ---
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bsd.agents.dialect import Facts, Format, ToolCall, Turn, Value
-from bsd.agents.entry import EXTRACTABLE, Entry, mentions
 from bsd.planning.locate import Located, name_of
 from bsd.planning.plan import Meter, Rate
 from bsd.planning.rules import own_tool
 from bsd.planning.sight import Binds, LastTurn, Prefix, never
 from bsd.planning.targets import ACTIONS
-from bsd.text.reader import Line, Transcript, parse_entry
-from bsd.text.spans import value_at
+from bsd.transcripts.agents.dialect import Facts, Format, ToolCall, Turn, Value
+from bsd.transcripts.agents.entry import EXTRACTABLE, Entry, mentions
+from bsd.transcripts.reader import Line, Transcript, parse_entry
+from bsd.transcripts.spans import value_at
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"
 PINNED = "it is pinned (_extractable: false)"

@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from bsd.agents.dialect import Facts, Format, Value
-from bsd.agents.entry import MARKER, Entry, Marker
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
@@ -27,10 +25,12 @@ from bsd.planning.targets import (
 )
 from bsd.planning.view import SHORTEST, known_hashes
 from bsd.store.history import TouchedLine
-from bsd.text.change import Edit
-from bsd.text.reader import Transcript
-from bsd.text.spans import ValuePath, paths_of
-from bsd.text.splice import SpliceError, edit, encode_string
+from bsd.transcripts.agents.dialect import Facts, Format, Value
+from bsd.transcripts.agents.entry import MARKER, Entry, Marker
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Transcript
+from bsd.transcripts.spans import ValuePath, paths_of
+from bsd.transcripts.splice import SpliceError, edit, encode_string
 
 _HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with their hashes"
 _MOST_LISTED = 5

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import EXTRACTABLE, MARKER, Entry, Marker
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
@@ -23,10 +21,12 @@ from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting
 from bsd.store.extracted import digest
 from bsd.store.history import TouchedLine
-from bsd.text.change import Edit
-from bsd.text.reader import Transcript, parse_entry
-from bsd.text.spans import ValuePath, format_path, is_present, parse_path, paths_of, value_at
-from bsd.text.splice import edit, find
+from bsd.transcripts.agents.dialect import Facts, Format
+from bsd.transcripts.agents.entry import EXTRACTABLE, MARKER, Entry, Marker
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Transcript, parse_entry
+from bsd.transcripts.spans import ValuePath, format_path, is_present, parse_path, paths_of, value_at
+from bsd.transcripts.splice import edit, find
 
 _DEEPEST = 200
 # What ties entries, calls and results together, in the words of a format.

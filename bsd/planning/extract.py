@@ -9,8 +9,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial
 from sys import maxsize
 
-from bsd.agents.dialect import Format, Shape, Value
-from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
@@ -23,10 +21,12 @@ from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
-from bsd.text.change import Edit
-from bsd.text.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
-from bsd.text.spans import ValuePath, format_path
-from bsd.text.splice import (
+from bsd.transcripts.agents.dialect import Format, Shape, Value
+from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
+from bsd.transcripts.spans import ValuePath, format_path
+from bsd.transcripts.splice import (
     SpliceError,
     Stood,
     edit,

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import RESTORED
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.planning.locate import restored_of, same_values
@@ -24,10 +22,12 @@ from bsd.planning.undo import Past
 from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
-from bsd.text.change import Edit
-from bsd.text.reader import Transcript, parse_entry, parse_kept
-from bsd.text.spans import ValuePath, paths_of
-from bsd.text.splice import SpliceError, edit
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import RESTORED
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
+from bsd.transcripts.spans import ValuePath, paths_of
+from bsd.transcripts.splice import SpliceError, edit
 
 _NEEDLE = f'"{RESTORED}"'.encode()
 # A moment as bsd writes it; any other was set by somebody else.

@@ -6,15 +6,15 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from sys import maxsize
 
-from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import MARKER, RESTORED, Entry, Marker, placeholder
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import loose_placeholders, source_paths, stored_line
-from bsd.text.reader import Line, Transcript, is_too_large, parse_entry, parse_kept
-from bsd.text.spans import ValuePath, is_present
-from bsd.text.splice import SpliceError, edit, find, text_size
+from bsd.transcripts.agents.dialect import Facts, Format
+from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker, placeholder
+from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry, parse_kept
+from bsd.transcripts.spans import ValuePath, is_present
+from bsd.transcripts.splice import SpliceError, edit, find, text_size
 
 _INDEX = re.compile(r"#(\d+)")
 _ANY_ESCAPE = re.compile(rb"\\u")

@@ -14,8 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bsd.agents.dialect import Facts, Value
-from bsd.agents.entry import MARKER, Entry, Sent, answer_of, sent_tokens
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_fields import PruningConfig
@@ -23,8 +21,10 @@ from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.extracted import Keep, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.state import Checkpoint
-from bsd.text.change import Edit, Identity
-from bsd.text.reader import Line, Transcript
+from bsd.transcripts.agents.dialect import Facts, Value
+from bsd.transcripts.agents.entry import MARKER, Entry, Sent, answer_of, sent_tokens
+from bsd.transcripts.change import Edit, Identity
+from bsd.transcripts.reader import Line, Transcript
 
 # --- tokens ---
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bsd.agents.dialect import Format, ToolCall
-from bsd.agents.entry import MARKER, REDACTED, Entry, Marker, same_author, says_something
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
@@ -22,10 +20,19 @@ from bsd.store.changed_lines import gaps_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import away_paths
-from bsd.text.change import Edit
-from bsd.text.reader import Transcript, is_too_large, parse_kept
-from bsd.text.spans import ValuePath, paths_of, value_at
-from bsd.text.splice import edit, elements, encode_string, prepend_elements, remove_elements
+from bsd.transcripts.agents.dialect import Format, ToolCall
+from bsd.transcripts.agents.entry import (
+    MARKER,
+    REDACTED,
+    Entry,
+    Marker,
+    same_author,
+    says_something,
+)
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Transcript, is_too_large, parse_kept
+from bsd.transcripts.spans import ValuePath, paths_of, value_at
+from bsd.transcripts.splice import edit, elements, encode_string, prepend_elements, remove_elements
 
 # What a marked call still says of itself.
 _KEPT_ARGUMENTS = frozenset(("action", "entry", "entry_id"))

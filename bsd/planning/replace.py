@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import pairwise
 
-from bsd.agents.dialect import Format, Shape, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
@@ -33,9 +32,10 @@ from bsd.planning.targets import (
     text_or_note,
 )
 from bsd.store.history import TouchedLine
-from bsd.text.change import Edit
-from bsd.text.reader import Transcript
-from bsd.text.splice import SpliceError
+from bsd.transcripts.agents.dialect import Format, Shape, Value
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Transcript
+from bsd.transcripts.splice import SpliceError
 
 _MOST_LISTED = 10
 _CONTEXT = 20  # characters beside what is quoted

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import MARKER, RESTORED, Entry, Marker
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
@@ -29,10 +27,12 @@ from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
-from bsd.text.change import Edit
-from bsd.text.reader import Line, Transcript, parse_entry
-from bsd.text.spans import ValuePath, names_value, paths_of
-from bsd.text.splice import SpliceError, edit, encode_string
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Line, Transcript, parse_entry
+from bsd.transcripts.spans import ValuePath, names_value, paths_of
+from bsd.transcripts.splice import SpliceError, edit, encode_string
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 

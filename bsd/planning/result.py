@@ -14,7 +14,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.planning.plan import Rate, Report
 from bsd.planning.restore import Restored
-from bsd.text.change import Identity
+from bsd.transcripts.change import Identity
 
 
 class Status(StrEnum):

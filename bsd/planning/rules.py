@@ -13,8 +13,12 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from bsd.agents.dialect import Facts, Shape, Value
-from bsd.agents.entry import (
+from bsd.foundation.immutable import immutable
+from bsd.foundation.pattern import Pattern
+from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
+from bsd.foundation.verb_names import TOOLS
+from bsd.transcripts.agents.dialect import Facts, Shape, Value
+from bsd.transcripts.agents.entry import (
     EXTRACTABLE,
     MARKER,
     PLACEHOLDER_END,
@@ -27,11 +31,7 @@ from bsd.agents.entry import (
     placeholder,
     time_ms,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.pattern import Pattern
-from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
-from bsd.foundation.verb_names import TOOLS
-from bsd.text.spans import paths_of
+from bsd.transcripts.spans import paths_of
 
 _ANY = "*"
 _ABSENT = object()

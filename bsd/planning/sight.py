@@ -15,9 +15,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import inf
 
-from bsd.agents.dialect import Facts, Turn
 from bsd.foundation.immutable import immutable
 from bsd.store.state import NO_ID, Checkpoint
+from bsd.transcripts.agents.dialect import Facts, Turn
 
 _NOBODY, _EARLIER = -1, -2  # who is followed: nobody, or an entry before the checkpoint
 _NEAR = 64  # entries: most follow one of those

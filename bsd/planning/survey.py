@@ -20,8 +20,6 @@ from sys import intern, maxsize
 
 import orjson
 
-from bsd.agents.dialect import Facts, Format, ToolCall
-from bsd.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
 from bsd.planning.plan import Leaked, Meter, Rate
@@ -39,9 +37,11 @@ from bsd.planning.rules import (
 )
 from bsd.planning.sight import LastTurn, Prefix
 from bsd.store.state import NO_ID, Checkpoint
-from bsd.text.reader import Line, Transcript, is_too_large, parse_entry
-from bsd.text.spans import ValuePath, value_at
-from bsd.text.splice import SeenText
+from bsd.transcripts.agents.dialect import Facts, Format, ToolCall
+from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
+from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
+from bsd.transcripts.spans import ValuePath, value_at
+from bsd.transcripts.splice import SeenText
 
 Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value

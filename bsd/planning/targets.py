@@ -15,8 +15,8 @@ from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.planning.plan import Plan, Rate
 from bsd.store.history import TouchedLine
-from bsd.text.change import Edit
-from bsd.text.reader import Transcript
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Transcript
 
 Action = Literal["replace", "discard", "distill"]
 REPLACE: Final = "replace"

@@ -6,8 +6,6 @@ from collections.abc import Container, Sequence
 from dataclasses import field, replace
 from typing import ClassVar, Literal, Protocol
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import RESTORED, Entry, Marker, standing_at
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
@@ -29,8 +27,10 @@ from bsd.store.history import (
 )
 from bsd.store.markers import away_paths
 from bsd.store.provenance import is_marked_copy
-from bsd.text.change import Edit
-from bsd.text.reader import Transcript, parse_entry, parse_kept
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import RESTORED, Entry, Marker, standing_at
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5

@@ -16,9 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
-from bsd.agents.values import media_of
 from bsd.foundation.definition import INTERNAL, Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
@@ -27,9 +24,12 @@ from bsd.planning.locate import locate, nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
-from bsd.text.change import Identity
-from bsd.text.reader import Line, Transcript, parse_entry
-from bsd.text.spans import paths_of, value_at
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
+from bsd.transcripts.agents.values import media_of
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import Line, Transcript, parse_entry
+from bsd.transcripts.spans import paths_of, value_at
 
 # The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
 SHORTEST = 6  # hex digits

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from bsd.agents.dialect import Format
-from bsd.agents.owners import in_use, secure
 from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure, Unavailable
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
@@ -30,8 +28,10 @@ from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import Act
 from bsd.store.index import Record
 from bsd.store.state import guard, state_at
-from bsd.text.change import Change, Identity
-from bsd.text.reader import TranscriptFile
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.owners import in_use, secure
+from bsd.transcripts.change import Change, Identity
+from bsd.transcripts.reader import TranscriptFile
 
 _log, _session_log = get_logger("surgeon"), get_logger("session")
 

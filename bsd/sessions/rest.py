@@ -17,8 +17,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from bsd.agents.owner import Free, Stale
-from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.errors import Busy, os_problem
 from bsd.foundation.files import UNCERTAIN_SECONDS
 from bsd.foundation.filesystem import open_elsewhere, strength
@@ -29,7 +27,9 @@ from bsd.sessions.commit.displaced import Access, Recovered, State
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
 from bsd.sessions.commit.recovery import blank, recover
-from bsd.text.change import Identity
+from bsd.transcripts.agents.owner import Free, Stale
+from bsd.transcripts.agents.owners import in_use, owner_of
+from bsd.transcripts.change import Identity
 
 _AGAIN = "again later"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0

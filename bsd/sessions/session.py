@@ -13,9 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bsd.agents.dialect import Format, NotOurs
-from bsd.agents.owner import ENDING, Owner
-from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
@@ -26,7 +23,10 @@ from bsd.planning.plan import Means
 from bsd.sessions.notes import Notes
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
-from bsd.text.reader import Transcript, TranscriptFile
+from bsd.transcripts.agents.dialect import Format, NotOurs
+from bsd.transcripts.agents.owner import ENDING, Owner
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.reader import Transcript, TranscriptFile
 
 _log = get_logger("session")
 

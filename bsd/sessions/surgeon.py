@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
@@ -25,8 +24,9 @@ from bsd.store.changed_lines import undone_in
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.state import Checkpoint, StateDb
-from bsd.text.change import Identity
-from bsd.text.reader import Transcript, TranscriptFile
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import Transcript, TranscriptFile
 
 _log, _session_log = get_logger("surgeon"), get_logger("session")
 

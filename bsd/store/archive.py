@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bsd.agents.entry import entry_id
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain, sync_dir
@@ -36,7 +35,8 @@ from bsd.store.pack import (
     salvaged,
     why_damaged,
 )
-from bsd.text.reader import parse_kept
+from bsd.transcripts.agents.entry import entry_id
+from bsd.transcripts.reader import parse_kept
 
 _log = get_logger("archive")
 

@@ -19,7 +19,7 @@ from bsd.store.history import (
     KeptOperation,
     Neighbour,
 )
-from bsd.text.reader import Transcript
+from bsd.transcripts.reader import Transcript
 
 # The id of the entry that a line holds, if it has one.
 Identify = Callable[[bytes], str | None]

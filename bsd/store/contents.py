@@ -25,7 +25,6 @@ from threading import Lock
 
 import orjson
 
-from bsd.agents.entry import entry_id, entry_key
 from bsd.foundation.database_file import (
     being_opened,
     make_database_file,
@@ -41,7 +40,8 @@ from bsd.foundation.logs import get_logger
 from bsd.store.archive import SessionArchive, packed_line, ref_of, salvaged_lines
 from bsd.store.index import INDEX_FILE, Record, record_of
 from bsd.store.pack import Pack, PackDamaged
-from bsd.text.reader import parse_kept
+from bsd.transcripts.agents.entry import entry_id, entry_key
+from bsd.transcripts.reader import parse_kept
 
 _log = get_logger("contents")
 

@@ -9,7 +9,7 @@ import orjson
 from bsd.foundation.files import LARGEST_RECORD, read_ours, write_private
 from bsd.foundation.layout import Layout
 from bsd.store.copies import archived, copies_in
-from bsd.text.change import Written
+from bsd.transcripts.change import Written
 
 
 class CopiedVersions:

@@ -53,8 +53,8 @@ from bsd.store.checked import (
     whole_number,
 )
 from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter, root_of, why_damaged
-from bsd.text.change import Identity
-from bsd.text.reader import ChangedWhileReading, InBlocks, Transcript
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Transcript
 
 _log = get_logger("archive")
 

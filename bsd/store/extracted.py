@@ -39,7 +39,7 @@ from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.index import INDEX_FILE, Index
 from bsd.store.origins import ids_of, is_origin
-from bsd.text.change import Readable
+from bsd.transcripts.change import Readable
 
 _log = get_logger("store")
 

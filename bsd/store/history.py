@@ -38,9 +38,9 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
 from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
-from bsd.text.change import Edit, Readable
-from bsd.text.spans import ValuePath, paths_of
-from bsd.text.splice import SpliceError, find
+from bsd.transcripts.change import Edit, Readable
+from bsd.transcripts.spans import ValuePath, paths_of
+from bsd.transcripts.splice import SpliceError, find
 
 _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")

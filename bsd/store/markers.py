@@ -13,8 +13,12 @@ from contextlib import suppress
 from functools import cached_property
 from sys import maxsize
 
-from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import (
+from bsd.foundation.immutable import immutable
+from bsd.store.contents import StoredPlace
+from bsd.store.extracted import Missing, Stored, digest
+from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy
+from bsd.transcripts.agents.dialect import Facts, Format
+from bsd.transcripts.agents.entry import (
     MARKER,
     RESTORED,
     Entry,
@@ -23,13 +27,9 @@ from bsd.agents.entry import (
     placeholder,
     standing_at,
 )
-from bsd.foundation.immutable import immutable
-from bsd.store.contents import StoredPlace
-from bsd.store.extracted import Missing, Stored, digest
-from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy
-from bsd.text.reader import Transcript, parse_entry, parse_kept
-from bsd.text.spans import ValuePath, format_path, is_present, paths_of, value_at
-from bsd.text.splice import SpliceError, edit, find
+from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
+from bsd.transcripts.spans import ValuePath, format_path, is_present, paths_of, value_at
+from bsd.transcripts.splice import SpliceError, edit, find
 
 # Bytes without which nothing of a line is away, and what placeholders begin with.
 NEEDLES = (b'"_extracted"', b"[[extracted-")

@@ -10,12 +10,12 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from bsd.agents.dialect import NotOurs
-from bsd.agents.owner import ENDING
-from bsd.agents.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.text.reader import TranscriptFile, parse_entry
+from bsd.transcripts.agents.dialect import NotOurs
+from bsd.transcripts.agents.owner import ENDING
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.reader import TranscriptFile, parse_entry
 
 _MOST_LINES = 400  # of a transcript; the program's own notes may stand before the first message
 _MOST_GENERATIONS = 16

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from bsd.agents.dialect import Facts, Format
-from bsd.agents.entry import Entry, ends_in_placeholder
-from bsd.text.spans import value_at
+from bsd.transcripts.agents.dialect import Facts, Format
+from bsd.transcripts.agents.entry import Entry, ends_in_placeholder
+from bsd.transcripts.spans import value_at
 
 
 class Proof(Enum):

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.agents.dialect import Facts, Rank, Title, better
-from bsd.agents.entry import Entry, Marker, answer_of, model_of, tokens_of
 from bsd.foundation.database_file import (
     being_opened,
     make_database_file,
@@ -25,6 +23,8 @@ from bsd.foundation.files import make_private_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import inside
 from bsd.store.search_words import TOKENIZE, without_fts5
+from bsd.transcripts.agents.dialect import Facts, Rank, Title, better
+from bsd.transcripts.agents.entry import Entry, Marker, answer_of, model_of, tokens_of
 
 
 @immutable
@@ -199,7 +199,7 @@ class Statistics:
     extracted_bytes: int = 0  # of their original lines
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # how the session is called by what stands in it
-    title_rank: int = 0  # `bsd.agents.dialect.Rank`
+    title_rank: int = 0  # `bsd.transcripts.agents.dialect.Rank`
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, facts: Facts | None, title: Title | None, size: int) -> None:

@@ -34,8 +34,8 @@ from bsd.foundation.files import make_private_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
-from bsd.text.change import Edit, Identity, Readable, Written, edited
-from bsd.text.reader import Transcript
+from bsd.transcripts.change import Edit, Identity, Readable, Written, edited
+from bsd.transcripts.reader import Transcript
 
 NO_ID = 0  # the number of an entry without id
 

@@ -29,7 +29,6 @@ from bsd.actions.restore import (
 )
 from bsd.actions.summary import SUMMARY, Summarize
 from bsd.actions.verb import Verb, perform
-from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.planning import edit as editing
@@ -43,7 +42,8 @@ from bsd.planning.view import EntryView, views
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import Queries
 from bsd.sessions.surgeon import Surgeon
-from bsd.text.reader import Transcript
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.reader import Transcript
 
 
 @dataclass(frozen=True)

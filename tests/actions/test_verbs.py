@@ -18,8 +18,6 @@ from bsd.actions.models import answer_model
 from bsd.actions.read_extracted import READ_HELD, SHOW_EXTRACTED, page_of
 from bsd.actions.search import SEARCH_PAGE
 from bsd.actions.verb import Verb, all_verbs, perform
-from bsd.agents.claude_code import KIND
-from bsd.agents.page_size import OTHERS, PageSize
 from bsd.cli.call import Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.verb_words import VerbWords
@@ -28,6 +26,8 @@ from bsd.foundation.definition import Answer, argument
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.verb_names import NAMES, Name
+from bsd.transcripts.agents.claude_code import KIND
+from bsd.transcripts.agents.page_size import OTHERS, PageSize
 
 VERBS = all_verbs()
 # Doors have routes, commands and tools of their own for these: only a part of what they tell.

@@ -14,8 +14,8 @@ from collections.abc import Callable
 import orjson
 
 from bsd.sample import session_lines
-from bsd.text.spans import ValuePath
-from bsd.text.splice import edit
+from bsd.transcripts.spans import ValuePath
+from bsd.transcripts.splice import edit
 
 _LONG = 500
 _ROUNDS = 3

@@ -12,12 +12,12 @@ import pytest
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
 from tests import forked
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_lines
-from tests.agents.sources.tree import Home
 from tests.cli.conftest import Call, Program, snapshot
 from tests.maintenance.keeping import DAY, ClaudeHome
 from tests.openclaw_tree import set_at_rest
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import claude_code_lines
+from tests.transcripts.agents.sources.tree import Home
 from tests.waiting import DEADLINE_SECONDS
 
 ALL = {"main/alpha", "main/beta", "main/foreign", "other_agent/gamma"}

@@ -10,11 +10,11 @@ import pytest
 
 from bsd.cli.main import run
 from bsd.foundation.logs import close_logs
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_lines
-from tests.agents.sources.tree import raw
 from tests.commands import Ended
 from tests.openclaw_tree import set_at_rest
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import claude_code_lines
+from tests.transcripts.agents.sources.tree import raw
 
 PLACES = {
     "claude-code": ".claude/projects/-home-me/8463c716-a2ea-4c14-9efa-87158ebd9f20.jsonl",

@@ -11,12 +11,12 @@ import pytest
 
 from bsd.cli.main import run
 from bsd.foundation.logs import close_logs
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_lines, subagent_lines
-from tests.agents.sources.tree import Home, away, raw, without_restored
 from tests.cli.conftest import Call, out_of
 from tests.commands import Ended
 from tests.openclaw_tree import set_at_rest
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import claude_code_lines, subagent_lines
+from tests.transcripts.agents.sources.tree import Home, away, raw, without_restored
 
 
 def with_sources(bsd: Call, top: Path, *arguments: str, kind: str = "pi", **paths: Path) -> Ended:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import SourceSettings
+from bsd.transcripts.agents.owners import layout_of
 from tests.compat.provider import Json, Provider
 from tests.openclaw_tree import set_at_rest
 from tests.waiting import DEADLINE_SECONDS

@@ -15,7 +15,6 @@ from random import Random
 import pytest
 
 from bsd.actions.restore import history_of
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -30,8 +29,9 @@ from bsd.planning.view import EntryView, outline_of
 from bsd.sessions.rest import Patience
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
-from bsd.text.reader import BytesTranscript
-from bsd.text.spans import parse_path
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.reader import BytesTranscript
+from bsd.transcripts.spans import parse_path
 from tests.actions import performed
 from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.codex import CODEX
-from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -25,11 +23,13 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.surgeon import Surgeon
+from bsd.transcripts.agents.codex import CODEX
+from bsd.transcripts.agents.owners import owner_of
 from tests.actions import performed
-from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
 from tests.openclaw_tree import set_at_rest
+from tests.transcripts.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.compat

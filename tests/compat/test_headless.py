@@ -17,7 +17,6 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.result import Status
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat import claude_code, pi_program
 from tests.compat.beside import placeholders
 from tests.compat.claude_code import ClaudeCode
@@ -25,6 +24,7 @@ from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
 from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
+from tests.transcripts.agents.sources.tree import EVERYTHING, away, without_restored
 
 pytestmark = pytest.mark.compat
 

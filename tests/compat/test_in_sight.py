@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.claude_code import CLAUDE_CODE
-from bsd.agents.dialect import Format
-from bsd.agents.pi import PI
 from bsd.planning.sight import Sight
+from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.pi import PI
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import Model

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.codex import CODEX
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sessions.surgeon import Surgeon
+from bsd.transcripts.agents.codex import CODEX
 from tests.actions import performed
-from tests.agents.sources.tree import EVERYTHING, without_restored
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
 from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
+from tests.transcripts.agents.sources.tree import EVERYTHING, without_restored
 from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.compat

@@ -16,10 +16,10 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.result import Status
 from bsd.sample import session_lines
 from bsd.sessions.surgeon import Surgeon
-from tests.agents.sources import PI
-from tests.agents.sources.tree import Home, away
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
 from tests.session_files import sample
+from tests.transcripts.agents.sources import PI
+from tests.transcripts.agents.sources.tree import Home, away
 
 pytestmark = pytest.mark.compat
 

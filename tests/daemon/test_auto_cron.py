@@ -8,7 +8,7 @@ import pytest
 
 from bsd.foundation.layout import SessionName
 from bsd.planning.result import SessionResult, Status
-from bsd.text.change import Identity
+from bsd.transcripts.change import Identity
 from tests.daemon.work_house import NAME, House, small_saving
 from tests.logs import capture_logs
 

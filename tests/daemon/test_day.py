@@ -25,7 +25,7 @@ from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.sample import session_lines
 from bsd.sessions.operate import Worth
-from bsd.text.change import Edit, Identity
+from bsd.transcripts.change import Edit, Identity
 from tests.actions import performed
 from tests.daemon.fast_forward import Clock, Machine, machine
 from tests.daemon.running import configure

@@ -16,7 +16,7 @@ from bsd.daemon.state import PendingSavings
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS, is_worth
 from bsd.foundation.layout import Layout, SessionName
 from bsd.planning.plan import Plan, Report
-from bsd.text.change import Edit, Identity
+from bsd.transcripts.change import Edit, Identity
 from tests.daemon.taking import take_at
 
 A, B, C = (SessionName("main", name) for name in "abc")

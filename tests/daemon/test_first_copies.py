@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from bsd.store.copies import copies_of
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_lines
-from tests.agents.sources.tree import Home
 from tests.daemon.running import configure, running
 from tests.maintenance.keeping import DAY, ClaudeHome
 from tests.openclaw_tree import set_at_rest
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import claude_code_lines
+from tests.transcripts.agents.sources.tree import Home
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import Layout, SessionName
-from bsd.text.splice import edit
+from bsd.transcripts.splice import edit
 from tests.daemon.running import children_of, configure, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session

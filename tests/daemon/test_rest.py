@@ -6,7 +6,7 @@ from bsd.daemon.state import SessionsAtRest
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import StateDb
-from bsd.text.change import Written
+from bsd.transcripts.change import Written
 
 ONE, OTHER = SessionName("main", "one"), SessionName("main", "other")
 SEEN = Written(1, (1 << 64) - 5, 300, 400)

@@ -11,7 +11,7 @@ import pytest
 from bsd.daemon.directories import Trouble
 from bsd.daemon.scan import Scan
 from bsd.foundation.layout import Layout, SessionName
-from bsd.text.change import Written
+from bsd.transcripts.change import Written
 
 A = SessionName("main", "a")
 B = SessionName("other", "b")

@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from bsd.foundation.filesystem import strength
-from tests.agents.sources import CODEX, KINDS
-from tests.agents.sources.tree import LONG, Home, Kind, away, raw, without_restored
 from tests.daemon.running import Running, configure, running
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
+from tests.transcripts.agents.sources import CODEX, KINDS
+from tests.transcripts.agents.sources.tree import LONG, Home, Kind, away, raw, without_restored
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon

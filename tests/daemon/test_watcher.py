@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.owners import layout_of
 from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import SourceSettings
+from bsd.transcripts.agents.owners import layout_of
 from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, settle, with_a_session
 from tests.needs import as_ordinary_user
 from tests.waiting import DEADLINE_SECONDS

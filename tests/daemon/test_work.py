@@ -17,7 +17,7 @@ from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
-from bsd.text.change import Identity, Written
+from bsd.transcripts.change import Identity, Written
 from tests.daemon.work_house import NAME, House, small_saving
 from tests.logs import capture_logs
 

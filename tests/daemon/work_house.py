@@ -18,7 +18,7 @@ from bsd.foundation.settings_reader import load_settings
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.operate import Worth
-from bsd.text.change import Edit, Identity
+from bsd.transcripts.change import Edit, Identity
 from tests.daemon.in_process import Here
 
 NAME = SessionName("main", "s1")

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.dialect import VALUE_TYPES
 from bsd.foundation.errors import Invalid
 from bsd.foundation.pruning_fields import (
     PER_CALL,
@@ -24,6 +23,7 @@ from bsd.foundation.pruning_fields import (
     unknown_field,
 )
 from bsd.foundation.spelling import DAY, HOUR, lifetime_seconds, shown
+from bsd.transcripts.agents.dialect import VALUE_TYPES
 
 
 def complaint(field: str, value: object) -> str:

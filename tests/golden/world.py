@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.agents.sources import CLAUDE_CODE, CODEX, PI
-from tests.agents.sources.tree import raw
 from tests.golden.steady import Steady, document
 from tests.openclaw_tree import add_session, set_at_rest, set_status
 from tests.session_files import sample
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
+from tests.transcripts.agents.sources.tree import raw
 
 # Nothing happens by itself: what is answered is what was asked for.
 _CONFIG = {"age_threshold_hours": 87_600, "auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}

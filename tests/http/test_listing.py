@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.actions.list_sessions import Cursor, ListSessions, Sessions, list_sessions
-from bsd.agents.owners import layout_of
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import SourceSettings
+from bsd.transcripts.agents.owners import layout_of
 from tests.openclaw_tree import add_session
 
 STALE = {"stale": True, "active": False}

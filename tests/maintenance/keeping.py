@@ -13,11 +13,11 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BringBack, BroughtBack
 from bsd.maintenance.keeping import Keeping, KeptNow, find_gone
 from bsd.sessions.rest import Patience
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_lines, subagent_lines
-from tests.agents.sources.tree import Home, raw
 from tests.openclaw_tree import set_at_rest
 from tests.session_files import Clock, make_surgeon
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import claude_code_lines, subagent_lines
+from tests.transcripts.agents.sources.tree import Home, raw
 
 DAY = 24 * 3600.0
 

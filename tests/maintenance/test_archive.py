@@ -33,7 +33,6 @@ from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.pack import PackWriter
 from tests.actions import performed
-from tests.agents.sources.tree import EVERYTHING, Kind, recorded_homes
 from tests.logs import capture_logs
 from tests.maintenance.archiving import (
     DAY,
@@ -52,6 +51,7 @@ from tests.session_files import LONG, NAME, Clock, make_surgeon, write
 from tests.sessions.test_branched import BRANCH, branch_off, texts
 from tests.sessions.test_sources import each_kind
 from tests.sessions.test_surgeon import real_sessions
+from tests.transcripts.agents.sources.tree import EVERYTHING, Kind, recorded_homes
 
 
 def later() -> float:

@@ -19,7 +19,7 @@ from bsd.maintenance.verify import verify
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import list_orphans
 from bsd.store.search import ask
-from bsd.text.reader import TranscriptFile
+from bsd.transcripts.reader import TranscriptFile
 from tests import forked
 from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session

@@ -12,12 +12,12 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.store.copies import copies_of
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_lines
-from tests.agents.sources.tree import Home
 from tests.maintenance.keeping import DAY, ClaudeHome, keep
 from tests.openclaw_tree import set_at_rest
 from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon, write
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import claude_code_lines
+from tests.transcripts.agents.sources.tree import Home
 
 HOUR = 3600.0
 

@@ -17,11 +17,11 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.rest import Patience
-from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
-from tests.agents.sources.codex import codex_meta
-from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw
 from tests.openclaw_tree import add_session
 from tests.session_files import Clock, make_surgeon, sample
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
+from tests.transcripts.agents.sources.codex import codex_meta
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw
 
 THREAD = CODEX.session[-36:]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.openclaw.registry import running as running_by
 from bsd.foundation.layout import Layout
 from bsd.maintenance.verify import verify
-from bsd.text.change import Identity
+from bsd.transcripts.agents.openclaw.registry import running as running_by
+from bsd.transcripts.change import Identity
 from tests import forked
 from tests.daemon.running import configure, running
 from tests.needs import NOBODY

@@ -29,7 +29,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
-from bsd.text import reader
+from bsd.transcripts import reader
 from tests.actions import performed
 from tests.logs import capture_logs
 from tests.openclaw_tree import add_session, set_at_rest

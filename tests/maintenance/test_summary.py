@@ -17,9 +17,9 @@ from bsd.planning.result import Status
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.agents.sources import CODEX
-from tests.agents.sources.tree import Home
 from tests.openclaw_tree import add_session
+from tests.transcripts.agents.sources import CODEX
+from tests.transcripts.agents.sources.tree import Home
 
 NAME = SessionName("main", "s1")
 HEADER: dict[str, Any] = {"type": "session", "version": 3, "id": "s"}

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.openclaw.lock import SessionLock
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
@@ -19,6 +18,7 @@ from bsd.foundation.locks import own_lock
 from bsd.maintenance.shelves import TrashShelf
 from bsd.maintenance.trashed import Trashed, TrashPlace
 from bsd.maintenance.verify import verify
+from bsd.transcripts.agents.openclaw.lock import SessionLock
 from tests.maintenance.trashing import (
     HEADER,
     HOUR,
@@ -433,7 +433,7 @@ def test_sessions_that_moved_to_sqlite_are_left_alone(
 ) -> None:
     put(layout)
     database = layout.agents / "main" / "agent" / "openclaw-agent.sqlite"
-    monkeypatch.setattr("bsd.agents.openclaw.home.sqlite_database", lambda _: database)
+    monkeypatch.setattr("bsd.transcripts.agents.openclaw.home.sqlite_database", lambda _: database)
     with pytest.raises(LeftAlone):
         trash_of(layout).delete(NAME)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.openclaw.lock import SessionLock
 from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
@@ -21,6 +20,7 @@ from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
+from bsd.transcripts.agents.openclaw.lock import SessionLock
 from tests.maintenance.trashing import (
     HEADER,
     HOUR,

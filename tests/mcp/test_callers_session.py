@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.owner import Process
-from bsd.agents.owners import at_work
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.processes import starttime
 from bsd.mcp.scope import Scope, ancestors, sessions_of_client
-from tests.agents.sources import CLAUDE_CODE, CODEX, PI
-from tests.agents.sources.tree import Home
+from bsd.transcripts.agents.owner import Process
+from bsd.transcripts.agents.owners import at_work
 from tests.mcp.conftest import NAME, Desk
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
+from tests.transcripts.agents.sources.tree import Home
 from tests.waiting import wait_for
 
 ME = os.getpid()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import anyio
 import pytest
 
-from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import SourceSettings
@@ -22,14 +21,15 @@ from bsd.mcp.tools import TOOLS
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sessions.surgeon import Surgeon
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_lines
-from tests.agents.sources.tree import Home
+from bsd.transcripts.agents.owners import layout_of
 from tests.daemon.running import configure, running
 from tests.mcp.answers import document_of
 from tests.openclaw_tree import add_session, set_at_rest, set_status
 from tests.pictures import PNG
 from tests.session_files import sample
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import claude_code_lines
+from tests.transcripts.agents.sources.tree import Home
 from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would

@@ -20,12 +20,12 @@ from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests import forked
-from tests.agents.sources import CLAUDE_CODE, CODEX, PI
-from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.session_files import Clock, jsonl, make_surgeon
 from tests.sessions.test_copies import FORK as FORKED
 from tests.sessions.test_copies import ROLLOUT, claude_code_fork, codex_fork
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw
 from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would

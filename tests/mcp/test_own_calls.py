@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.dialect import Format
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.mcp.own_calls import OwnCall, own_calls
 from bsd.planning.rules import Policy
 from bsd.store.state import Checkpoint
-from bsd.text.reader import BytesTranscript, Line
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.reader import BytesTranscript, Line
 from tests.planning.in_memory import config
 from tests.session_files import HEADER, jsonl
 
@@ -174,7 +174,7 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spy(seen: list[Any]) -> Callable[[bytes], dict[str, Any] | None]:
-    from bsd.text.reader import parse_entry
+    from bsd.transcripts.reader import parse_entry
 
     def parse(raw: bytes) -> dict[str, Any] | None:
         seen.append(raw)

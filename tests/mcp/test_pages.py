@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bsd.agents.entry import MARKER
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sessions.surgeon import Surgeon
+from bsd.transcripts.agents.entry import MARKER
 from tests.mcp.answers import characters_of, document_of, size_of, texts_of
 from tests.mcp.test_mcp import House, serve
 from tests.openclaw_tree import add_session

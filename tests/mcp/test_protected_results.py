@@ -13,11 +13,11 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
-from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS, PI
-from tests.agents.sources.claude_code import claude_code_line, claude_code_lines
-from tests.agents.sources.codex import codex_line, codex_lines, codex_turn
-from tests.agents.sources.pi import pi_entry, pi_lines
-from tests.agents.sources.tree import EVERYTHING, Home, Kind
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS, PI
+from tests.transcripts.agents.sources.claude_code import claude_code_line, claude_code_lines
+from tests.transcripts.agents.sources.codex import codex_line, codex_lines, codex_turn
+from tests.transcripts.agents.sources.pi import pi_entry, pi_lines
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind
 
 ANSWER = json.dumps({"restored": False, "entry_id": "e", "texts": {"output": "long ago, " * 300}})
 PROTECTED_SECONDS = 600

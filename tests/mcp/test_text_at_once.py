@@ -21,11 +21,11 @@ from bsd.mcp.tools import carry_out, read_call
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.agents.sources import CODEX, KINDS
-from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call
 from tests.openclaw_tree import set_at_rest, set_status
 from tests.pictures import PNG
+from tests.transcripts.agents.sources import CODEX, KINDS
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind
 
 TOOLS = [
     ("restore", {"entry_id": "msg-456"}),

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.cli.commands import COMMANDS
 from bsd.cli.tools import mcp
 from bsd.mcp.own_calls import ran_by_shell
@@ -17,7 +16,8 @@ from bsd.mcp.server import INSTRUCTIONS, MEMORY_TOOLS
 from bsd.mcp.tools import TOOLS, read_call
 from bsd.planning.replace import plan_replace
 from bsd.planning.targets import Refused, Replacement
-from bsd.text.reader import BytesTranscript
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.reader import BytesTranscript
 from tests.session_files import HEADER, jsonl
 
 HOME = Path(__file__).parents[3] / "contrib" / "openclaw"

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.page_size import OTHERS
 from bsd.foundation.pruning_config import ConfigService
 from bsd.mcp.tools import carry_out, read_call
 from bsd.sessions.surgeon import Surgeon
+from bsd.transcripts.agents.page_size import OTHERS
 from tests.actions import performed
-from tests.agents.sources import CLAUDE_CODE, CODEX
-from tests.agents.sources.claude_code import claude_code_lines
-from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind
 from tests.mcp.conftest import NAME, UNKNOWN, Agent, Desk, Flat, Hands, call, text_of
 from tests.mcp.test_text_at_once import Others
 from tests.pictures import GIF, JPEG, PDF, PNG, SVG, WEBP, encoded
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX
+from tests.transcripts.agents.sources.claude_code import claude_code_lines
+from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Home, Kind
 
 LARGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"A" * 3_800_000).decode()
 

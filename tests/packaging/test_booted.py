@@ -20,14 +20,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_lines
-from tests.agents.sources.tree import raw
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.packaging.test_debian import _build
 from tests.packaging.units import TEMPLATE
 from tests.session_files import sample
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import claude_code_lines
+from tests.transcripts.agents.sources.tree import raw
 from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [

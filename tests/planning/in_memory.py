@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import RESTORED
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Plan
 from bsd.planning.restore import Restored, plan_restore, plan_restore_all
 from bsd.store.contents import StoredPlace
 from bsd.store.extracted import FileSpan, Keep, Missing, digest
-from bsd.text import splice
-from bsd.text.reader import BytesTranscript
+from bsd.transcripts import splice
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import RESTORED
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.reader import BytesTranscript
 
 NOW = 1_800_000_000.0
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bsd.agents.dialect import Format
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
 from tests.session_files import HEADER
 
 _texts = st.sampled_from(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bsd.agents.dialect import Format, Turn
-from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.text.reader import BytesTranscript, parse_entry
+from bsd.transcripts.agents.dialect import Format, Turn
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.reader import BytesTranscript, parse_entry
 
 
 def faults(raw: bytes, fmt: Format = OPENCLAW) -> list[str]:

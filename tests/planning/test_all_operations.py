@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import Marker
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.planning.conversation import read_through
 from bsd.planning.discard import plan_discard
@@ -23,11 +20,14 @@ from bsd.planning.replace import plan_replace, texts_of
 from bsd.planning.restore import plan_restore
 from bsd.planning.targets import ContextChanged, Discard, Replacement
 from bsd.planning.view import line_hash
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import Marker
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
 from tests.planning.in_memory import NOW, data
 from tests.planning.soundness import faults
 from tests.planning.test_undo import Patient
 from tests.session_files import Talk, call, jsonl, sample, text, thought
-from tests.text import nasty
+from tests.transcripts import nasty
 
 EXAMPLES = int(os.environ.get("BSD_EXAMPLES", "25"))  # more, to look for trouble
 TOOLS = ("restore_remote", "restore", "purge_control", "exec", "read")

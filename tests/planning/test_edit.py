@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.dialect import Format
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid, NotFound
 from bsd.planning.edit import (
     Edited,
@@ -24,13 +22,15 @@ from bsd.planning.edit import (
     show_entry,
     write_document,
 )
-from bsd.text.reader import BytesTranscript, parse_entry
-from bsd.text.spans import format_path
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.reader import BytesTranscript, parse_entry
+from bsd.transcripts.spans import format_path
 from tests.planning.in_memory import NOW, Session
 from tests.planning.sessions import sessions
 from tests.planning.test_properties import EXAMPLES
 from tests.session_files import HEADER, jsonl
-from tests.text import nasty
+from tests.transcripts import nasty
 
 ENTRY = (
     rb'{ "type":"message", "id" : "e1","parentId":null,"big": 12345678901234567890123,'

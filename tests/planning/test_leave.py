@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import EXTRACTABLE
-from bsd.agents.openclaw.dialect import FLAT
 from bsd.planning.leave import plan_leaving
 from bsd.planning.plan import Plan
 from bsd.planning.restore import plan_restore
 from bsd.store.entry_notes import KeptLine, Stamps, learn
 from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
-from bsd.text.reader import BytesTranscript, parse_entry
-from bsd.text.splice import SpliceError, edit
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import EXTRACTABLE
+from bsd.transcripts.agents.openclaw.dialect import FLAT
+from bsd.transcripts.reader import BytesTranscript, parse_entry
+from bsd.transcripts.splice import SpliceError, edit
 from tests.planning.in_memory import NOW
 from tests.planning.sessions import sessions
 from tests.planning.test_properties import EXAMPLES
 from tests.planning.test_undo import Memory, Patient, something
 from tests.session_files import jsonl
-from tests.text import nasty
+from tests.transcripts import nasty
 
 LONG = "x" * 600
 THEIRS = "2020-01-01T00:00:00.000Z"

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from bsd.agents.codex import CODEX
-from bsd.agents.dialect import Format
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.planning import locate as locating
 from bsd.planning.locate import locate
-from bsd.text.reader import BytesTranscript, parse_entry
+from bsd.transcripts.agents.codex import CODEX
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.reader import BytesTranscript, parse_entry
 from tests.planning.test_extract import LONG, message, session, turn
 from tests.planning.test_redact import consume
 from tests.planning.test_undo import Patient

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.actions.list_entries import Outlines
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.layout import SessionName
 from bsd.planning.view import EntryView, outline_of, views
 from bsd.sample import session_lines
-from bsd.text.change import Identity
-from bsd.text.reader import BytesTranscript
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import BytesTranscript
 
 MARKER = (
     b'"_extracted":{"ref":"0002_tool_result","hash":"sha256:00","size":9,'

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.entry import Entry
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.planning.sight import Prefix, id_hash
 from bsd.store.state import Checkpoint
+from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
 from tests.planning.in_memory import Session
 from tests.planning.test_properties import EXAMPLES
 from tests.session_files import HEADER, jsonl, text, thought
-from tests.text import nasty
+from tests.transcripts import nasty
 
 BINDING = "claude-opus-6"
 _SIGNED = {"type": "thinking", "thinking": "t" * 40, "thinkingSignature": "s" * 9}

@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import MARKER, Marker
-from bsd.agents.openclaw.dialect import FLAT
 from bsd.planning.extract import plan_extraction
-from bsd.text.reader import BytesTranscript, parse_entry
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import MARKER, Marker
+from bsd.transcripts.agents.openclaw.dialect import FLAT
+from bsd.transcripts.reader import BytesTranscript, parse_entry
 from tests.planning.in_memory import NOW, Session, config, without_restored
 from tests.planning.sessions import sessions
-from tests.text import nasty
+from tests.transcripts import nasty
 
 ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
 policies = st.fixed_dictionaries(

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.errors import Invalid
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.planning.replace import plan_replace
 from bsd.planning.rules import Policy
 from bsd.planning.targets import Refused, Replacement, read_targets
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
 from tests.planning.soundness import faults, shown
 from tests.planning.test_undo import Patient
 from tests.session_files import Talk, call, jsonl, text, thought
-from tests.text import nasty
+from tests.transcripts import nasty
 
 FILLER = "something that takes some room here"
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from bsd.planning.plan import Plan, Report, Revised
 from bsd.store.history import Gap, Neighbour, TouchedLine
-from bsd.text.change import Edit
-from bsd.text.reader import BytesTranscript, Line
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import BytesTranscript, Line
 
 
 def planned(line: Line, new: bytes, revised: Revised, values: int = 1) -> Plan:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import placeholder
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.spelling import iso_utc
 from bsd.planning.rules import Decision, Policy, Reason, Standing, decide, subject_of
-from bsd.text.spans import format_path
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import placeholder
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.spans import format_path
 from tests.planning.in_memory import NOW, config
 
 OLD = Standing(position=50, time_ms=(NOW - 1e6) * 1000)

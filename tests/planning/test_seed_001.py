@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bsd.agents.openclaw.dialect import FLAT
 from bsd.foundation.spelling import iso_utc
+from bsd.transcripts.agents.openclaw.dialect import FLAT
 from tests.planning.in_memory import NOW, Session
 from tests.session_files import jsonl
 

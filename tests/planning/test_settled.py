@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.dialect import Format
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.planning.extract import plan_extraction
 from bsd.planning.rules import Policy, Reason
 from bsd.planning.sight import id_hash
 from bsd.planning.survey import Survey, fingerprint
 from bsd.store.state import Checkpoint
-from bsd.text.reader import BytesTranscript
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.reader import BytesTranscript
 from tests.planning.in_memory import NOW, Session, config
 from tests.planning.sessions import sessions
 from tests.planning.test_extract import message, turn
 from tests.planning.test_prefix import entries
 from tests.planning.test_properties import EXAMPLES, policies
 from tests.session_files import HEADER, jsonl
-from tests.text import nasty
+from tests.transcripts import nasty
 
 RULES: list[dict[str, Any]] = [
     {"type": "tool_result", "min_length": 10, "keep_recent": 0},

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from bsd.agents.claude_code import CLAUDE_CODE, SUBAGENT
-from bsd.agents.codex import CODEX
-from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.planning.sight import Sight
+from bsd.transcripts.agents.claude_code import CLAUDE_CODE, SUBAGENT
+from bsd.transcripts.agents.codex import CODEX
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
 from tests.planning.test_prefix import entries
 from tests.planning.test_properties import EXAMPLES
-from tests.text import nasty
+from tests.transcripts import nasty
 
 
 def sight_of(session: list[Entry], fmt: Format) -> Sight:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.claude_code import CLAUDE_CODE
-from bsd.agents.dialect import Format
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
 from bsd.foundation.spelling import iso_utc
 from bsd.planning.rules import Policy
 from bsd.planning.sight import id_hash
 from bsd.planning.survey import Survey
-from bsd.text.reader import BytesTranscript
+from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.reader import BytesTranscript
 from tests.planning.in_memory import NOW, config
 from tests.planning.test_extract import LONG, message, turn
 from tests.session_files import HEADER, jsonl

@@ -6,11 +6,6 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.claude_code import CLAUDE_CODE
-from bsd.agents.codex import CODEX
-from bsd.agents.dialect import Format, Shape, Value
-from bsd.agents.entry import Entry, sent_tokens
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.planning.discard import plan_discard
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Meter, Rate
@@ -18,6 +13,11 @@ from bsd.planning.replace import plan_replace
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.targets import Discard, Replacement
 from bsd.planning.view import line_hash
+from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.codex import CODEX
+from bsd.transcripts.agents.dialect import Format, Shape, Value
+from bsd.transcripts.agents.entry import Entry, sent_tokens
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
 from tests.planning.in_memory import Session, config
 from tests.session_files import HEADER, jsonl
 

@@ -12,9 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import Marker
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.planning.edit import plan_edit, plan_set_extractable, read_document, setting
 from bsd.planning.plan import Plan
@@ -31,13 +28,16 @@ from bsd.store.history import (
     write_recipe,
     write_recipe_with,
 )
-from bsd.text.reader import parse_entry
-from bsd.text.spans import parse_path
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import Marker
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.reader import parse_entry
+from bsd.transcripts.spans import parse_path
 from tests.planning.in_memory import NOW, Session, data
 from tests.planning.sessions import sessions
 from tests.planning.test_properties import EXAMPLES, policies
 from tests.session_files import HEADER, jsonl
-from tests.text import nasty
+from tests.transcripts import nasty
 
 
 class Memory:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict
 from bsd.planning.undo import plan_undo
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
 from tests.planning.soundness import faults
 from tests.planning.test_redact import LONG, consume
 from tests.planning.test_undo import Patient, conversation

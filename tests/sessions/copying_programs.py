@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from bsd.agents.claude_code import CLAUDE_CODE
-from bsd.agents.codex import CODEX
-from bsd.agents.dialect import Format
-from bsd.agents.openclaw.dialect import FLAT, OPENCLAW
-from bsd.agents.pi import PI
-from tests.agents import sources
-from tests.agents.sources.tree import LONG
+from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.codex import CODEX
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.pi import PI
+from tests.transcripts.agents import sources
+from tests.transcripts.agents.sources.tree import LONG
 
 Json = dict[str, Any]
 Lines = list[Json]

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.entry import ends_in_placeholder, is_placeholder
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
@@ -25,13 +24,14 @@ from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
+from bsd.transcripts.agents.entry import ends_in_placeholder, is_placeholder
 from tests.actions import performed
-from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
-from tests.agents.sources.claude_code import claude_code_line
-from tests.agents.sources.codex import codex_line, codex_meta
-from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.session_files import LONG, NAME, Clock, conversation, make_surgeon, write
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
+from tests.transcripts.agents.sources.claude_code import claude_code_line
+from tests.transcripts.agents.sources.codex import codex_line, codex_meta
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw, without_restored
 
 Line = dict[str, Any]
 FORK = "11111111-2222-4333-8444-555555555555"

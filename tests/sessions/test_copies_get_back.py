@@ -15,9 +15,6 @@ from uuid import UUID
 
 import pytest
 
-from bsd.agents.dialect import Format
-from bsd.agents.entry import Marker, ends_in_placeholder, is_placeholder
-from bsd.agents.owners import layout_of
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -29,10 +26,13 @@ from bsd.maintenance.verify import Verification, verify
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import digest
-from bsd.text.spans import ValuePath, format_path
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.entry import Marker, ends_in_placeholder, is_placeholder
+from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.spans import ValuePath, format_path
 from tests.actions import performed
-from tests.agents.sources.tree import EVERYTHING
 from tests.sessions.copying_programs import PROGRAMS, Program, lines_of, written
+from tests.transcripts.agents.sources.tree import EVERYTHING
 
 _STEP_SECONDS = 700.0  # protection has ended, nobody is in the middle
 _MUCH_LATER = 30 * 86_400.0

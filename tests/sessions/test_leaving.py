@@ -22,11 +22,11 @@ from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from tests.actions import performed
-from tests.agents.sources import KINDS
-from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.openclaw_tree import set_at_rest
 from tests.planning.test_leave import unpinned
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+from tests.transcripts.agents.sources import KINDS
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind
 
 YEARS = 3e9
 FORK = SessionName("main", "fork")

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import SourceSettings
@@ -24,11 +23,12 @@ from bsd.maintenance.verify import verify
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
+from bsd.transcripts.agents.owners import layout_of
 from tests.actions import performed
-from tests.agents.sources.claude_code import claude_code_line
-from tests.agents.sources.codex import codex_line
-from tests.agents.sources.tree import EVERYTHING, LONG, without_restored
 from tests.sessions.copying_programs import PROGRAMS, Json, Lines, Program, lines_of, written
+from tests.transcripts.agents.sources.claude_code import claude_code_line
+from tests.transcripts.agents.sources.codex import codex_line
+from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, without_restored
 
 ORIGIN, OTHER = (UUID(int=number, version=4) for number in (1, 2))
 OLD_CLAUDE = "1.0.50"  # which writes sessions that it resumes anew, under new ids

@@ -14,11 +14,15 @@ from bsd.maintenance import catalog
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from tests.actions import performed
-from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_line, claude_code_lines, subagent_lines
-from tests.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.session_files import Clock, make_surgeon
+from tests.transcripts.agents.sources import CLAUDE_CODE
+from tests.transcripts.agents.sources.claude_code import (
+    claude_code_line,
+    claude_code_lines,
+    subagent_lines,
+)
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored
 
 
 @pytest.fixture

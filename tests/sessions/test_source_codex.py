@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.owners import owner_of
 from bsd.foundation.errors import Busy
 from bsd.foundation.filesystem import strength
 from bsd.planning.result import Status
-from tests.agents.sources import CODEX
-from tests.agents.sources.codex import codex_lines, codex_meta
-from tests.agents.sources.tree import Home
+from bsd.transcripts.agents.owners import owner_of
 from tests.openclaw_tree import set_at_rest
 from tests.session_files import Clock, make_surgeon
+from tests.transcripts.agents.sources import CODEX
+from tests.transcripts.agents.sources.codex import codex_lines, codex_meta
+from tests.transcripts.agents.sources.tree import Home
 
 
 @pytest.fixture

@@ -21,11 +21,11 @@ from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.commit.displaced import State
 from tests.actions import performed
-from tests.agents.sources import CODEX
-from tests.agents.sources.codex import codex_lines, codex_meta
-from tests.agents.sources.tree import LONG, Home, away, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.session_files import Clock, make_surgeon
+from tests.transcripts.agents.sources import CODEX
+from tests.transcripts.agents.sources.codex import codex_lines, codex_meta
+from tests.transcripts.agents.sources.tree import LONG, Home, away, raw, without_restored
 
 
 @pytest.fixture

@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 
 from bsd.planning.result import Status
 from tests.actions import performed
-from tests.agents.sources import CLAUDE_CODE, CODEX
-from tests.agents.sources.claude_code import claude_code_line
-from tests.agents.sources.codex import codex_line, codex_meta
-from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind, away, without_restored
 from tests.session_files import Clock, make_surgeon
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX
+from tests.transcripts.agents.sources.claude_code import claude_code_line
+from tests.transcripts.agents.sources.codex import codex_line, codex_meta
+from tests.transcripts.agents.sources.tree import (
+    EVERYTHING,
+    LONG,
+    Home,
+    Kind,
+    away,
+    without_restored,
+)
 
 pieces = st.sampled_from(["", "short", LONG, "\u2028 \U0001f600 é " * 40, "[[extracted-x]] " * 50])
 members = st.recursive(

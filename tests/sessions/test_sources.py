@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.owners import layout_of
 from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -23,9 +22,13 @@ from bsd.mcp.inband import InBand
 from bsd.planning.edit import becoming, setting
 from bsd.planning.result import Status
 from bsd.sessions.commit.displaced import State
+from bsd.transcripts.agents.owners import layout_of
 from tests.actions import performed
-from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
-from tests.agents.sources.tree import (
+from tests.logs import capture_logs
+from tests.openclaw_tree import set_at_rest
+from tests.session_files import Clock, make_surgeon
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
+from tests.transcripts.agents.sources.tree import (
     EVERYTHING,
     LONG,
     Home,
@@ -34,9 +37,6 @@ from tests.agents.sources.tree import (
     recorded_homes,
     without_restored,
 )
-from tests.logs import capture_logs
-from tests.openclaw_tree import set_at_rest
-from tests.session_files import Clock, make_surgeon
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
 

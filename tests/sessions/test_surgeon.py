@@ -27,7 +27,7 @@ from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
-from bsd.text.reader import ChangedWhileReading, Line, TranscriptFile
+from bsd.transcripts.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.actions import performed
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest

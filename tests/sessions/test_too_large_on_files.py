@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.openclaw.registry import read_registry
 from bsd.daemon.state import Ledger
 from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.doctor import examine
 from bsd.maintenance.verify import verify
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.commit.late import is_json
+from bsd.transcripts.agents.openclaw.registry import read_registry
 from tests.actions import performed
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

@@ -21,7 +21,7 @@ from bsd.sessions.commit.record import InFlightRecord
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
-from bsd.text.reader import TranscriptFile
+from bsd.transcripts.reader import TranscriptFile
 from tests.actions import performed
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

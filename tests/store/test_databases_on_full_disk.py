@@ -31,7 +31,7 @@ from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.store.search import use
 from bsd.store.state import Left, StateDb
-from bsd.text.change import Written
+from bsd.transcripts.change import Written
 
 place = pathlib.Path(sys.argv[1])
 name = SessionName("main", "s")

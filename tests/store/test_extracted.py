@@ -22,7 +22,7 @@ from bsd.foundation.filesystem import Syncing
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store import extracted
 from bsd.store.extracted import APART, FileSpan, Keep, Missing, SessionStore, digest
-from bsd.text.reader import BytesTranscript
+from bsd.transcripts.reader import BytesTranscript
 from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS
 

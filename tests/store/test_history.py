@@ -23,8 +23,8 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
-from bsd.text.change import Edit
-from bsd.text.reader import BytesTranscript
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import BytesTranscript
 from tests.refusing import raising
 
 NAME = SessionName("main", "s1")

@@ -17,8 +17,8 @@ from bsd.foundation.errors import Forbidden, TemporaryFailure
 from bsd.foundation.layout import SessionName
 from bsd.store.entry_notes import Stamp, Stamps, learn
 from bsd.store.state import Checkpoint, Left, StateDb, guard
-from bsd.text.change import Edit, Identity, Written, edited
-from bsd.text.reader import BytesTranscript, TranscriptFile
+from bsd.transcripts.change import Edit, Identity, Written, edited
+from bsd.transcripts.reader import BytesTranscript, TranscriptFile
 from tests.logs import capture_logs
 
 NAME = SessionName("main", "s1")

@@ -24,8 +24,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.owner import Owner
-from bsd.agents.owners import owner_of
 from bsd.foundation import filesystem
 from bsd.foundation.ages import steady
 from bsd.foundation.errors import Busy, NotFound
@@ -60,7 +58,9 @@ from bsd.sessions.commit.late import (
 )
 from bsd.sessions.commit.protocol import commit, header_hash
 from bsd.sessions.commit.record import InFlightRecord, Mark, Note, add_note
-from bsd.text.change import Change, Edit
+from bsd.transcripts.agents.owner import Owner
+from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.change import Change, Edit
 
 KEEP_NS = 60 * 10**9  # for so long the displaced file stays
 

@@ -36,7 +36,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, plain_directories
 from bsd.foundation.sources import Source
 from bsd.sessions.commit.record import FILE, RECORD, InFlightRecord, read_record
-from bsd.text.change import Identity
+from bsd.transcripts.change import Identity
 
 _PROBE = ".probe"
 # What older versions put into session directories, and a crash may have left there.

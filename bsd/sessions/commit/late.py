@@ -25,7 +25,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from bsd.agents.entry import Entry
 from bsd.foundation import files
 from bsd.foundation.errors import Busy, Forbidden, os_problem
 from bsd.foundation.files import (
@@ -41,8 +40,9 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.sessions.commit.protocol import copy_range, header_hash
 from bsd.sessions.commit.record import EditedSpan, Mark
-from bsd.text.change import Identity
-from bsd.text.reader import is_too_large
+from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import is_too_large
 
 _BLOCK = 1 << 20
 _PIECE = 4 << 10

@@ -30,7 +30,7 @@ from bsd.foundation.processes import described
 from bsd.sessions.commit.exchange import Request, Result, Step, exchange, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import Draft, EditedSpan, Edits, Mark
-from bsd.text.change import Change, Edit, Identity
+from bsd.transcripts.change import Change, Edit, Identity
 
 _log = get_logger("commit")
 # Less than this between two edits is cheaper to read and write with them than to copy apart.

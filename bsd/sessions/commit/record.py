@@ -28,7 +28,7 @@ from bsd.foundation.files import (
 )
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.text.change import Identity
+from bsd.transcripts.change import Identity
 
 _FORMAT = 1
 RECORD = ".record"

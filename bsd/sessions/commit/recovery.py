@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bsd.agents.owner import Stale
 from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.filesystem import Strength
@@ -25,6 +24,7 @@ from bsd.sessions.commit.displaced import KEEP_NS, Access, Displaced, Given, Rec
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord, Mark, Note, add_note
+from bsd.transcripts.agents.owner import Stale
 
 _log = get_logger("recovery")
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from bsd.actions.restore import ENTRY
 from bsd.actions.verb import Tool, Verb, route
-from bsd.agents.dialect import Format
 from bsd.foundation.definition import Answer
 from bsd.planning.locate import locate
 from bsd.planning.plan import Plan
 from bsd.store.history import TouchedLine
-from bsd.text.change import Edit
-from bsd.text.reader import Transcript
-from bsd.text.splice import edit
+from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Transcript
+from bsd.transcripts.splice import edit
 
 
 @dataclass(frozen=True, slots=True)

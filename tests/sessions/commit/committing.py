@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bsd.agents.dialect import NotOurs
-from bsd.agents.openclaw.dialect import detect
-from bsd.agents.openclaw.lock import SessionLock
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locks import own_lock
@@ -27,8 +24,11 @@ from bsd.sessions.commit.recovery import recover
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from bsd.text.change import Change
-from bsd.text.reader import TranscriptFile
+from bsd.transcripts.agents.dialect import NotOurs
+from bsd.transcripts.agents.openclaw.dialect import detect
+from bsd.transcripts.agents.openclaw.lock import SessionLock
+from bsd.transcripts.change import Change
+from bsd.transcripts.reader import TranscriptFile
 from tests.actions import performed
 
 SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bsd.agents.openclaw.home import RootAgent
 from bsd.foundation.errors import Busy
 from bsd.foundation.filesystem import Strength, strength
 from bsd.foundation.layout import Layout, SessionName
@@ -20,7 +19,8 @@ from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import Outcome, commit
 from bsd.sessions.commit.recovery import recover
-from bsd.text.change import Change, Edit, Identity
+from bsd.transcripts.agents.openclaw.home import RootAgent
+from bsd.transcripts.change import Change, Edit, Identity
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 NAME = SessionName("main", "s1")

@@ -16,7 +16,7 @@ from bsd.foundation.filesystem import keep_metadata
 from bsd.foundation.leases import is_spliced
 from bsd.sessions.commit import protocol
 from bsd.sessions.commit.protocol import FileChanged, splice
-from bsd.text.change import Change, Edit, Identity
+from bsd.transcripts.change import Change, Edit, Identity
 from tests.sessions.commit.scene import NAME
 
 

@@ -12,7 +12,7 @@ from bsd.foundation import leases
 from bsd.foundation.errors import Forbidden, TemporaryFailure, Unavailable
 from bsd.sessions.commit import exchange
 from bsd.sessions.commit.protocol import GiveUp
-from bsd.text.change import Change, Edit, Identity
+from bsd.transcripts.change import Change, Edit, Identity
 from tests.refusing import raising
 from tests.sessions.commit.scene import (
     EDITED,

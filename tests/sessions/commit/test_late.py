@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.agents.owners import owner_of
 from bsd.sessions.commit.late import missing, without
-from tests.agents.sources import KINDS
-from tests.agents.sources.tree import Home, Kind
+from bsd.transcripts.agents.owners import owner_of
+from tests.transcripts.agents.sources import KINDS
+from tests.transcripts.agents.sources.tree import Home, Kind
 
 A, B, C = (json.dumps({"id": name, "deep": {"id": name * 5}}).encode() + b"\n" for name in "abc")
 

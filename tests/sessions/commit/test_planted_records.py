@@ -19,7 +19,7 @@ from bsd.sessions.commit.displaced import State
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.commit.recovery import retire
-from bsd.text.change import Identity
+from bsd.transcripts.change import Identity
 from tests.sessions.commit.scene import EDITED, HEADER, SESSION, Scene, line
 from tests.untrusted import WAYS
 

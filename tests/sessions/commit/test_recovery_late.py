@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.openclaw.home import RootAgent
 from bsd.sessions.commit.displaced import State
 from bsd.sessions.commit.late import list_orphans
+from bsd.transcripts.agents.openclaw.home import RootAgent
 from tests.sessions.commit.crashing import (
     LATE,
     LATER,

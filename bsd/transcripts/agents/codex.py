@@ -1,0 +1,501 @@
+"""Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<thread>.jsonl`, and its writer locks.
+
+Archived threads lie in `~/.codex/archived_sessions`, all in one directory. Their files keep their
+names, by which Codex finds the day to which they go back: so they stay sessions of that day here.
+
+Every line is `{timestamp, type, payload}` and has no id; what a line is called is made from what
+ties it to others, or from its time. Threads whose history is paginated are left alone: Codex keeps
+byte offsets into their files. Reasoning, compactions, states and what was said are never touched,
+nor a last turn that is not complete.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.errors import Busy
+from bsd.foundation.files import open_plain
+from bsd.foundation.layout import SessionName
+from bsd.foundation.sources import PutAway
+from bsd.transcripts.agents.dialect import (
+    TIES,
+    Facts,
+    Format,
+    NotOurs,
+    Rank,
+    Shape,
+    Title,
+    ToolCall,
+    Turn,
+    Value,
+    asked,
+    named,
+    texts_in,
+)
+from bsd.transcripts.agents.entry import (
+    Entry,
+    arguments_at,
+    entry_time_ms,
+    first_entries,
+    payload_of,
+    text_of,
+)
+from bsd.transcripts.agents.owner import ENDING, Owner, Process, SourceKind, directory_below
+from bsd.transcripts.agents.values import leaf_values, text_value
+from bsd.transcripts.spans import ValuePath
+
+_HEADER = "session_meta"
+_PAYLOAD = ("payload",)
+
+_CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
+_RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
+_STARTS = frozenset(("user_message", "task_started", "turn_started"))
+_CLOSES = frozenset(("task_complete", "turn_complete"))
+_ROLLS_BACK = "thread_rolled_back"
+_ITEM = "item_completed"
+
+# Which texts of an event are shown to people and never sent.
+_SHOWN = {
+    "exec_command_end": ("stdout", "stderr", "aggregated_output", "formatted_output"),
+    "patch_apply_end": ("stdout", "stderr", "changes"),
+    "mcp_tool_call_end": ("result",),
+}
+# Wherever they stand in these: what ties them to others, and pictures, which are decoded.
+_NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
+
+# What Codex and its extension for editors put before what a person typed.
+_BEFORE_A_PROMPT = re.compile(
+    r"\s*(?:# AGENTS\.md instructions for [^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>"
+    r"|# Context from my IDE setup:.*?\n## My request for Codex:"
+    r"|# Context from my IDE setup:.*)\s*",
+    re.DOTALL,
+)
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._~-]")
+
+
+class Codex(Format):
+    """Lines of threads whose history is one file, read from its beginning."""
+
+    name = "codex"
+    parent_key = None
+    ties = TIES | {"ordinal"}
+    tells_origin = True
+
+    def facts(self, entry: Entry) -> Facts:
+        kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
+        what = text_of(payload.get("type"))
+        is_item = kind == "response_item"
+        role = text_of(payload.get("role")) if is_item and what == "message" else None
+        return Facts(
+            id=_id(entry, payload),
+            kind=_kind(kind, what, role),
+            is_message=is_item,
+            is_header=kind == _HEADER,
+            is_assistant=role == "assistant",
+            turn=_turn(kind, what),
+            role="toolResult" if is_item and what in _RESULTS else role,
+            time_ms=entry_time_ms(entry),
+            rolls_back=_rolled_back(payload) if what == _ROLLS_BACK else 0,
+            is_compaction=kind == "compacted",
+            calls=_calls(payload) if is_item and what in _CALLS else (),
+            result_of=text_of(payload.get("call_id")) if is_item and what in _RESULTS else None,
+        )
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
+        # Behind the last dot stands the end of what it was made of; what an id cannot hold, such
+        # as the colons of a time, was taken out.
+        end = entry_id.rpartition(".")[2].encode("utf-8", "surrogatepass")
+        between = rb"[^A-Za-z0-9._~-]*"
+        return re.compile(between.join(re.escape(end[at : at + 1]) for at in range(len(end))))
+
+    def origins(self, entry: Entry) -> tuple[str, ...]:
+        if entry.get("type") != _HEADER:
+            return ()
+        payload = payload_of(entry)
+        own = text_of(payload.get("id"))
+        return tuple(filter(None, (own, text_of(payload.get("forked_from_id"))))) if own else ()
+
+    def renews_id(self, entry: Entry, was: str) -> bool:
+        """Forks have new times, and migrated threads make items of events."""
+        payload = payload_of(entry)
+        what = text_of(payload.get("type")) or text_of(entry.get("type")) or ""
+        if what == _ITEM:
+            return True
+        by_time = _as_id(what, text_of(entry.get("timestamp")) or "")
+        return was.partition(".")[0] == what and _id(entry, payload) == by_time
+
+    def title(self, entry: Entry) -> Title | None:
+        payload = payload_of(entry)
+        what = payload.get("type")
+        if entry.get("type") == "event_msg":
+            if what == "thread_name_updated":
+                return named(payload.get("thread_name"), Rank.GIVEN)
+            said = payload.get("message") if what == "user_message" else None
+            return asked(texts_in(said), _BEFORE_A_PROMPT)
+        if entry.get("type") == "response_item" and payload.get("role") == "user":
+            return asked(texts_in(payload.get("content")), _BEFORE_A_PROMPT)
+        return None
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        payload = payload_of(entry)
+        what = payload.get("type")
+        if entry.get("type") == "event_msg":
+            return _shown(what, payload, at_least)
+        if entry.get("type") != "response_item":
+            return []
+        if what in _RESULTS:
+            return _output(payload.get("output"))
+        if what == "message":
+            return _said(payload.get("content"), "content", text_of(payload.get("role")))
+        if what == "reasoning":
+            return _said(payload.get("summary"), "summary", "thinking")
+        return []
+
+
+def _id(entry: Entry, payload: Entry) -> str | None:
+    """A name that the line keeps whatever leaves it; if it is not the only one, nothing leaves."""
+    what = text_of(payload.get("type")) or text_of(entry.get("type"))
+    item = payload.get("item")
+    names = [item.get("id")] if isinstance(item, dict) else []
+    names += [payload.get("call_id"), payload.get("id"), entry.get("timestamp")]
+    own = next(filter(None, map(text_of, names)), None)
+    if what is None or own is None:
+        return None
+    return _as_id(what, own)
+
+
+def _as_id(what: str, own: str) -> str:
+    return _NOT_IN_AN_ID.sub("", f"{what}.{own}")
+
+
+def _kind(kind: str, what: str | None, role: str | None) -> str:
+    if what in _RESULTS:
+        return "tool_result"
+    if what in _CALLS:
+        return "tool_call"
+    if what == "reasoning":
+        return "thinking"
+    return role or what or kind
+
+
+def _calls(payload: Entry) -> tuple[ToolCall, ...]:
+    call_id, name = text_of(payload.get("call_id")), text_of(payload.get("name"))
+    given = arguments_at(payload, _PAYLOAD)
+    return (ToolCall(call_id or "", name or "", _PAYLOAD, given),)
+
+
+def _turn(kind: str, what: str | None) -> Turn:
+    """Say what a line does to its turn: one that was broken off stays open to the next prompt."""
+    if kind == "event_msg":
+        if what in _CLOSES:
+            return Turn.CLOSES
+        return Turn.STARTS if what in _STARTS else Turn.NONE
+    return Turn.OPEN if kind == "response_item" and what != "message" else Turn.NONE
+
+
+def _rolled_back(payload: Entry) -> int:
+    """How many turns a thread goes back."""
+    turns = payload.get("num_turns")
+    return turns if isinstance(turns, int) and turns > 0 else 0
+
+
+def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:
+    if what == "agent_reasoning":
+        return _display(payload, "text", _PAYLOAD, "thinking", at_least)
+    if what == _ITEM:
+        item = payload.get("item")
+        if not isinstance(item, dict):
+            return []
+        path = (*_PAYLOAD, "item")
+        # What `agent_reasoning` says in threads of one file, paginated ones have there.
+        return _display(item, "summary_text", path, "thinking", at_least) + _display(
+            item, "aggregated_output", path, "tool_result", at_least
+        )
+    values = []
+    keys = _SHOWN.get(what, ()) if isinstance(what, str) else ()
+    for key in payload:  # in the order of the line
+        if key in keys:
+            values += _display(payload, key, _PAYLOAD, "tool_result", at_least)
+    return values
+
+
+def _display(holder: Entry, key: str, path: ValuePath, type_: str, at_least: int) -> list[Value]:
+    found = leaf_values({key: holder.get(key)}, path, type_, at_least, display=True)
+    return [value for value in found if _NEVER.isdisjoint(value.path)]
+
+
+def _output(output: Any) -> list[Value]:
+    """What a call gave: a text, or a list of blocks."""
+    path = (*_PAYLOAD, "output")
+    if isinstance(output, str):
+        return [text_value(path, output, "tool_result")] if output else []
+    values: list[Value] = []
+    for index, block in enumerate(output if isinstance(output, list) else ()):
+        if not isinstance(block, dict):
+            continue
+        text = text_of(block.get("text"))
+        if block.get("type") == "input_text" and text:
+            values.append(text_value((*path, index, "text"), text, "tool_result"))
+        values += _picture(block, (*path, index), "tool_result")
+    return values
+
+
+def _said(blocks: Any, key: str, type_: str | None) -> list[Value]:
+    """What somebody said: of that, pictures alone may leave."""
+    values: list[Value] = []
+    for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
+        if not isinstance(block, dict):
+            continue
+        path = (*_PAYLOAD, key, index)
+        if text := text_of(block.get("text")):
+            values.append(text_value((*path, "text"), text, type_, fixed=True))
+        values += _picture(block, path, type_)
+    return values
+
+
+def _picture(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
+    url = text_of(block.get("image_url"))
+    if block.get("type") != "input_image" or url is None or not url.startswith("data:"):
+        return []
+    return [Value(path, Shape.INPUT, type_, display=False, length=len(url))]
+
+
+CODEX = Codex()
+
+
+# --- detection ---
+
+_VERSION = re.compile(r"0\.[0-9]+\.")
+
+
+def _detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
+    """Tell a rollout by its first line, and by every other of its first lines."""
+    header: Entry | None = None
+    for entry in first_entries(first_lines):
+        kind, payload = entry.get("type"), entry.get("payload")
+        if not isinstance(kind, str) or not isinstance(payload, dict):
+            return NotOurs("not a rollout of Codex, or one of an older form")
+        if text_of(entry.get("timestamp")) is None:
+            return NotOurs("a rollout of unknown form: a line without timestamp")
+        if header is None and kind != _HEADER:
+            return NotOurs("a rollout of unknown form: it does not begin with session_meta")
+        if kind == _HEADER:
+            header = header or payload
+            if why := _unfit(payload):
+                return NotOurs(why, CODEX if _is_paginated(payload) else None)
+    return CODEX if header is not None else NotOurs("no rollout, or an empty one")
+
+
+def _is_paginated(meta: Entry) -> bool:
+    return meta.get("history_mode") not in (None, "legacy") or bool(meta.get("history_base"))
+
+
+def _unfit(meta: Entry) -> str | None:
+    """Why a thread is left alone, by what its header says; None if nothing speaks against it."""
+    if _is_paginated(meta):
+        return "a thread with paginated history: Codex keeps byte offsets into its file"
+    version = meta.get("cli_version")
+    if text_of(meta.get("id")) is None or not isinstance(version, str):
+        return "a rollout of unknown form: its header has no id or version"
+    return None if _VERSION.match(version) else f"a rollout of unknown version {version!r:.40}"
+
+
+# --- directories: sessions/YYYY/MM/DD/rollout-*.jsonl, and beside sessions/ thread-writer-locks/,
+# archived_sessions/rollout-*.jsonl ---
+
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+# A paginated thread that was taken back to an earlier turn goes on in a file of that name and more.
+_ROLLOUT = re.compile(
+    r"rollout-(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
+    rf"(?P<thread>{_UUID})(?:_{_UUID})?"
+)
+_QUIET_SECONDS = 10.0
+# Versions without locks: only that they hold the file open tells that they are at work.
+_UNLOCKED_QUIET_SECONDS = 60.0
+_LOCKS = Path("/proc/locks")
+_OPEN = "Codex has the thread open"
+_MOVING = "Codex is opening or closing a thread"
+
+
+@dataclass(frozen=True, slots=True)
+class CodexDay(Owner):
+    """One day's threads: they are an agent's sessions."""
+
+    sessions: Path
+    directory: Path
+    keeps_mtime = True  # nothing has happened to the thread
+    undeletable = "it is Codex's to delete or archive, which keeps a database of its threads"
+    uncallable = (
+        "Codex's threads are only read when they are resumed, and nothing may be taken out of"
+        " them; give it the tools with `codex mcp add bsd -- bsd mcp`"
+    )
+
+    @property
+    def quiet_seconds(self) -> float:
+        return _QUIET_SECONDS if self._locks.is_dir() else _UNLOCKED_QUIET_SECONDS
+
+    @property
+    def _locks(self) -> Path:
+        return self.sessions.parent / "thread-writer-locks"
+
+    def is_session_file(self, name: str) -> bool:
+        return _rollout(name) is not None
+
+    def why_no_session(self, name: str) -> str | None:
+        if self.is_session_file(name):
+            return None
+        return "Codex names its threads rollout-<time>-<id>"
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        return _detect(first_lines)
+
+    def ids_in(self, session: str) -> tuple[str, ...]:
+        found = _ROLLOUT.fullmatch(session)
+        return (session, found["thread"]) if found else (session,)
+
+    def conversations(self, entry: Entry) -> set[str]:
+        if entry.get("type") != _HEADER:
+            return set()
+        payload = payload_of(entry)
+        return {text for key in ("id", "forked_from_id") if (text := text_of(payload.get(key)))}
+
+    def is_named(self, entry: Entry) -> bool:
+        return _id(entry, payload_of(entry)) is not None
+
+    def in_use(self, session: str) -> str | None:
+        """Whether the thread's lock is held, as the system's list of locks shows it.
+
+        Taking it only to look might keep Codex out just then; `lock` does that, by the rules.
+        """
+        path = self._thread_lock(session)
+        if path is None:
+            return None
+        try:
+            at = path.stat()
+            held = _LOCKS.read_bytes()
+        except OSError:  # no such lock, or no such list: the lock itself will tell
+            return None
+        return _OPEN if b" %b " % _place_of(at) in held else None
+
+    @contextmanager
+    def lock(
+        self,
+        name: SessionName,
+        transcript: Path,  # noqa: ARG002
+        wait: float = 0.0,  # noqa: ARG002 - a thread stays open for long
+        *,
+        sleep: Callable[[float], None] = time.sleep,  # noqa: ARG002
+    ) -> Iterator[None]:
+        """Keep Codex from opening any thread, and see that this one is not open.
+
+        Its rule: whoever takes or gives up the lock of a thread holds the common lock meanwhile.
+        """
+        if not self._locks.is_dir():
+            yield
+            return
+        with ExitStack() as held:
+            try:
+                held.enter_context(_held(self._locks / ".coordination.lock", _MOVING))
+            except OSError as error:
+                why = f"Codex's locks are not as they are known: {error.strerror}"
+                raise Busy(why, hint="is this a newer version of Codex?") from error
+            thread = self._thread_lock(name.session)
+            if thread is not None:
+                with suppress(FileNotFoundError), _held(thread, _OPEN):
+                    pass  # nobody can take it from now on
+            yield
+
+    def _thread_lock(self, session: str) -> Path | None:
+        found = _ROLLOUT.fullmatch(session)
+        return self._locks / f"{found['thread']}.lock" if found else None
+
+
+@contextmanager
+def _held(path: Path, otherwise: str) -> Iterator[None]:
+    """Hold a lock of Codex's, which is never made by us; raises Busy, FileNotFoundError."""
+    fd = open_plain(path, os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(otherwise, hint="again later") from None
+        yield
+    finally:
+        os.close(fd)  # and with it goes the lock
+
+
+def _rollout(name: str) -> re.Match[str] | None:
+    """What a file's name says, if it is that of a thread."""
+    return _ROLLOUT.fullmatch(name.removesuffix(ENDING)) if name.endswith(ENDING) else None
+
+
+def _day(name: str) -> tuple[str, ...] | None:
+    """The directories of a thread's day, to which Codex takes it back from the archived ones."""
+    found = _rollout(name)
+    return tuple(found["day"].split("-")) if found else None
+
+
+def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
+    """The threads whose locks a process holds, or, of a version without locks, their open files."""
+    threads = _locked_by(process.pid, sessions.parent / "thread-writer-locks")
+    if threads:
+        for path in sorted(sessions.glob(f"*/*/*/rollout-*{ENDING}"), reverse=True):
+            rollout = _rollout(path.name)
+            if rollout and rollout["thread"] in threads:
+                yield path
+        return
+    top = Path(os.path.realpath(sessions))
+    for path in _open_files(process.pid):
+        if path.is_relative_to(top):
+            yield sessions / path.relative_to(top)
+
+
+def _locked_by(pid: int, locks: Path) -> set[str]:
+    """Which threads a process has locked, as the system's list of locks shows it."""
+    with suppress(OSError):
+        lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
+        # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`
+        held = {line[5] for line in lines if len(line) > 5 and line[4] == b"%d" % pid}
+        with os.scandir(locks) as found:
+            return {
+                each.name.removesuffix(".lock")
+                for each in found
+                if _place_of(each.stat(follow_symlinks=False)) in held
+            }
+    return set()
+
+
+def _place_of(at: os.stat_result) -> bytes:
+    """A file as the system's list of locks calls it."""
+    return f"{os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:{at.st_ino}".encode()
+
+
+def _open_files(pid: int) -> list[Path]:
+    """The files that a process has open; none if it does not let us look."""
+    found: dict[Path, None] = {}  # each once, in the order of their numbers
+    with suppress(OSError):
+        for number in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
+            with suppress(OSError):
+                found[Path(os.readlink(f"/proc/{pid}/fd/{number}"))] = None
+    return list(found)
+
+
+KIND = SourceKind(
+    routes=((None, None, None),),
+    called="sessions",
+    owner=CodexDay,
+    # Codex neither resumes nor forks what lies there, and moves it under its common lock: that of
+    # threads in their place keeps these in theirs, too.
+    put_away=PutAway("archived_sessions", _day, "archived"),
+    at_work=_at_work,
+    title="Codex",
+    usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
+)

@@ -1,0 +1,270 @@
+"""What the rest of bsd may know of a transcript's dialect (SPEC §§3, 12).
+
+A format reads parsed entries and answers in these words. It does no I/O, and nothing outside
+`bsd/transcripts/agents/` asks which format it is.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple
+
+from bsd.foundation.immutable import immutable
+from bsd.transcripts.agents.entry import Entry, is_placeholder, text_of
+from bsd.transcripts.spans import ValuePath, value_at
+
+# SPEC §3, "type of a value"; None is a value of no type, which only a `*` rule can trigger.
+VALUE_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "system")
+
+
+class Shape(StrEnum):
+    """How a value is replaced by its placeholder."""
+
+    TEXT = "text"  # a string becomes the placeholder
+    WHOLE = "whole"  # an array, object or scalar becomes the placeholder string
+    BLOCK = "block"  # a content block becomes a text block that holds the placeholder
+    INPUT = "input"  # the same, in a dialect whose blocks of text are called `input_text`
+
+    @property
+    def is_block(self) -> bool:
+        return self is Shape.BLOCK or self is Shape.INPUT
+
+    def holding(self, string: bytes) -> bytes:
+        """What takes the value's place: a JSON string, or a block with it."""
+        if not self.is_block:
+            return string
+        kind = b"text" if self is Shape.BLOCK else b"input_text"
+        return b'{"type":"%b","text":%b}' % (kind, string)
+
+
+class Turn(StrEnum):
+    """What an entry does to the turn it stands in."""
+
+    NONE = "none"  # not part of a turn
+    STARTS = "starts"  # a user message
+    OPEN = "open"  # a turn that goes on: tool call, tool result, anything waiting for an answer
+    CLOSES = "closes"  # an assistant message that ends its turn
+
+
+@immutable
+class Value:
+    """One value that could leave its entry."""
+
+    path: ValuePath
+    shape: Shape
+    type: str | None
+    display: bool  # never sent to the model
+    length: int  # characters that would leave, a removed signature included
+    leaf: bool = False  # part of arguments, details or an object: min_value_length always holds
+    custom: bool = False  # state of an extension: only by a rule that names its customType
+    removes: tuple[ValuePath, ...] = ()  # members that leave with it, without a placeholder
+    text: str | None = None  # the present text; None: not a string, or no longer at hand
+    fixed: bool = False  # only to be read: its owner relies on it as it is
+
+
+@immutable
+class ToolCall:
+    """A call found in an entry."""
+
+    id: str
+    name: str
+    path: ValuePath
+    arguments: ValuePath | None = None  # where they stand, if it has any
+
+
+@immutable
+class Facts:
+    """What one entry is, beside the values it holds."""
+
+    id: str | None  # `__id`, else `id`; None if there is none or it is no string
+    kind: str  # for people: `tool_result`, `assistant`, `model_change`, …
+    is_message: bool  # takes part in the conversation: counts for positions
+    parent: str | None = None  # id of the entry that it follows
+    names_parent: bool = False  # whether it says so; one that follows none may say that, too
+    is_header: bool = False  # the line that makes a file a session: never judged, never edited
+    is_assistant: bool = False  # an assistant message of a dialect that has turns
+    turn: Turn = Turn.NONE
+    role: str | None = None
+    time_ms: float | None = None  # when it was written, by seed 000's sources
+    signed_by: str | None = None  # model whose thinking signature this assistant message carries
+    answer: str | None = None  # of an answer that is several entries: what they share
+    may_be_last: bool = True  # what is written next may follow it
+    rolls_back: int = 0  # so many of the latest turns are taken back
+    is_compaction: bool = False
+    # A compaction's: which of the entries before it stay in sight. By their ids, or from one to
+    # another; if only the first is named, up to the compaction itself.
+    kept: tuple[str, ...] = ()
+    kept_from: str | None = None
+    kept_to: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    result_of: str | None = None  # id of the call that this entry answers
+    result_tool: str | None = None  # name of the tool that this entry is a result of
+
+
+@immutable
+class NotOurs:
+    """A file that is left alone, and why."""
+
+    reason: str
+    reads: Format | None = None  # its dialect, if its lines are understood all the same
+
+
+# What ties entries, calls and results together, wherever a message keeps it.
+TIES = frozenset(
+    (
+        *("id", "__id", "type", "parentId", "role", "customType", "version", "firstKeptEntryId"),
+        *("toolCallId", "tool_call_id", "toolUseId", "tool_use_id", "callId", "call_id"),
+        *("signature", "encrypted_content"),
+    )
+)
+# Where the result of a call says whether that has failed.
+_ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
+# Tools that run what they are given in a shell, whatever stands before their name.
+_SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
+# Tools that write a file, and what they call its path.
+_WRITERS = frozenset(("write", "create", "write_file", "create_file", "file_write"))
+_PATHS = ("path", "file_path", "filePath", "filename", "file")
+
+
+class Format(ABC):
+    """A dialect of transcripts. What it has no word for, it need not answer."""
+
+    name: str
+    parent_key: str | None = "parentId"  # the member that names the entry which one follows
+    ties: frozenset[str] = TIES  # members that nobody may change: they hold all together
+    # Copies name the sessions that they are of, each by its header, and lines are copied behind it
+    # without gaps: so a copied line has a known place.
+    tells_origin: bool = False
+
+    @abstractmethod
+    def facts(self, entry: Entry) -> Facts:
+        """Say what an entry is."""
+
+    @abstractmethod
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        """List the values that could leave, in the entry's order.
+
+        Leaves of arguments, details and objects are values only from `at_least` characters; an
+        object without such a leaf is one if it is that long as a whole.
+        """
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
+        """What stands in the line of each entry of this id; None: the id itself, as a text."""
+        return None
+
+    def origins(self, entry: Entry) -> tuple[str, ...]:  # noqa: ARG002
+        """Ids of the sessions that an entry names: that of its own first, then its origins."""
+        return ()
+
+    def renews_id(self, entry: Entry, was: str) -> bool:  # noqa: ARG002
+        """Whether an entry may be that of the id `was`, written anew by its program."""
+        return False
+
+    def title(self, entry: Entry) -> Title | None:  # noqa: ARG002
+        """Say how an entry would call its session: a name that it gives, or what was asked."""
+        return None
+
+    def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
+        """Where a result says whether its call has failed, and what it says."""
+        for path in _ERROR_FLAGS:
+            flag = value_at(entry, path)
+            if isinstance(flag, bool):
+                yield path, flag
+
+    def command(self, tool: str, arguments: Any) -> Any:
+        """What a call ran in a shell: a text, or a list of words; None: it is no such call."""
+        if tool.rpartition("__")[2].casefold() not in _SHELLS or not isinstance(arguments, dict):
+            return None
+        return arguments.get("command", arguments.get("cmd"))
+
+    def file_written(self, tool: str, arguments: dict[str, Any]) -> str | None:
+        """Which file a call wrote as a whole; None: it is no such call."""
+        if tool.casefold() not in _WRITERS:
+            return None
+        return next((path for key in _PATHS if (path := text_of(arguments.get(key)))), None)
+
+
+# --- how a session is called: by a name it was given, else by what was first asked ---
+
+LONGEST_TITLE = 200  # characters
+_JOINERS = "\u200c\u200d"  # emoji and several scripts need them
+_LOOKED_AT = 20_000  # characters of a prompt
+# What programs put around or before what a person typed: `<system-reminder>…</system-reminder>`.
+_WRAPPED = re.compile(r"\s*<([a-z]+[-_][a-z_-]*)\b[^<>]*>.*?</\1>\s*", re.DOTALL)
+_OPEN_WRAPPER = re.compile(r"\s*</?[a-z]+[-_][a-z_-]*\b[^<>]*>")
+_COMMAND_ALONE = re.compile(r"/[A-Za-z][\w:-]*\s*")
+
+
+class Rank(IntEnum):
+    """What a title is worth. The first prompt counts, and of names the last of the best rank."""
+
+    PROMPT = 0
+    SUMMARY = 1  # what a program made of an earlier part
+    MADE = 2  # by a model, for the whole
+    GIVEN = 3  # by a person
+
+
+class Title(NamedTuple):
+    """How an entry would call its session."""
+
+    text: str
+    rank: Rank
+
+
+def better(old: Title | None, new: Title | None) -> Title | None:
+    """Of two, `new` from a later line, the one by which the session is called."""
+    if old is None or new is None:
+        return new or old
+    later = new.rank > old.rank or (new.rank == old.rank and new.rank is not Rank.PROMPT)
+    return new if later else old
+
+
+def named(value: Any, rank: Rank) -> Title | None:
+    """The title that a member of an entry gives, if it gives one."""
+    text = in_short(value) if isinstance(value, str) else ""
+    return Title(text, rank) if text else None
+
+
+def asked(texts: list[str], before: re.Pattern[str] | None = None) -> Title | None:
+    """The title that a prompt of these texts would be; None if nothing in it is a person's words.
+
+    `before` is what the program in question puts in front of them.
+    """
+    for text in texts:
+        if (words := _typed(text[:_LOOKED_AT], before)) and not is_placeholder(words):
+            return Title(words, Rank.PROMPT)
+    return None
+
+
+def _typed(text: str, before: re.Pattern[str] | None) -> str | None:
+    """What a person typed of a text, on one line; None if nothing, or a command alone."""
+    text = text.strip()
+    while True:
+        found = _WRAPPED.match(text) or (before.match(text) if before else None)
+        if found is None or found.end() == 0:
+            break
+        text = text[found.end() :]
+    if _OPEN_WRAPPER.match(text) or _COMMAND_ALONE.fullmatch(text):
+        return None
+    return in_short(text) or None
+
+
+def in_short(text: str) -> str:
+    """A text as a title: on one line, no longer than titles are, nothing in it but what is seen."""
+    words = " ".join(text[: 4 * LONGEST_TITLE].split())
+    line = words
+    if not words.isprintable():
+        line = "".join(c for c in words if c.isprintable() or c in _JOINERS)
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
+
+
+def texts_in(content: Any) -> list[str]:
+    """The texts of a content that is a string, or a list of blocks with `text`."""
+    if isinstance(content, str):
+        return [content]
+    blocks = content if isinstance(content, list) else ()
+    found = (block.get("text") for block in blocks if isinstance(block, dict))
+    return [text for text in found if isinstance(text, str)]

@@ -1,0 +1,377 @@
+"""The entries in OpenClaw's directories: its own, and the seeds'; and which files hold them.
+
+Its own are messages below a header of version 2 or 3, which are pi's. The seeds' are flat: one
+object a line, named by `__id` or `id`, without turns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any
+
+from bsd.transcripts.agents.dialect import (
+    VALUE_TYPES,
+    Facts,
+    Format,
+    NotOurs,
+    Rank,
+    Title,
+    ToolCall,
+    Turn,
+    Value,
+    asked,
+    named,
+    texts_in,
+)
+from bsd.transcripts.agents.entry import (
+    TYPE_OF_NAME,
+    Entry,
+    arguments_at,
+    entry_id,
+    entry_role,
+    entry_time_ms,
+    entry_type,
+    first_entries,
+    message_of,
+    text_of,
+)
+from bsd.transcripts.agents.values import (
+    block_values,
+    calls_in,
+    leaf_values,
+    object_values,
+    text_value,
+)
+from bsd.transcripts.spans import ValuePath
+
+# --- message entries (versions 2 and 3), which are pi's ---
+
+_CONTENT = ("message", "content")
+
+# What the gateway puts before what somebody wrote in a channel: who and when, notes of its own.
+_BEFORE_A_PROMPT = re.compile(
+    r"(?:[A-Z][^\n:]{0,60}\(untrusted[^\n]{0,60}:\n```json\n.*?\n```"
+    r"|System: [^\n]*"
+    r"|\[(?:[^\]\n]{0,200}\d\d:\d\d[^\]\n]{0,40})\]"
+    r"|A new session was started via .*)\s*",
+    re.DOTALL,
+)
+
+# Records of what was summed up: the owner rebuilds its context from them.
+_RECORDS = frozenset(("branchSummary", "compactionSummary"))
+
+
+class OpenClaw(Format):
+    """Entries below a header of version 2 or 3."""
+
+    name = "openclaw"
+
+    def facts(self, entry: Entry) -> Facts:
+        kind = text_of(entry.get("type")) or "unknown"
+        if kind == "message":
+            return _message_facts(entry, message_of(entry))
+        is_compaction = kind == "compaction"
+        return Facts(
+            id=entry_id(entry),
+            kind=kind,
+            is_message=kind == "custom_message",
+            parent=text_of(entry.get("parentId")),
+            names_parent="parentId" in entry,
+            is_header=kind == "session",
+            role=entry_role(entry),
+            time_ms=entry_time_ms(entry),
+            is_compaction=is_compaction,
+            kept_from=text_of(entry.get("firstKeptEntryId")) if is_compaction else None,
+        )
+
+    def origins(self, entry: Entry) -> tuple[str, ...]:
+        own = text_of(entry.get("id")) if entry.get("type") == "session" else None
+        if own is None:
+            return ()
+        parent = text_of(entry.get("parentSession"))  # the path of a transcript
+        return (own, PurePath(parent).stem) if parent else (own,)
+
+    def title(self, entry: Entry) -> Title | None:
+        if entry.get("type") == "session_info":
+            return named(entry.get("name"), Rank.GIVEN)
+        message = message_of(entry) if entry.get("type") == "message" else {}
+        if message.get("role") != "user":
+            return None
+        return asked(texts_in(message.get("content")), _BEFORE_A_PROMPT)
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        kind = entry.get("type")
+        if kind == "message":
+            return _message_values(message_of(entry), entry_type(entry), at_least)
+        if kind == "custom_message":
+            return _conversation(entry, (), entry_type(entry), at_least)
+        if kind == "custom":
+            return _state(entry, at_least)
+        return []
+
+
+def _message_facts(entry: Entry, message: Entry) -> Facts:
+    role = text_of(message.get("role"))
+    is_assistant, is_result = role == "assistant", role == "toolResult"
+    calls = calls_in(message.get("content"), _CONTENT) if is_assistant else ()
+    return Facts(
+        id=entry_id(entry),
+        kind=TYPE_OF_NAME.get(role, role) if role else "message",
+        is_message=True,
+        parent=text_of(entry.get("parentId")),
+        names_parent="parentId" in entry,
+        is_assistant=is_assistant,
+        turn=_turn(role, message, has_calls=bool(calls)),
+        role=role or entry_role(entry),
+        time_ms=entry_time_ms(entry),
+        signed_by=_signed_by(message) if is_assistant else None,
+        calls=calls,
+        result_of=text_of(message.get("toolCallId")) if is_result else None,
+        result_tool=text_of(message.get("toolName")) if is_result else None,
+    )
+
+
+def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
+    """Say what a message does to its turn.
+
+    Commands that a person runs (`bashExecution`) and what extensions add stand between turns.
+    An assistant message without `stopReason` waits for its results if it calls a tool.
+    """
+    if role == "user":
+        return Turn.STARTS
+    if role == "toolResult":
+        return Turn.OPEN
+    if role == "assistant":
+        reason = message.get("stopReason")
+        waits = reason == "toolUse" if isinstance(reason, str) else has_calls
+        return Turn.OPEN if waits else Turn.CLOSES
+    return Turn.NONE
+
+
+def _signed_by(message: Entry) -> str | None:
+    """Return the model whose thinking signature this message carries, if it carries one."""
+    blocks = message.get("content")
+    for block in blocks if isinstance(blocks, list) else ():
+        if not isinstance(block, dict) or block.get("type") != "thinking":
+            continue
+        if text_of(block.get("thinkingSignature")):
+            return text_of(message.get("model")) or ""
+    return None
+
+
+def _message_values(message: Entry, type_: str | None, at_least: int) -> list[Value]:
+    role = message.get("role")
+    if isinstance(role, str) and role in _RECORDS:
+        return []
+    values = _conversation(message, ("message",), type_, at_least)
+    if role == "bashExecution" and (output := text_of(message.get("output"))):
+        values.append(text_value(("message", "output"), output, type_))
+    return values
+
+
+def _conversation(holder: Entry, path: ValuePath, type_: str | None, at_least: int) -> list[Value]:
+    """List what an object with `content` and `details` holds, in its own order."""
+    values: list[Value] = []
+    content = holder.get("content")
+    if isinstance(content, list):
+        api = text_of(holder.get("api")) or ""
+        values = block_values(content, (*path, "content"), type_, at_least, api=api)
+    elif text := text_of(content):
+        values = [text_value((*path, "content"), text, type_)]
+    if "details" in holder:
+        where = (*path, "details")
+        details = leaf_values(holder["details"], where, type_, at_least, display=True)
+        first = next(key for key in holder if key in {"content", "details"})
+        values = details + values if first == "details" else values + details
+    return values
+
+
+def _state(entry: Entry, at_least: int) -> list[Value]:
+    """List an extension's state, which the model never sees."""
+    data, type_ = entry.get("data"), entry_type(entry)
+    if isinstance(data, str):
+        if len(data) < max(at_least, 1):
+            return []
+        return [text_value(("data",), data, type_, display=True, leaf=True, custom=True)]
+    return leaf_values(data, ("data",), type_, at_least, display=True, custom=True)
+
+
+OPENCLAW = OpenClaw()
+
+
+# --- the seeds' entries ---
+
+_VALUE_KEYS = frozenset(("content", "text", "output", "result", "data", "thinking"))
+
+# Kinds that are no part of the conversation.
+_BESIDE = frozenset(
+    (
+        "session",
+        "model_change",
+        "thinking_level_change",
+        "label",
+        "session_info",
+        "custom",
+        "compaction",
+        "branch_summary",
+    )
+)
+_CALLS = {"toolCall": "arguments", "tool_call": "arguments", "tool_use": "input"}
+_CALL_IDS = ("toolCallId", "tool_call_id", "toolUseId")
+_TOOL_NAMES = ("toolName", "tool_name", "name", "tool")
+_BLOCKS = frozenset(("text", "thinking", "image", *_CALLS))
+
+
+class Flat(Format):
+    """The dialect of the seeds' examples."""
+
+    name = "flat"
+
+    def facts(self, entry: Entry) -> Facts:
+        kind = entry.get("type")
+        type_ = entry_type(entry)
+        is_result = type_ == "tool_result"
+        return Facts(
+            id=entry_id(entry),
+            kind=type_ or text_of(kind) or "entry",
+            is_message=not _is_beside(entry),
+            parent=text_of(entry.get("parentId")),
+            names_parent="parentId" in entry,
+            is_header=kind == "session",
+            role=entry_role(entry),
+            time_ms=entry_time_ms(entry),
+            is_compaction=kind == "compaction",
+            kept_from=text_of(entry.get("firstKeptEntryId")) if kind == "compaction" else None,
+            calls=_calls(entry, type_),
+            result_of=_first_text(entry, _CALL_IDS) if is_result else None,
+            result_tool=_first_text(entry, _TOOL_NAMES) if is_result else None,
+        )
+
+    def title(self, entry: Entry) -> Title | None:
+        if entry_type(entry) != "user" or _is_beside(entry):
+            return None
+        message = entry.get("message")
+        holder = message if isinstance(message, dict) else entry
+        texts = [
+            text
+            for content in (holder.get("content"), entry.get("text"), message)
+            for text in texts_in(content)
+        ]
+        return asked(texts)
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        custom = entry.get("type") == "custom" and _is_beside(entry)
+        if _is_beside(entry) and not custom:
+            return []
+        type_ = entry_type(entry)
+        values: list[Value] = []
+        for key, value in entry.items():
+            if key in _VALUE_KEYS:
+                values.extend(_values_of(value, (key,), type_, at_least, custom=custom))
+            elif key == "message":
+                values.extend(_inside_message(value, type_, at_least, custom=custom))
+        return values
+
+
+def _is_beside(entry: Entry) -> bool:
+    """Whether an entry is state, and no part of the conversation."""
+    kind, custom = entry.get("type"), entry.get("customType")
+    if kind == "custom" and isinstance(custom, str) and custom in TYPE_OF_NAME:
+        return False
+    return isinstance(kind, str) and kind in _BESIDE
+
+
+def _values_of(
+    value: Any, path: ValuePath, type_: str | None, at_least: int, *, custom: bool
+) -> list[Value]:
+    if isinstance(value, str):
+        return [text_value(path, value, type_, custom=custom)] if value else []
+    if isinstance(value, list) and any(_is_block(item) for item in value):
+        return block_values(value, path, type_, at_least, calls=_CALLS)
+    return object_values(value, path, type_, at_least, custom=custom)
+
+
+def _is_block(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(k := item.get("type"), str) and k in _BLOCKS
+
+
+def _inside_message(message: Any, type_: str | None, at_least: int, *, custom: bool) -> list[Value]:
+    if isinstance(message, str):
+        return _values_of(message, ("message",), type_, at_least, custom=custom)
+    if not isinstance(message, dict) or not message.get("content"):
+        return []
+    values: list[Value] = []
+    for key, value in message.items():
+        if key == "content":
+            values.extend(_values_of(value, ("message", key), type_, at_least, custom=custom))
+        elif key == "details":
+            values.extend(
+                leaf_values(value, ("message", key), type_, at_least, display=True, custom=custom)
+            )
+    return values
+
+
+def _calls(entry: Entry, type_: str | None) -> tuple[ToolCall, ...]:
+    """Find calls: the entry itself, or blocks of its content."""
+    if type_ == "tool_call":
+        call_id = _first_text(entry, _CALL_IDS)
+        name = _first_text(entry, ("name", "toolName", "tool"))
+        given = arguments_at(entry, ())
+        return (ToolCall(call_id or entry_id(entry) or "", name or "", (), given),)
+    return calls_in(entry.get("content"), ("content",), _CALLS) + calls_in(
+        message_of(entry).get("content"), ("message", "content"), _CALLS
+    )
+
+
+def _first_text(entry: Entry, keys: tuple[str, ...]) -> str | None:
+    """Return the first of these members that is a text, in the entry or in its message."""
+    for holder in (entry, message_of(entry)):
+        for key in keys:
+            if text := text_of(holder.get(key)):
+                return text
+    return None
+
+
+FLAT = Flat()
+
+
+# --- which files hold them ---
+
+
+def header_ids(entry: Entry) -> set[str]:
+    """The id of the conversation that a header names."""
+    found = text_of(entry.get("id")) if entry.get("type") == "session" else None
+    return {found} if found else set()
+
+
+def detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
+    """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`."""
+    entries = first_entries(first_lines)
+    first = next(entries, None)
+    if first is None:
+        return NotOurs("no entries")
+    if first.get("type") == "session":
+        return _by_header(first)
+    if _is_flat(first) or any(_is_flat(entry) for entry in entries):
+        return FLAT
+    return NotOurs("foreign format")
+
+
+def _by_header(header: Entry) -> Format | NotOurs:
+    version = header.get("version")
+    if version is None:
+        return NotOurs("version 1 session: its entries have no ids")
+    if isinstance(version, bool) or not isinstance(version, (int, float)):
+        return NotOurs(f"session header of unknown version {version!r:.40}")
+    if version < 2:
+        return NotOurs(f"version {version} session: its entries have no ids")
+    return OPENCLAW
+
+
+def _is_flat(entry: Entry) -> bool:
+    if text_of(entry.get("__id")):
+        return True
+    kinds = (entry.get("type"), entry.get("customType"))
+    return text_of(entry.get("id")) is not None and any(kind in VALUE_TYPES for kind in kinds)

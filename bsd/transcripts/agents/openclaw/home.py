@@ -1,0 +1,187 @@
+"""OpenClaw's directories: agents/<agent>/{sessions/{*.jsonl, sessions.json}, agent/*.sqlite}.
+
+There also lie the sessions of whoever writes the seeds' flat entries.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from bsd.foundation.errors import BsdError
+from bsd.foundation.files import plain_stream
+from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.transcripts.agents.dialect import Format, NotOurs
+from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.openclaw.dialect import detect, header_ids
+from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock
+from bsd.transcripts.agents.openclaw.registry import (
+    REGISTRY_FILE,
+    OpenClawRegistry,
+    excerpt_of,
+    ids_in,
+    put_back,
+    read_registry,
+    registered,
+    running,
+    take_out,
+)
+from bsd.transcripts.agents.owner import ENDING, LockState, Owner, PutBack, Registry
+
+_PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
+_CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
+_TRAJECTORY = ".trajectory"
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class RootAgent(Owner):
+    """An agent of the root: its sessions are bsd's to edit, delete and carry calls out in."""
+
+    layout: Layout
+    agent: str
+
+    @property
+    def _directory(self) -> Path:
+        return self.layout.agents / self.agent
+
+    @property
+    def _sessions(self) -> Path:
+        return self.layout.sessions_dir(self.agent)
+
+    def is_session_file(self, name: str) -> bool:
+        return is_session_file(name)
+
+    def why_no_session(self, name: str) -> str | None:
+        if is_session_file(name):
+            return None
+        stem = name.removesuffix(ENDING)
+        if stem.endswith(_TRAJECTORY):
+            return "it is a trajectory, which the gateway writes beside a session"
+        if _CHECKPOINT.search(stem):
+            return "it is a checkpoint, a copy of a session that the gateway may go back to"
+        if f"{ENDING}." in name:
+            return "it is what a repair has left of a session, or a backup"
+        return "the gateway gives no session such a name"
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        return detect(first_lines)
+
+    def put_aside(self, name: str) -> str | None:
+        """The gateway renames those that were reset or deleted, and leaves backups."""
+        found = _PUT_ASIDE.fullmatch(name)
+        return found[1] if found and is_session_file(found[1] + ENDING) else None
+
+    def ids_in(self, session: str) -> tuple[str, ...]:
+        return ids_in(session)
+
+    def conversations(self, entry: Entry) -> set[str]:
+        return header_ids(entry)
+
+    def database(self) -> Path | None:
+        return sqlite_database(self._directory)
+
+    def in_use(self, session: str) -> str | None:
+        return running(self._directory, session)
+
+    def lock(
+        self,
+        name: SessionName,
+        transcript: Path,
+        wait: float = 0.0,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> AbstractContextManager[object]:
+        return SessionLock(transcript, wait, name=name, sleep=sleep)
+
+    def lock_state(self, transcript: Path) -> LockState:
+        return inspect_lock(transcript)
+
+    def lock_files(self) -> Iterator[tuple[Path, LockState]]:
+        for path in sorted(self._sessions.glob(f"*{ENDING}{_LOCK}")):
+            yield path, inspect_lock(path.with_suffix(""))
+
+    def registry(self) -> Registry:
+        return read_registry(self._directory)
+
+    def listed(self, session: str) -> str | None:
+        return excerpt_of(self._sessions, self.registry().keys(session))
+
+    def unlist(self, session: str, keep: Callable[[str], None], *, wait: float) -> None:
+        directory = self._sessions
+
+        def keys(content: dict[str, Any]) -> list[str]:
+            return OpenClawRegistry(registered(content), directory).keys(session)
+
+        take_out(directory, keys, keep, wait=wait)
+
+    def list_again(self, excerpt: str, *, wait: float) -> PutBack:
+        return put_back(self._sessions, excerpt, wait=wait)
+
+    def is_written_by_us(self, name: str) -> bool:
+        return name == REGISTRY_FILE or name.endswith(_LOCK)
+
+
+def is_session_file(name: str) -> bool:
+    """Whether a file of this name in a sessions directory is a live transcript.
+
+    Not so: backups and resets (`x.jsonl.bak-…`), repairs (`x.jsonl.corrupt-….jsonl`),
+    trajectories, checkpoints, locks, and names that no session may have.
+    """
+    stem = name.removesuffix(ENDING)
+    if stem == name or stem.startswith(".") or f"{ENDING}." in name:
+        return False
+    if stem.endswith(_TRAJECTORY) or _CHECKPOINT.search(stem):
+        return False
+    try:
+        check_name(stem, "session")
+    except BsdError:
+        return False
+    return True
+
+
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_EVENTS = "transcript_events"
+_WAL_LOOK = 8 * 1024 * 1024
+
+
+def sqlite_database(agent_dir: Path) -> Path | None:
+    """Return the database that holds this agent's sessions, if they have moved to SQLite.
+
+    The database is looked at, not the version of the program. It is opened as an immutable
+    file, so no lock, journal or shared memory is ever created; what a fresh database still has
+    in its write-ahead log only is found by its text.
+    """
+    path = agent_dir / "agent" / "openclaw-agent.sqlite"
+    try:
+        with plain_stream(path) as file:
+            if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
+                return None
+    except OSError:
+        return None
+    return path if _has_events(path) or _log_mentions_events(path) else None
+
+
+def _has_events(path: Path) -> bool:
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as database:
+            return database.execute(query, (_EVENTS,)).fetchone() is not None
+    except sqlite3.Error:
+        return False
+
+
+def _log_mentions_events(path: Path) -> bool:
+    try:
+        with plain_stream(path.with_name(path.name + "-wal")) as file:
+            return _EVENTS.encode() in file.read(_WAL_LOOK)
+    except OSError:
+        return False

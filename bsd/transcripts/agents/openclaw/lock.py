@@ -1,0 +1,415 @@
+"""OpenClaw's lock of a session: who holds it, burying one that nobody does, and taking it.
+
+The lock is the file `<session>.jsonl.lock` beside the session; it exists as long as the lock is
+held. Versions of the gateway differ in how they judge somebody else's lock; SPEC §2.6 is our rule,
+and stricter than each of theirs. `with SessionLock(path): …` takes it, which the gateway honours.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from bsd.foundation import processes
+from bsd.foundation.ages import steady
+from bsd.foundation.durations import spell_seconds
+from bsd.foundation.errors import Busy, NotFound, os_problem
+from bsd.foundation.files import open_plain, read_plain, write_all
+from bsd.foundation.filesystem import strength
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import SessionName
+from bsd.foundation.leases import release_lease, take_lease
+from bsd.foundation.locks import WaitingLock
+from bsd.foundation.logs import get_logger
+from bsd.foundation.spelling import iso_utc
+from bsd.transcripts.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
+
+UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
+MAX_HOLD_MS: Final = 5 * 60 * 1000  # what the gateway grants itself; our holds take milliseconds
+# Not `.jsonl`, not `.lock`, hidden: no version of the gateway, and none of our scans, looks at it.
+TEMPORARY_PREFIX: Final = ".bsd-lock-"
+
+_LARGEST_PAYLOAD = 64 * 1024
+_LARGEST_PID = 2**31 - 1
+_LEFTOVER_AFTER_SECONDS = 60.0  # a temporary name is needed for microseconds
+# EPERM is how Linux says that a file system knows no hard links; a refusal would be EACCES.
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+_log = get_logger("lock")
+
+
+def lock_path(session_file: Path) -> Path:
+    """Where the lock of a session file lies: links are resolved in its directory only."""
+    return Path(os.path.realpath(session_file.parent)) / f"{session_file.name}.lock"
+
+
+def inspect_lock(session_file: Path, *, now: float | None = None) -> LockState:
+    """Who holds the lock of a session file, at `now` (seconds of the epoch); changes nothing."""
+    with look(lock_path(session_file)) as seen:
+        return (
+            seen.state(time.time() if now is None else now) if isinstance(seen, SeenLock) else seen
+        )
+
+
+def payload(now: float) -> bytes:
+    """What a lock of ours says, in the words of the newest gateway that uses lock files."""
+    pid = os.getpid()
+    words: dict[str, int | str] = {"pid": pid, "createdAt": iso_utc(now)}
+    if (start := processes.starttime(pid)) is not None:
+        words["starttime"] = start
+    words["maxHoldMs"] = MAX_HOLD_MS
+    return orjson.dumps(words, option=orjson.OPT_INDENT_2)
+
+
+def judge(content: bytes, age: float) -> HeldLock | Stale | Unreadable:
+    """Whether a lock that says `content`, last written `age` seconds ago, still counts.
+
+    Age alone never ends a lock whose owner lives, nor does what the owner looks like.
+    """
+    words = _words(content)
+    pid = words.get("pid")
+    if type(pid) is not int or not 0 < pid <= _LARGEST_PID:
+        what = "names no process" if content else "is empty"
+        if age > UNUSABLE_AFTER_SECONDS:
+            return Stale(f"it {what} and was written {age / 60:.0f} minutes ago")
+        return Unreadable(f"it {what}; its owner may just be writing it")
+    if not processes.alive(pid):
+        return Stale(f"its process {pid} is gone")
+    then, start = words.get("starttime"), processes.starttime(pid)
+    if type(then) is int and start is not None and then != start:
+        return Stale(f"its process is gone; {pid} is another one now")
+    created = words.get("createdAt")
+    since = created if isinstance(created, str) else None
+    return HeldLock(pid, since, ours=pid == os.getpid(), seconds=max(0.0, age))
+
+
+def _words(content: bytes) -> dict[str, object]:
+    try:
+        words = orjson.loads(content)
+    except ValueError:  # empty, cut short, or no JSON at all: it says nothing
+        return {}
+    return words if isinstance(words, dict) else {}
+
+
+@immutable
+class SeenLock:
+    """One lock file as it was found.
+
+    It is kept open while it is judged: until then its inode number is given to no other file, so
+    device and inode tell it from any lock that takes its name meanwhile.
+    """
+
+    path: Path
+    descriptor: int
+    content: bytes
+    modified: float
+    changed: float  # by the kernel's clock, whatever somebody has set `modified` to
+
+    def state(self, now: float) -> HeldLock | Stale | Unreadable:
+        found = judge(self.content, now - self.modified)
+        if isinstance(found, Unreadable) and self._is_of_an_earlier_start(now):
+            return Stale(
+                "it says of no process that it holds it, was written before this machine started, "
+                "and nobody has it open"
+            )
+        return found
+
+    def _is_of_an_earlier_start(self, now: float) -> bool:
+        """Whether it was left by a power cut, which may have taken what it said.
+
+        Clocks alone would not prove it: they may have been put forward since. But whoever has just
+        made a lock and not yet written it has it open; and that a lease tells.
+        """
+        if max(self.modified, self.changed) >= now - steady():
+            return False
+        with suppress(OSError):
+            if strength(self.path.parent).level == "strong" and take_lease(self.descriptor):
+                release_lease(self.descriptor)
+                return True
+        return False
+
+    def is_still(self, path: Path) -> bool:
+        """Whether `path` is this file, and says what it said."""
+        return is_at(self.descriptor, path) and read_all(self.descriptor) == self.content
+
+
+@contextmanager
+def look(path: Path) -> Iterator[SeenLock | Free | Unreadable]:
+    """Open the lock file at `path`, if there is one that can be read."""
+    found = _open(path)
+    if not isinstance(found, int):
+        yield found
+        return
+    try:
+        status = os.fstat(found)
+        yield SeenLock(path, found, read_all(found), status.st_mtime, status.st_ctime)
+    finally:
+        os.close(found)
+
+
+def _open(path: Path) -> int | Free | Unreadable:
+    try:
+        return open_plain(path)
+    except FileNotFoundError:
+        return Free()
+    except OSError as error:  # another user's, a symbolic link, a socket: not for us to judge
+        return Unreadable(f"{path}: {error.strerror}")
+
+
+def bury(path: Path, seen: SeenLock, *, now: float) -> bool:
+    """Remove the lock file that was judged stale, and no other; False if that is not certain.
+
+    Between judging and removing, the name may come to mean another file: somebody else buries
+    the stale lock too and puts a fresh one there, which a plain unlink would destroy. Therefore:
+
+    - Among ourselves: whoever buries holds the flock of the stale file itself, and looks again
+      under it. So only one bsd removes this file, and the second finds that the name has moved
+      on. (A holder of ours keeps the flock too: a living one is never buried, not even from
+      another PID namespace, where its process cannot be seen.)
+    - Against the gateway, which knows no flock, there remain the microseconds between that look
+      and the removal. So the file is first renamed to a name of its own, which takes exactly one
+      file, whichever it is, and judged once more there. A fresh lock goes back by link(), which
+      never overwrites; its owner has noticed nothing.
+    """
+    try:
+        fcntl.flock(seen.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # a network file system without flock: the second half must do
+        _log.debug("no flock on the lock file", path=str(path), error=str(error))
+    if not seen.is_still(path):
+        return False
+    aside = temporary_name(path.parent)
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return True
+    buried = seen.is_still(aside)
+    if not buried:
+        _put_back(aside, path)
+    with suppress(FileNotFoundError):
+        aside.unlink()
+    _sweep(path.parent, now)
+    return buried
+
+
+def _put_back(aside: Path, path: Path) -> None:
+    try:
+        if not place(aside, path):
+            os.close(write_exclusively(path, read_plain(aside, _LARGEST_PAYLOAD)))
+    except FileExistsError:
+        # Three programs within microseconds. Nothing may be overwritten, so this lock is lost;
+        # its owner sees it when it compares the file at the time of release.
+        _log.warning("A lock was taken while another one was moved aside", path=str(path))
+
+
+def _sweep(directory: Path, now: float) -> None:
+    """Remove temporary names that killed processes left behind."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith(TEMPORARY_PREFIX):
+                with suppress(FileNotFoundError):  # somebody else sweeps too
+                    if now - entry.stat(follow_symlinks=False).st_ctime > _LEFTOVER_AFTER_SECONDS:
+                        os.unlink(entry)
+
+
+def temporary_name(directory: Path) -> Path:
+    return directory / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def place(prepared: Path, path: Path) -> bool:
+    """Give a finished file the name `path` too; False where the file system has no hard links.
+
+    Raises FileExistsError if the name is taken, and OSError.
+    """
+    try:
+        os.link(prepared, path)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        return False
+    return True
+
+
+def write_exclusively(path: Path, content: bytes) -> int:
+    """Create a private file that did not exist and return its descriptor; raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        write_all(descriptor, content)
+    except BaseException:  # an interrupt, too, must leave no half-written file
+        os.close(descriptor)
+        with suppress(OSError):
+            path.unlink()
+        raise
+    return descriptor
+
+
+def read_all(descriptor: int) -> bytes:
+    """What an open lock file says now."""
+    return os.pread(descriptor, _LARGEST_PAYLOAD, 0)
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that `path` names."""
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), there)
+
+
+# --- taking it ---
+
+
+class SessionLock(WaitingLock):
+    """OpenClaw's write lock of a session file.
+
+    Nested `with` on the same object and thread counts, as with every filelock lock; another
+    object, thread or process waits, in the same process too. A holder killed leaves the file
+    behind, and the next to come buries it.
+
+    The gateway takes away the lock of a process whose argv does not look like OpenClaw's: a
+    process that uses this class must have passed `bsd.__main__.ensure_host_token`.
+    """
+
+    def __init__(
+        self,
+        session_file: Path,
+        # filelock's metaclass passes its own -1 where none is given, so the 30 s stand behind -1.
+        timeout: float = -1,
+        *,
+        name: SessionName | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = lock_path(Path(session_file))
+        super().__init__(self._path, timeout)
+        self._name = str(name) if name is not None else str(session_file)
+        self._clock = clock
+        self._sleep = sleep
+        self._now = now
+        self._last: LockState = Free()  # what was in the way when it was last tried
+
+    def _prepare(self) -> None:
+        if not self._path.parent.is_dir():
+            raise NotFound(
+                f"session {self._name}: there is no directory {self._path.parent}",
+                hint="`bsd sessions` lists the sessions there are",
+            )
+
+    def _acquire(self) -> None:
+        # A second look, because a stale lock may vanish, or be replaced, while the first judges it.
+        now = self._now()
+        if self._is_free(now) or self._is_free(now):
+            self._create(payload(now))
+
+    def _is_free(self, now: float) -> bool:
+        with look(self._path) as seen:
+            if not isinstance(seen, SeenLock):
+                self._last = seen
+                return isinstance(seen, Free)
+            self._last = seen.state(now)
+            if not isinstance(self._last, Stale) or not bury(self._path, seen, now=now):
+                return False
+            _log.warning("Removed a stale lock", session=self._name, reason=self._last.reason)
+            return True
+
+    def _create(self, content: bytes) -> None:
+        """Make the lock, complete from its first moment on: written elsewhere, then linked."""
+        temporary = temporary_name(self._path.parent)
+        descriptor = write_exclusively(temporary, content)
+        # Before the link: whatever interrupts us from here on, filelock knows what to give back.
+        self._context.lock_file_fd = descriptor
+        placed = False
+        try:
+            _keep_from_burial(descriptor)
+            if not (placed := place(temporary, self._path)):
+                placed = self._create_without_links(content)
+        except FileExistsError:
+            pass  # somebody was quicker
+        finally:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            if not placed:
+                self._let_go()
+
+    def _create_without_links(self, content: bytes) -> bool:
+        # As the gateway does it. For a moment the lock is empty; every version but the oldest
+        # gives such a file at least five seconds.
+        first = self._context.lock_file_fd
+        self._context.lock_file_fd = write_exclusively(self._path, content)
+        _keep_from_burial(self._context.lock_file_fd)
+        if first is not None:
+            os.close(first)
+        return True
+
+    def _release(self) -> None:
+        # Looking and then unlinking leaves a gap, but nobody takes our name in it: as long as our
+        # file is there and we live, no bsd removes it, and the gateway only one that is 30 minutes
+        # old or whose owner lacks the token. If we cannot unlink it, it remains ours to release.
+        descriptor = self._context.lock_file_fd
+        if descriptor is None:
+            return
+        try:
+            if not self._still_ours(descriptor):
+                raise FileNotFoundError  # noqa: TRY301
+            self._path.unlink()
+        except FileNotFoundError:
+            _log.warning("The lock was taken from us while we held it", session=self._name)
+        except OSError as error:
+            raise os_problem(error, f"releasing the lock {self._path}") from error
+        self._forget(descriptor)
+
+    def _still_ours(self, descriptor: int) -> bool:
+        state = judge(read_all(descriptor), age=0.0)
+        return isinstance(state, HeldLock) and state.ours and is_at(descriptor, self._path)
+
+    def _let_go(self) -> None:
+        """Undo an attempt that failed, or that was interrupted just after the link."""
+        descriptor = self._context.lock_file_fd
+        if descriptor is None:
+            return
+        if is_at(descriptor, self._path):
+            self._path.unlink()
+        self._forget(descriptor)
+
+    def _forget(self, descriptor: int) -> None:
+        self._context.lock_file_fd = None
+        os.close(descriptor)
+
+    def _busy(self) -> Busy:
+        hint = "again later"
+        match self._last:
+            case HeldLock(ours=True, created_at=since):
+                why = f"is in use by this very process{_since(since)}: {self._path}"
+            case HeldLock(pid=pid, created_at=since, seconds=seconds):
+                why = (
+                    f"is in use by {processes.described(pid)}{_since(since)}: it wrote"
+                    f" {self._path} {spell_seconds(seconds)} ago"
+                )
+                hint += f"; if process {pid} hangs, end it: its lock counts no more then"
+            case Unreadable(reason):
+                why = f"is locked, by whom is not known: {reason} ({self._path})"
+            case _:
+                why = f"is in use: others took {self._path} whenever it was free"
+        return Busy(f"session {self._name} {why}", hint=hint)
+
+
+def _keep_from_burial(descriptor: int) -> None:
+    with suppress(OSError):  # no flock here: then the process's id and start time must do
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _since(created_at: str | None) -> str:
+    return f" since {created_at}" if created_at else ""

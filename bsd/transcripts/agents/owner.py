@@ -1,0 +1,286 @@
+"""What the rest of bsd may know of the program that writes an agent's sessions (SPEC §12).
+
+How it calls its files, when it is at work, how it keeps others out while it is, what it lists.
+Nothing outside `bsd/transcripts/agents/` asks which program it is.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import field
+from pathlib import Path
+from typing import NamedTuple
+
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import SessionName
+from bsd.foundation.locations import expand
+from bsd.foundation.sources import PutAway, Route
+from bsd.transcripts.agents.dialect import Format, NotOurs
+from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.page_size import OTHERS, PageSize
+
+ENDING = ".jsonl"
+
+# --- its list of conversations ---
+
+
+@immutable
+class Registered:
+    """One conversation that its owner lists."""
+
+    key: str  # `agent:<id>:main`, …
+    session_id: str | None
+    session_file: str | None  # file name, if the entry names one
+    status: str | None  # running, done, failed, killed, timeout
+    parent: str | None  # session id
+    title: str | None = None  # how people call it, on one line
+
+    @property
+    def session(self) -> str | None:
+        """The session it is of, as far as it names one itself."""
+        file = self.session_file
+        return file.removesuffix(ENDING) if file and file.endswith(ENDING) else self.session_id
+
+
+class Registry:
+    """What an owner's list of conversations says, or why it says nothing."""
+
+    def __init__(self, sessions: Iterable[Registered] = (), problem: str | None = None) -> None:
+        self.sessions = tuple(sessions)
+        self.problem = problem
+        self._by_name: dict[str, list[Registered]] = {}
+        for record in self.sessions:
+            for name in {record.session_id, record.session} - {None}:
+                self._by_name.setdefault(str(name), []).append(record)
+
+    def find(self, session: str) -> Iterator[Registered]:
+        """The conversations whose transcript is, or was, `<session>.jsonl`."""
+        yield from self._by_name.get(session, ())
+
+    def keys(self, session: str) -> list[str]:
+        """The keys of those that are of this very transcript."""
+        return [record.key for record in self.find(session)]
+
+    def children(self, session: str) -> list[str]:
+        """The sessions that this one began."""
+        ids = {session} | {record.session_id for record in self.find(session)}
+        return [one.session for one in self.sessions if one.session and one.parent in ids]
+
+    def title(self, session: str) -> str | None:
+        """How people call it: several conversations may have had it, some of them by no name."""
+        return next((record.title for record in self.find(session) if record.title), None)
+
+
+@immutable
+class PutBack:
+    """Which keys came back into an owner's list, and which are somebody else's now."""
+
+    keys: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+
+
+# --- who holds its lock of a session ---
+
+
+@immutable
+class Free:
+    """Nobody holds the lock."""
+
+
+@immutable
+class HeldLock:
+    """A living process holds the lock."""
+
+    pid: int
+    created_at: str | None  # as the owner wrote it
+    ours: bool  # this very process
+    seconds: float = field(default=0.0, compare=False)  # since it wrote the lock
+
+
+@immutable
+class Stale:
+    """The owner is provably gone: whoever wants the lock may take it."""
+
+    reason: str
+
+
+@immutable
+class Unreadable:
+    """The lock does not say who holds it, and nothing proves that nobody does: it counts."""
+
+    reason: str
+
+
+LockState = Free | HeldLock | Stale | Unreadable
+
+
+class Owner(ABC):
+    """The program whose sessions one agent is. What it has no word for, it need not answer."""
+
+    __slots__ = ()
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long a session must have been left alone at least, whatever the settings say."""
+        return 0.0
+
+    @property
+    def keeps_mtime(self) -> bool:
+        """Whether an edit must not look like news to it."""
+        return False
+
+    @property
+    def undeletable(self) -> str | None:
+        """Why its sessions are not for bsd to delete; None if they are."""
+        return None
+
+    @property
+    def uncallable(self) -> str | None:
+        """Why calls that stand in its sessions are not carried out; None if they are."""
+        return None
+
+    # --- its files ---
+
+    @abstractmethod
+    def is_session_file(self, name: str) -> bool:
+        """Whether a file of this name in its directory is a live transcript."""
+
+    def why_no_session(self, name: str) -> str | None:
+        """Return why a file of this name in its directory is no session; None if it is one.
+
+        Every interface asks this before it works on a session that a user or an agent has named.
+        """
+        return None if self.is_session_file(name) else "its program gives no session such a name"
+
+    @abstractmethod
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        """Tell the dialect of a file whose lines these are."""
+
+    def put_aside(self, name: str) -> str | None:  # noqa: ARG002
+        """The session whose transcript a file of this name was, before its program put it aside."""
+        return None
+
+    def belongings(self, session: str) -> Iterator[Path]:  # noqa: ARG002
+        """Files that belong to a session beside its transcript, and are no transcripts."""
+        yield from ()
+
+    @property
+    def part_of(self) -> Path | None:
+        """The transcript of the session of which all of this agent's are parts; mostly none."""
+        return None
+
+    @property
+    def deletes(self) -> str | None:
+        """By which rule of its own it deletes sessions, and would do so again; None: by none."""
+        return None
+
+    @property
+    def kept_for_seconds(self) -> float | None:
+        """How long after its last write it deletes a session by that rule; None: not by age."""
+        return None
+
+    def ids_in(self, session: str) -> tuple[str, ...]:
+        """By which ids it may know a session, told by its name: that comes first."""
+        return (session,)
+
+    def conversations(self, entry: Entry) -> set[str]:  # noqa: ARG002
+        """Ids of the conversation that a header, or a first entry, names, and of its origin."""
+        return set()
+
+    def is_named(self, entry: Entry) -> bool:
+        """Whether an entry has an id: then two lines of the same bytes are one, written twice."""
+        return "id" in entry or "__id" in entry
+
+    def database(self) -> Path | None:
+        """Where its sessions are, if they are no longer in files."""
+        return None
+
+    # --- whether it is at work ---
+
+    def in_use(self, session: str) -> str | None:  # noqa: ARG002
+        """Say why a session counts as in use; None if it does not."""
+        return None
+
+    def lock(
+        self,
+        name: SessionName,  # noqa: ARG002
+        transcript: Path,  # noqa: ARG002
+        wait: float = 0.0,  # noqa: ARG002
+        *,
+        sleep: Callable[[float], None] = time.sleep,  # noqa: ARG002
+    ) -> AbstractContextManager[object]:
+        """Its own lock of a session; entering it raises Busy, after `wait` seconds at most."""
+        return nullcontext()
+
+    def lock_state(self, transcript: Path) -> LockState:  # noqa: ARG002
+        """Who holds a lock that is a file beside the transcript."""
+        return Free()
+
+    def lock_files(self) -> Iterator[tuple[Path, LockState]]:
+        """All such locks there are, and who holds them."""
+        yield from ()
+
+    # --- what it lists ---
+
+    def registry(self) -> Registry:
+        """Its list of conversations."""
+        return Registry()
+
+    def listed(self, session: str) -> str | None:  # noqa: ARG002
+        """What `list_again` needs to list a session as it is listed now; None if it is not."""
+        return None
+
+    def unlist(  # noqa: B027 - one that keeps no list
+        self, session: str, keep: Callable[[str], None], *, wait: float
+    ) -> None:
+        """Take a session out of its list; `keep` gets the excerpt that `list_again` needs.
+
+        `keep` has made it durable when it returns, and may be called again. Raises Busy, Conflict
+        for a list that cannot be edited, OSError.
+        """
+
+    def list_again(self, excerpt: str, *, wait: float) -> PutBack:  # noqa: ARG002
+        """Put back what `unlist` took out, where it stood; raises the same."""
+        return PutBack()
+
+    def is_written_by_us(self, name: str) -> bool:  # noqa: ARG002
+        """Whether a file of this name beside its sessions may be one that bsd has made."""
+        return False
+
+
+@immutable
+class Process:
+    """A process that may be a session's owner at work."""
+
+    pid: int
+    started: int | None = None  # in clock ticks after boot, if the system tells
+    begun: float | None = None  # the same in epoch seconds
+    cwd: Path | None = None
+    argv: tuple[str, ...] = ()
+
+
+class SourceKind(NamedTuple):
+    """A program whose directory may be a source."""
+
+    routes: tuple[Route, ...]  # as in Source
+    called: str | None  # how its directory of sessions is always called
+    owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's
+    put_away: PutAway | None = None  # as in Source
+    # Transcripts below the source's directory that a process has at work, as far as can be told.
+    at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
+    page_size: PageSize = OTHERS  # of an answer that it takes over MCP
+    title: str = ""  # the program's name as people write it
+    # Where its sessions usually lie, by the environment.
+    usual_directory: Callable[[Mapping[str, str]], Path] | None = None
+
+
+def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:
+    """Return what finds `below` in the directory that a variable names, else in `~/<usual>`."""
+
+    def find(environ: Mapping[str, str]) -> Path:
+        return expand(environ.get(variable) or f"~/{usual}", environ) / below
+
+    return find

@@ -1,0 +1,370 @@
+"""Whose sessions an agent's are: OpenClaw's in the root, another program's in a source.
+
+And which root serves a source: one of a user's, or two would edit the same transcripts. Each root
+that has edited sessions of a source says so in a small file of the user who runs bsd,
+`$XDG_STATE_HOME/bsd/sources/<hash of the path>.json`, and is known there by an id of its own: so a
+root may be moved, and a copy of it is another one. Where that directory cannot be read or written
+(a unit that protects homes), bsd says so and goes by what stands in the transcripts alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import (
+    BsdError,
+    ConfigError,
+    LeftAlone,
+    NotFound,
+    TemporaryFailure,
+    os_problem,
+)
+from bsd.foundation.files import (
+    LARGEST_NOTE,
+    holds,
+    make_private_dir,
+    read_plain,
+    write_private,
+)
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locations import home
+from bsd.foundation.logs import get_logger
+from bsd.foundation.sources import Source
+from bsd.transcripts.agents.openclaw.home import RootAgent
+from bsd.transcripts.agents.owner import ENDING, Owner, Process, SourceKind
+from bsd.transcripts.agents.page_size import OTHERS, PageSize
+
+if TYPE_CHECKING:  # start-up stays light: most calls load no settings
+    from bsd.foundation.settings import SourceSettings
+
+
+# By the word for it in the settings: the module whose `KIND` says what it is. A program is loaded
+# when there is a source of its kind: most calls have none, and none has all of them.
+KINDS: dict[str, str] = {
+    "claude-code": "bsd.transcripts.agents.claude_code",
+    "codex": "bsd.transcripts.agents.codex",
+    "pi": "bsd.transcripts.agents.pi",
+}
+
+
+def kind_of(word: str) -> SourceKind:
+    """The program that the settings call by a word; raises KeyError."""
+    kind: SourceKind = import_module(KINDS[word]).KIND
+    return kind
+
+
+def page_size_for(client: str | None) -> PageSize:
+    """How much one answer may carry to a program that calls itself so over MCP."""
+    return kind_of(client).page_size if client in KINDS else OTHERS
+
+
+def owner_of(layout: Layout, agent: str) -> Owner:
+    """Say whose the sessions of an agent are; raises NotFound if it is no name of a source."""
+    if source := layout.source_of(agent):
+        # By its name alone, as this is asked for every session of a list; opening one looks closer.
+        directory = source.directory(agent) or layout.sessions_dir(agent)
+        return kind_of(source.kind).owner(source.path, directory)
+    return RootAgent(layout, agent)
+
+
+def in_use(layout: Layout, name: SessionName) -> str | None:
+    """Why a session counts as in use by its owner; None if it does not."""
+    return owner_of(layout, name.agent).in_use(name.session)
+
+
+def at_work(layout: Layout, process: Process) -> list[SessionName]:
+    """The sessions in sources that a process has at work, as far as its program lets that be told.
+
+    Of OpenClaw's, nothing tells which of them a process is about.
+    """
+    found: list[SessionName] = []
+    for source in layout.sources:
+        for path in kind_of(source.kind).at_work(source.path, process):
+            agent = source.agent_at(path.parent)
+            if agent is not None and owner_of(layout, agent).is_session_file(path.name):
+                found.append(SessionName(agent, path.name.removesuffix(ENDING)))
+    return found
+
+
+def layout_of(root: Path, sources: Iterable[SourceSettings]) -> Layout:
+    """Where things lie, by the settings; raises ConfigError for a source of unknown kind."""
+    return Layout(root, tuple(map(_source, sources)))
+
+
+def _source(given: SourceSettings) -> Source:
+    if given.kind not in KINDS:
+        known = ", ".join(KINDS)
+        raise ConfigError(
+            f"the source {given.path} is of no known kind: {given.kind!r}",
+            hint=f"write one of {known} as its kind under [[sources]] in bsd.toml",
+        )
+    kind = kind_of(given.kind)
+    if kind.called is not None and given.path.name != kind.called:
+        raise ConfigError(
+            f"the source {given.path} is not {given.kind}'s directory of sessions",
+            hint=f"name the directory that is called {kind.called}",
+        )
+    return Source(given.called, given.kind, given.path, kind.routes, kind.put_away)
+
+
+# --- which root serves a source ---
+
+_log = get_logger("sources")
+
+_MARKER = b'"_extracted":{"ref"'
+# Looking through a source for placeholders takes long: what was found holds for a while.
+_LOOK_AGAIN_SECONDS = 300.0
+_WAIT_SECONDS = 5.0
+
+_looked: dict[str, tuple[float, bool]] = {}
+_told: set[str] = set()
+
+
+@immutable
+class Claim:
+    """What a root says of a source: real paths, and where they were when it said so."""
+
+    source: str
+    dev: int
+    ino: int
+    root: str
+    root_id: str
+    root_dev: int
+
+    @classmethod
+    def from_json(cls, document: Any) -> Claim:
+        """Raises KeyError, TypeError or ValueError for what is no claim."""
+        numbers = [document[name] for name in ("dev", "ino", "root_dev")]
+        texts = [document[name] for name in ("source", "root", "root_id")]
+        if not all(isinstance(one, int) for one in numbers):
+            raise TypeError("a number is none")
+        if not all(isinstance(one, str) for one in texts):
+            raise TypeError("a text is none")
+        # Paths of any other kind would be looked for somewhere else, or be no paths.
+        if not all(text.startswith("/") and b"\0" not in os.fsencode(text) for text in texts[:2]):
+            raise ValueError("a path is none")
+        dev, ino, root_dev = numbers
+        return cls(texts[0], dev, ino, texts[1], texts[2], root_dev)
+
+
+def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the claims of this user lie."""
+    base = environ.get("XDG_STATE_HOME", "")
+    directory = Path(base) if base.startswith("/") else home(environ) / ".local" / "state"
+    return directory / "bsd" / "sources"
+
+
+def secure(layout: Layout, source: Source) -> None:
+    """Make sure that this root may edit the sessions of a source: claim it if nobody has.
+
+    Raises LeftAlone, with the root that serves it.
+    """
+    if why := elsewhere(layout, source, look_inside=True):
+        raise LeftAlone(why, hint=_way_out(source))
+    claim = _claim_to(source)
+    if claim is not None and _is_of(claim, layout) and claim.root == os.path.realpath(layout.root):
+        return
+    try:
+        take(layout, source, forced=False)
+    except LeftAlone:
+        raise
+    except BsdError as problem:
+        _tell_once(f"That {source.name} is served from here cannot be noted: {problem.message}")
+
+
+def elsewhere(layout: Layout, source: Source, *, look_inside: bool = False) -> str | None:
+    """Why this root only looks at a source; None if it may edit its sessions.
+
+    `look_inside`: a source that nobody has claimed is searched for placeholders of another root.
+    """
+    claim = _claim_to(source)
+    if claim is not None and not _is_of(claim, layout) and not _is_void(claim):
+        return f"{source.name} is served by the root {claim.root}"
+    claimed = claim is not None and _is_of(claim, layout)
+    if look_inside and not claimed and not has_served(layout, source) and _is_served(source):
+        return f"{source.name} holds placeholders of another root, whose store is not here"
+    return None
+
+
+def take(layout: Layout, source: Source, *, forced: bool = True) -> str | None:
+    """Let this root serve a source from now on; returns the root that did so before.
+
+    Unless `forced`, raises LeftAlone if another one has just claimed it. Raises BsdError if the
+    claim cannot be kept.
+    """
+    directory = claims_directory()
+    try:
+        make_private_dir(directory)
+        # By its own lock: of two roots that begin at once, one comes second and finds the other.
+        with _lock(directory):
+            before = _claim_to(source)
+            if not forced and (why := elsewhere(layout, source)):
+                raise LeftAlone(why, hint=_way_out(source))
+            _write_claim(directory, layout, source)
+    except FileNotFoundError:
+        hint = "mend `path` under [[sources]] in bsd.toml"
+        raise NotFound(f"there is no directory {source.path}", hint=hint) from None
+    except Timeout:
+        raise TemporaryFailure(f"another bsd is at {directory}; run it again") from None
+    except OSError as error:
+        raise os_problem(error, f"writing into {directory}") from error
+    other = before is not None and not _is_of(before, layout)
+    _log.info("A source is served from here", source=source.name, root=str(layout.root))
+    return before.root if before is not None and other else None
+
+
+def _lock(directory: Path) -> FileLock:
+    return FileLock(directory / ".lock", timeout=_WAIT_SECONDS, mode=0o600, fallback_to_soft=False)
+
+
+def served_by(layout: Layout, source: Source) -> str | None:
+    """The root that has claimed a source; None if nobody has."""
+    claim = _claim_to(source)
+    if claim is None or _is_void(claim):
+        return None
+    return str(layout.root) if _is_of(claim, layout) else claim.root
+
+
+def _write_claim(directory: Path, layout: Layout, source: Source) -> None:
+    real = os.path.realpath(source.path)
+    at, root = os.stat(real), os.path.realpath(layout.root)
+    claim = Claim(real, at.st_dev, at.st_ino, root, _own_id(layout), os.stat(root).st_dev)
+    for path, known in list(_claims_in(directory)):
+        if _is_about(known, source):
+            path.unlink(missing_ok=True)  # the source may have had another name then
+    name = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+    # Not by orjson: a path may hold bytes that are no UTF-8.
+    write_private(directory / f"{name}.json", json.dumps(asdict(claim), indent=2).encode() + b"\n")
+
+
+def _own_id(layout: Layout) -> str:
+    if known := _id_of(layout.root):
+        return known
+    new = secrets.token_hex(16)
+    write_private(layout.root_id_file, new.encode() + b"\n")
+    return new
+
+
+def _id_of(root: Path | str) -> str:
+    """The id of a root; empty if it has none or is not there. Raises OSError."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        said = read_plain(Layout(Path(root)).root_id_file, LARGEST_NOTE)
+        return said.decode("ascii", "replace").strip()
+    return ""
+
+
+# --- claims ---
+
+
+def _claim_to(source: Source) -> Claim | None:
+    """The claim to a source, whatever it was called when it was made."""
+    claims = (claim for _, claim in _claims_in(claims_directory()))
+    return next((claim for claim in claims if _is_about(claim, source)), None)
+
+
+def _claims_in(directory: Path) -> Iterator[tuple[Path, Claim]]:
+    for path in sorted(directory.glob("*.json")):
+        try:
+            yield path, Claim.from_json(json.loads(read_plain(path, LARGEST_NOTE)))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            _tell_once(f"The claim {path} cannot be read: {error}")
+
+
+def _is_about(claim: Claim, source: Source) -> bool:
+    if claim.source == os.path.realpath(source.path):
+        return True
+    try:
+        here = os.stat(source.path)
+    except OSError:
+        return False
+    try:
+        there = os.stat(claim.source)
+    except OSError:  # it may have been renamed
+        return (claim.dev, claim.ino) == (here.st_dev, here.st_ino)
+    return os.path.samestat(there, here)
+
+
+def _is_of(claim: Claim, layout: Layout) -> bool:
+    """Whether a claim is this root's, which may have been moved since; a copy of it is another."""
+    try:
+        if not claim.root_id or _id_of(layout.root) != claim.root_id:
+            return False
+        if claim.root == os.path.realpath(layout.root):
+            return True
+        # Still there under its name: then this is a copy, or the same by another way.
+        return _id_of(claim.root) != claim.root_id or os.path.samefile(claim.root, layout.root)
+    except OSError:
+        return False
+
+
+def _is_void(claim: Claim) -> bool:
+    """Whether the root of a claim is gone: not there, and no disk is missing on the way to it."""
+    try:
+        if _id_of(claim.root) == claim.root_id:
+            return False
+        place = Path(claim.root)
+        while not place.exists():
+            place = place.parent
+        return place.stat().st_dev == claim.root_dev
+    except OSError:
+        return False
+
+
+# --- what stands in roots and sources ---
+
+
+def has_served(layout: Layout, source: Source) -> bool:
+    """Whether this root has taken something out of a source, or has at least done so once."""
+    prefix = f"{source.name.replace('_', '~')}:"
+    for directory in (layout.extracted, layout.archive, layout.history):
+        with suppress(OSError):
+            if any(name.startswith(prefix) for name in os.listdir(directory)):
+                return True
+    with suppress(BsdError):
+        audited = AuditLog(layout.audit_file).search(f'"agent":"{source.name}:'.encode())
+        return next(audited, None) is not None
+    return False
+
+
+def _is_served(source: Source) -> bool:
+    """Whether something has been taken out of any session of a source, by whomever."""
+    key, now = str(source.path), time.monotonic()
+    if key in _looked and now - _looked[key][0] < _LOOK_AGAIN_SECONDS:
+        return _looked[key][1]
+    found = any(holds(path, _MARKER) for path in _sessions(source))
+    _looked[key] = (now, found)
+    return found
+
+
+def _sessions(source: Source) -> Iterator[str]:
+    with suppress(OSError):
+        for _, directory in source.directories():
+            with suppress(OSError), os.scandir(directory) as entries:
+                yield from (entry.path for entry in entries if entry.name.endswith(".jsonl"))
+        yield from (entry.path for _, entry in source.files_put_away())
+
+
+def _way_out(source: Source) -> str:
+    return f"work on it with that root (--root), or move it here: `bsd sources claim {source.name}`"
+
+
+def _tell_once(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        _log.warning(text)

@@ -1,0 +1,124 @@
+"""pi's own directory: `~/.pi/agent/sessions/--<cwd>--/<time>_<id>.jsonl`.
+
+What a person imports keeps the name it had: to pi, every `.jsonl` there is a session.
+
+The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
+in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
+session again. It has no lock, and nothing says whether it is at work: a last turn counts as over
+only if its last answer says that it has come to its end by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bsd.transcripts.agents.dialect import Facts, Format, NotOurs, Turn, Value
+from bsd.transcripts.agents.entry import Entry, first_entries, message_of, text_of
+from bsd.transcripts.agents.openclaw.dialect import OPENCLAW, OpenClaw, detect, header_ids
+from bsd.transcripts.agents.owner import ENDING, Owner, Process, SourceKind, directory_below
+
+_VERSIONS = (2, 3)
+_SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
+_QUIET_SECONDS = 60.0
+
+
+class Pi(OpenClaw):
+    """Entries below a header of version 2 or 3, as pi writes them for itself."""
+
+    name = "pi"
+
+    def facts(self, entry: Entry) -> Facts:
+        facts = super().facts(entry)
+        if facts.turn is Turn.CLOSES and message_of(entry).get("stopReason") != "stop":
+            # Broken off, and pi may go on with it: the next prompt ends it.
+            return replace(facts, turn=Turn.NONE)
+        return facts
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        values = super().values(entry, at_least)
+        if message_of(entry).get("role") == "system":  # what pi begins its context with
+            return [replace(value, fixed=True) for value in values]
+        return values
+
+
+PI = Pi()
+
+
+@dataclass(frozen=True, slots=True)
+class PiProject(Owner):
+    """What pi did in one working directory: its sessions are an agent's."""
+
+    sessions: Path
+    directory: Path
+    quiet_seconds = _QUIET_SECONDS
+    keeps_mtime = True  # it continues the latest session
+    undeletable = "it is pi's to delete"
+    uncallable = (
+        "pi holds its sessions in memory while it runs, so nothing may be taken out of them; give"
+        " it the tools with `pi mcp add bsd -- bsd mcp`"
+    )
+
+    def is_session_file(self, name: str) -> bool:
+        return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
+
+    def why_no_session(self, name: str) -> str | None:
+        return None if self.is_session_file(name) else "it is hidden, and so no session of pi's"
+
+    def ids_in(self, session: str) -> tuple[str, ...]:
+        return session, session.rpartition("_")[2]
+
+    def conversations(self, entry: Entry) -> set[str]:
+        return header_ids(entry)
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        lines = list(_until_header(first_lines))
+        found = detect(lines)
+        if found is not OPENCLAW:
+            return found if isinstance(found, NotOurs) else NotOurs("not a session of pi")
+        header = next(first_entries(lines))
+        if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
+            return NotOurs("a session of pi of unknown form")
+        return PI
+
+
+def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """The first lines, up to one that is an entry: it must be the header."""
+    for line in lines:
+        yield line
+        if line.strip():
+            return
+
+
+# What its process is called, and what runs it when it is called something else.
+_PROGRAM = re.compile(r"(?:.*/)?pi(?:-coding-agent)?(?:\.[cm]?js)?|.*/pi-coding-agent/.*")
+_SEPARATORS = re.compile(r"[/\\:]")
+_CLOCKS_DIFFER_SECONDS = 5.0
+
+
+def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
+    """The sessions of its directory that were written to since it began: it says it nowhere."""
+    if process.cwd is None or process.begun is None:
+        return
+    if not any(map(_PROGRAM.fullmatch, process.argv[:2])):
+        return
+    name = _SEPARATORS.sub("-", str(process.cwd).removeprefix("/"))
+    with suppress(OSError), os.scandir(sessions / f"--{name}--") as found:
+        sessions_there = (each for each in found if each.name.endswith(ENDING))
+        files = [(each.stat(follow_symlinks=False).st_mtime, each.path) for each in sessions_there]
+        since = process.begun - _CLOCKS_DIFFER_SECONDS
+        yield from (Path(path) for at, path in sorted(files, reverse=True) if at >= since)
+
+
+KIND = SourceKind(
+    routes=((None,),),
+    called=None,
+    owner=PiProject,
+    at_work=_at_work,
+    title="pi",
+    usual_directory=directory_below("PI_CODING_AGENT_DIR", ".pi/agent", "sessions"),
+)

@@ -1,0 +1,404 @@
+"""The values of an entry: what blocks, objects and texts hold; pictures; words to search for."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from bsd.transcripts.agents.dialect import Facts, Format, Rank, Shape, Title, ToolCall, Value
+from bsd.transcripts.agents.entry import (
+    PLACEHOLDER_START,
+    Entry,
+    arguments_at,
+    ends_in_placeholder,
+    is_placeholder,
+    is_structural,
+    text_of,
+)
+from bsd.transcripts.spans import ValuePath, value_at
+
+# Which member of a block holds a call's arguments, by the block's type.
+CALLS: Mapping[str, str] = {"toolCall": "arguments"}
+
+# Nobody nests content deeper on purpose, and Python's stack is not endless.
+_DEEPEST = 200
+
+# Names that tie a result to its call: an object that holds one never leaves as a whole.
+_LINKS = (b'"toolCallId"', b'"toolUseId"', b'"tool_call_id"', b'"tool_use_id"')
+_START = PLACEHOLDER_START.encode()
+
+
+def text_value(
+    path: ValuePath,
+    text: str,
+    type_: str | None,
+    *,
+    display: bool = False,
+    leaf: bool = False,
+    custom: bool = False,
+    fixed: bool = False,
+) -> Value:
+    """Return a string as a value; `Value` says what `type_` and the flags are."""
+    return Value(
+        path,
+        Shape.TEXT,
+        type_,
+        display,
+        len(text),
+        leaf=leaf,
+        custom=custom,
+        text=text,
+        fixed=fixed,
+    )
+
+
+def leaf_values(
+    tree: Any,
+    path: ValuePath,
+    type_: str | None,
+    at_least: int,
+    *,
+    display: bool = False,
+    custom: bool = False,
+) -> list[Value]:
+    """List the strings of ≥ `at_least` characters anywhere in an object or array at `path`.
+
+    Members that hold the entry together (`is_structural`), and what lies deeper than `_DEEPEST`,
+    are left out. Anything else than an object or array has none.
+    """
+    return [
+        text_value(where, text, type_, display=display, leaf=True, custom=custom)
+        for where, text in _leaves(tree, path, max(at_least, 1), _DEEPEST)
+    ]
+
+
+def _leaves(
+    tree: Any, path: ValuePath, at_least: int, depth: int
+) -> Iterator[tuple[ValuePath, str]]:
+    members: Iterator[tuple[str | int, Any]]
+    if isinstance(tree, dict):
+        members = ((key, tree[key]) for key in tree if not is_structural(key))
+    elif isinstance(tree, list):
+        members = iter(enumerate(tree))
+    else:
+        return
+    for step, value in members:
+        if isinstance(value, str):
+            if len(value) >= at_least:
+                yield (*path, step), value
+        elif depth and isinstance(value, (dict, list)):
+            yield from _leaves(value, (*path, step), at_least, depth - 1)
+
+
+def object_values(
+    tree: Any, path: ValuePath, type_: str | None, at_least: int, *, custom: bool = False
+) -> list[Value]:
+    """List an object's strings of ≥ `at_least` characters; if it is as long only as a whole, that.
+
+    The whole is measured as compact JSON. One that ties a result to its call, or of which
+    something is away already, never leaves as a whole.
+    """
+    leaves = leaf_values(tree, path, type_, at_least, custom=custom)
+    if leaves or not tree or not isinstance(tree, (dict, list)):
+        return leaves
+    text = _compact_json(tree)
+    # In bytes as far as it goes: as a text it would be there twice.
+    length = len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
+    if length < at_least or _START in text or any(link in text for link in _LINKS):
+        return []
+    return [Value(path, Shape.WHOLE, type_, display=False, length=length, leaf=True, custom=custom)]
+
+
+def _compact_json(tree: Any) -> bytes:
+    try:
+        return orjson.dumps(tree)
+    except (TypeError, ValueError):  # lone surrogates, integers of more than 64 bits
+        try:
+            text = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+        except RecursionError:
+            return b""
+        return text.encode("utf-8", "surrogatepass")
+
+
+def block_values(
+    blocks: list[Any],
+    path: ValuePath,
+    entry_type: str | None,
+    at_least: int,
+    *,
+    api: str = "",
+    calls: Mapping[str, str] = CALLS,
+) -> list[Value]:
+    """List the values of typed content blocks at `path`; blocks of other types are left alone.
+
+    `at_least`: characters that a string in a call's arguments has to have; `calls`: the types of
+    blocks that are calls, and the member in which each has its arguments; `api`: what the message
+    was sent by, which decides whether the signature of its thinking leaves with the text.
+    """
+    values: list[Value] = []
+    for index, block in enumerate(blocks):
+        if not isinstance(block, dict):
+            continue
+        kind = block.get("type")
+        if kind == "text":
+            if text := text_of(block.get("text")):
+                values.append(text_value((*path, index, "text"), text, entry_type))
+        elif kind == "thinking":
+            values += _thinking(block, (*path, index), api)
+        elif kind == "image":
+            values += _image(block, (*path, index), entry_type)
+        elif isinstance(kind, str) and kind in calls:
+            name = calls[kind]
+            # Arguments stay an object whatever happens; only strings inside it may leave.
+            if isinstance(block.get(name), dict):
+                values += leaf_values(block[name], (*path, index, name), "tool_call", at_least)
+    return values
+
+
+def _thinking(block: Entry, path: ValuePath, api: str) -> list[Value]:
+    """Read a thinking block by the table of how providers replay them."""
+    text = text_of(block.get("thinking"))
+    signature = block.get("thinkingSignature")
+    if text is None or block.get("redacted"):
+        return []
+    if signature is not None and not isinstance(signature, str):
+        return []  # no dialect known to write this: who knows what it binds
+    where = (*path, "thinking")
+    if not signature or _keeps_signature(api):
+        return [text_value(where, text, "thinking")]
+    return [
+        Value(
+            where,
+            Shape.TEXT,
+            "thinking",
+            display=False,
+            length=len(text) + len(signature),
+            removes=((*path, "thinkingSignature"),),
+            text=text,
+        )
+    ]
+
+
+def _keeps_signature(api: str) -> bool:
+    """Whether a signature is independent of the text beside it.
+
+    For the OpenAI family it is an item of its own or the name of a field. Everywhere else it
+    proves the text (Anthropic, Bedrock, Google), so it leaves with it. For an API nobody has
+    described we do the same: without a signature every adapter sends the block as plain text or
+    drops it, while a signature beside a changed text may be refused.
+    """
+    return api.startswith(("openai-", "azure-openai-")) or "codex" in api
+
+
+def _image(block: Entry, path: ValuePath, entry_type: str | None) -> list[Value]:
+    source = block.get("source")
+    data = text_of(block.get("data"))
+    if data is None and isinstance(source, dict):
+        data = text_of(source.get("data"))
+    # The whole block leaves: a placeholder is not valid base64.
+    return [Value(path, Shape.BLOCK, entry_type, display=False, length=len(data))] if data else []
+
+
+def calls_in(
+    blocks: Any, path: ValuePath, calls: Mapping[str, str] = CALLS
+) -> tuple[ToolCall, ...]:
+    """List the tool calls among content blocks."""
+    if not isinstance(blocks, list):
+        return ()
+    found = []
+    for index, block in enumerate(blocks):
+        if isinstance(block, dict) and isinstance(kind := block.get("type"), str) and kind in calls:
+            call_id, name = text_of(block.get("id")), text_of(block.get("name"))
+            here = (*path, index)
+            found.append(ToolCall(call_id or "", name or "", here, arguments_at(block, here)))
+    return tuple(found)
+
+
+# --- pictures, and other content in base64 ---
+
+LARGEST_PICTURE = 5_000_000  # characters of base64, as much as providers take
+_MEDIA_TYPE = re.compile(r"[a-z]{1,20}/[A-Za-z0-9.+-]{1,60}")
+_DATA_URL = re.compile(r"data:([^;,]*);base64,")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_SHORTEST_BASE64 = 200  # characters: a shorter text does no harm
+_UNKNOWN_TYPE = "application/octet-stream"
+# How files of a type begin. A provider refuses every later request of a session that holds a
+# picture of another type, or one whose bytes are of another.
+_BEGINNINGS: Mapping[str, tuple[bytes, ...]] = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+_OTHER_BEGINNINGS: Mapping[str, tuple[bytes, ...]] = {
+    "application/pdf": (b"%PDF-",),
+    "application/zip": (b"PK\x03\x04",),
+    "application/gzip": (b"\x1f\x8b\x08",),
+    "image/svg+xml": (b"<svg",),
+    "image/tiff": (b"II*\x00", b"MM\x00*"),
+    "audio/mpeg": (b"ID3",),
+    "audio/ogg": (b"OggS",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Content in base64, as a block or a text of a session holds it."""
+
+    media_type: str  # as it is called there
+    data: str  # base64
+
+    @property
+    def size(self) -> int:
+        """Bytes that it has when it is decoded."""
+        return len(self.data) * 3 // 4 - self.data[-2:].count("=")
+
+    def why_not_shown(self) -> str | None:
+        """The reason why a model cannot be sent this as a picture; None if it can."""
+        if self.media_type not in _BEGINNINGS:
+            return "models take png, jpeg, gif and webp only"
+        if len(self.data) > LARGEST_PICTURE:
+            return f"it is larger than {LARGEST_PICTURE:,} characters of base64"
+        try:
+            content = base64.b64decode(self.data, validate=True)
+        except ValueError:  # also for what is not ASCII
+            return "it is not valid base64"
+        if _type_of(content) != self.media_type:
+            return f"its bytes are not {self.media_type}"
+        return None
+
+
+def media_of(value: Any) -> Media | None:
+    """Read a value as content in base64: a block, or a text that is nothing else."""
+    if isinstance(value, str):
+        return _media_in(value)
+    if not isinstance(value, dict):
+        return None
+    source = value.get("source")
+    if isinstance(source, dict):
+        if source.get("type") == "text":
+            return None
+        media, data = source.get("media_type"), source.get("data")
+    elif value.get("type") == "input_image":
+        url = text_of(value.get("image_url")) or ""
+        head = _DATA_URL.match(url)
+        media, data = (head[1], url[head.end() :]) if head else (None, None)
+    elif value.get("type") == "image" or "mimeType" in value:
+        media, data = value.get("mimeType"), value.get("data")
+    else:
+        return None
+    if not isinstance(data, str) or not data:
+        return None
+    known = isinstance(media, str) and _MEDIA_TYPE.fullmatch(media)
+    return Media(str(media) if known else _UNKNOWN_TYPE, data)
+
+
+def _media_in(text: str) -> Media | None:
+    """Read a text as a file in base64 of a type that is known, or as a data URL."""
+    if len(text) < _SHORTEST_BASE64:
+        return None
+    url = _DATA_URL.match(text)
+    data = text[url.end() :] if url else text
+    if len(data) < _SHORTEST_BASE64 // 2 or not _BASE64.fullmatch(data):
+        return None
+    media = _type_of(base64.b64decode(data[:32]))
+    if url and _MEDIA_TYPE.fullmatch(url[1]):
+        media = url[1]
+    return None if media is None else Media(media, data)
+
+
+def _type_of(content: bytes) -> str | None:
+    """Tell the type of a file by its beginning."""
+    for media, beginnings in {**_BEGINNINGS, **_OTHER_BEGINNINGS}.items():
+        if content.startswith(beginnings):
+            is_webp = content[8:12] == b"WEBP"
+            return media if media != "image/webp" or is_webp else None
+    return None
+
+
+# --- words, by which an entry is found ---
+
+# What the search index knows: what people and models said to each other, and no tool.
+_SAID = frozenset(("user", "assistant"))
+# Entries that hold no values still say something: what was summed up, how the session is called.
+_SAYINGS = ("summary", "name", "label")
+# Arguments of calls that name files, without case and underscores.
+_PATHS = frozenset(
+    ("path", "paths", "filepath", "filename", "file", "notebookpath", "directory", "dir", "cwd")
+)
+_LONGEST_PATH = 1000  # characters
+_LONGEST_ARGUMENTS = 64 << 10  # characters, of those that are a JSON text
+
+
+def words_of(
+    entry: Entry,
+    fmt: Format,
+    facts: Facts,
+    title: Title | None,
+    original: Callable[[], Entry | None] = lambda: None,
+) -> str:
+    """Return the text by which the index finds an entry.
+
+    That is the text of users and assistants, what the session is called or was summed up as, and
+    the names of tools with the paths they were given. `original` returns the entry as it was
+    before values left it; it is asked if text of a user or an assistant has left.
+    """
+    found: list[str | None] = []
+    whole: Entry | None = None
+    for value in fmt.values(entry):
+        if value.type not in _SAID or value.display or value.custom:
+            continue
+        text = value.text
+        if text is not None and ends_in_placeholder(text) is not None:
+            whole = whole or original() or {}
+            text = text_of(value_at(whole, value.path)) or text
+        found.append(text)
+    for call in facts.calls:
+        found += [call.name, *_paths_of(entry, call)]
+    found += [text_of(entry.get(key)) for key in _SAYINGS]
+    if title and title.rank is not Rank.PROMPT and title.text not in found:
+        found.append(title.text)
+    return _joined(found)
+
+
+def _paths_of(entry: Entry, call: ToolCall) -> Iterator[str]:
+    """The files and directories that a call names in its arguments."""
+    arguments = None if call.arguments is None else value_at(entry, call.arguments)
+    if isinstance(arguments, str) and len(arguments) <= _LONGEST_ARGUMENTS:
+        with suppress(orjson.JSONDecodeError):
+            arguments = orjson.loads(arguments.encode("utf-8", "replace"))
+    if not isinstance(arguments, dict):
+        return
+    for key, value in arguments.items():
+        if key.replace("_", "").casefold() in _PATHS:
+            for path in value if isinstance(value, list) else (value,):
+                if isinstance(path, str) and len(path) <= _LONGEST_PATH:
+                    yield path
+
+
+def all_words_of(entry: Entry) -> str:
+    """Return all strings of an entry, but those that hold it together, and placeholders."""
+    return _joined(value.text for value in leaf_values(entry, (), None, 1))
+
+
+def words_at(entry: Entry, paths: list[ValuePath]) -> str:
+    """Return the text of these values of an entry: of what was taken out of it."""
+    found: list[str] = []
+    for path in paths:
+        value = value_at(entry, path)
+        if isinstance(value, str):
+            found.append(value)
+        elif not (isinstance(value, dict) and value.get("type") == "image"):
+            found += [leaf.text or "" for leaf in leaf_values(value, (), None, 1)]
+    return "\n".join(filter(None, found))
+
+
+def _joined(found: Iterable[str | None]) -> str:
+    return "\n".join(text for text in found if text and not is_placeholder(text))

@@ -1,0 +1,413 @@
+"""Lines of a transcript with their offsets, never the whole file in memory, and their entries.
+
+A line ends at the byte 0x0A and nowhere else: CR, NUL and U+2028 stay inside lines, as they do for
+the programs that write these files. The raw lines joined are the file, byte for byte.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, Self
+
+import orjson
+
+from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, os_problem
+from bsd.foundation.files import LARGEST_LINE, NotPlain, open_plain
+from bsd.foundation.immutable import immutable
+from bsd.transcripts.change import Identity
+
+BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill
+_FIRST_BLOCK = 32 << 10  # often the first lines are all that is wanted
+# Whoever has a lease gets 45 s of the kernel, unless the machine's owner says otherwise.
+_LEASED_SECONDS, _PAUSE_SECONDS = 60.0, 0.001
+
+
+@immutable
+class Line:
+    """One line as it stands in the file."""
+
+    index: int  # 0-based line number, all lines counted
+    offset: int  # bytes from the start of the file
+    raw: bytes  # with its line end, if it has one
+
+
+class ChangedWhileReading(Busy):
+    """The file holds less than it did when it was opened."""
+
+
+class Transcript(Protocol):
+    """The lines of a session as they were when it was opened, or as a plan will have left them."""
+
+    identity: Identity
+
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+        """The lines from byte `start` on; `first_index` is the number of the first one.
+
+        Raises ChangedWhileReading, and LeftAlone for a line that nobody can hold.
+        """
+        ...
+
+    def lines_holding(self, needle: bytes) -> Iterator[Line]:
+        """The lines in which these bytes stand; raises ChangedWhileReading."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly these bytes; raises ChangedWhileReading if they are no longer there."""
+        ...
+
+
+class InBlocks(ABC):
+    """A session that is read block by block; what is appended later is not seen."""
+
+    identity: Identity
+
+    def __init__(self, identity: Identity, block: int = BLOCK) -> None:
+        self.identity = identity
+        self._block = block
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the file back; reading is over."""
+
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+        """As `Transcript.lines`."""
+        end = self.identity.size
+        index, line_start, block_start = first_index, start, start
+        buffer = bytearray(min(_FIRST_BLOCK, self._block))
+        view = memoryview(buffer)
+        while block_start < end:
+            got = min(len(buffer), end - block_start)
+            self._fill(view[:got], block_start)
+            done = 0
+            while (newline := buffer.find(b"\n", done, got)) >= 0:
+                line_end = block_start + newline + 1
+                if line_start < block_start:  # began in an earlier block: read it again, whole
+                    raw = self.read(line_start, line_end - line_start)
+                else:
+                    raw = view[done : newline + 1].tobytes()
+                yield Line(index, line_start, raw)
+                index, line_start, done = index + 1, line_end, newline + 1
+            block_start += got
+            self._refuse_endless(block_start - line_start)
+            if len(buffer) < self._block and block_start < end:
+                buffer = bytearray(min(self._block, end - block_start))
+                view = memoryview(buffer)
+        if line_start < end:
+            yield Line(index, line_start, self.read(line_start, end - line_start))
+
+    def lines_holding(self, needle: bytes) -> Iterator[Line]:
+        """As `Transcript.lines_holding`, without looking at each of the others."""
+        if not needle or b"\n" in needle:
+            yield from (line for line in self.lines() if needle in line.raw)
+            return
+        end, offset, index, length = self.identity.size, 0, 0, self._block
+        while offset < end:
+            piece = self.read(offset, min(length, end - offset))
+            is_last = offset + len(piece) == end
+            whole = len(piece) if is_last else piece.rfind(b"\n") + 1
+            length = self._block if whole else 2 * length  # or a line is longer than that
+            counted = start = 0
+            while (found := piece.find(needle, start, whole)) >= 0:
+                start = piece.rfind(b"\n", start, found) + 1 or start
+                index += piece.count(b"\n", counted, start)
+                counted, line_end = start, piece.find(b"\n", found, whole) + 1 or whole
+                yield Line(index, offset + start, piece[start:line_end])
+                start = line_end
+            index += piece.count(b"\n", counted, whole)
+            offset += whole
+
+    def whole_lines(self, start: int = 0) -> Iterator[bytes]:
+        """All from byte `start` on, in pieces of whole lines; raises as `lines`."""
+        end, offset, length = self.identity.size, start, self._block
+        while offset < end:
+            piece = self.read(offset, min(length, end - offset))
+            if offset + len(piece) < end:
+                piece = piece[: piece.rfind(b"\n") + 1]
+            if piece:
+                yield piece
+                offset, length = offset + len(piece), self._block
+            else:  # a line is longer than that
+                length *= 2
+                self._refuse_endless(length // 2)
+
+    def _refuse_endless(self, length: int) -> None:
+        if length > LARGEST_LINE:
+            raise LeftAlone(f"a line of it is longer than {LARGEST_LINE} bytes")
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """As `Transcript.read`."""
+
+    @abstractmethod
+    def _fill(self, view: memoryview, offset: int) -> None:
+        """Fill `view` with the bytes from `offset`; raises ChangedWhileReading."""
+
+
+class TranscriptFile(InBlocks):
+    """A session file, held open; a symbolic link or anything but a regular file is refused.
+
+    Several iterators may be under way at once. Raises NotFound, Forbidden, BsdError.
+    """
+
+    def __init__(self, path: Path, *, block: int = BLOCK) -> None:
+        self._path = path
+        self._fd = -1
+        try:
+            self._fd = _opened(path)
+            state = os.fstat(self._fd)
+        except OSError as error:
+            self.close()
+            _raise_cannot_open(path, error)
+        super().__init__(Identity.of(state), block)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset + length > self.identity.size:
+            raise self._changed()
+        try:
+            whole = os.pread(self._fd, length, offset)
+            while len(whole) < length:  # the kernel returns at most 2 GiB at once
+                piece = os.pread(self._fd, length - len(whole), offset + len(whole))
+                if not piece:
+                    raise self._changed()
+                whole += piece
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return whole
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        done = 0
+        try:
+            while done < len(view):
+                got = os.preadv(self._fd, [view[done:]], offset + done)
+                if not got:
+                    raise self._changed()
+                done += got
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> BsdError:
+        return os_problem(error, f"reading {self._path}")
+
+    def _changed(self) -> ChangedWhileReading:
+        return ChangedWhileReading(
+            f"{self._path} changed while it was read: it is shorter than before",
+            hint="run the same command again when nothing else rewrites the session",
+        )
+
+
+class BytesTranscript(InBlocks):
+    """A session held in memory, for planning without a file."""
+
+    def __init__(self, data: bytes, *, block: int = BLOCK) -> None:
+        super().__init__(Identity(0, 0, len(data), 0, 0), block)
+        self._data = data
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        piece = self._data[offset : offset + length]
+        if len(piece) != length:
+            raise ChangedWhileReading(f"there are no {length} bytes at {offset}")
+        return piece
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        view[:] = self.read(offset, len(view))
+
+
+def _opened(path: Path) -> int:
+    """Open a plain file; one that somebody has leased, as a commit does for a moment, later."""
+    deadline = time.monotonic() + _LEASED_SECONDS
+    while True:
+        try:
+            return open_plain(path)
+        except BlockingIOError:  # the kernel has told the holder by now
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _raise_cannot_open(path: Path, error: OSError) -> NoReturn:
+    if isinstance(error, NotPlain):
+        raise Forbidden(
+            f"{path} is {_what(path)}", hint="bsd reads and edits plain files only"
+        ) from None
+    match error.errno:
+        case errno.EWOULDBLOCK:
+            raise Busy(f"another program keeps {path} to itself", hint="again later")
+        case errno.ENOENT | errno.ENOTDIR:
+            raise NotFound(f"there is no file {path}", hint="`bsd sessions` lists sessions")
+        case errno.EACCES | errno.EPERM:
+            raise Forbidden(
+                f"{path} cannot be read: {error.strerror}",
+                hint="run bsd as the user who owns the session",
+            )
+        case _:
+            raise os_problem(error, f"opening {path}") from error
+
+
+def _what(path: Path) -> str:
+    return "a symbolic link" if path.is_symlink() else "not a regular file"
+
+
+# --- the entries in them ---
+
+
+def parse_entry(raw: bytes) -> dict[str, Any] | None:
+    """The JSON object that a line holds; None if the line is anything but exactly one object.
+
+    None, too, for one that would take too much memory (`is_too_large`). Numbers may lose
+    precision: entries are for looking, edits are made on the raw bytes.
+    """
+    if len(raw) > _HARMLESS and is_too_large(raw):
+        return None
+    return parse_kept(raw)
+
+
+def parse_kept(raw: bytes) -> dict[str, Any] | None:
+    """The same of a line that bsd has kept, however large: it is given back in any case."""
+    try:
+        entry = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        entry = _parse_like_javascript(raw)
+    return entry if isinstance(entry, dict) else None
+
+
+def _parse_like_javascript(raw: bytes) -> object:
+    """What orjson refuses but the writers of these files take: lone surrogate escapes."""
+    try:
+        return json.loads(raw.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):  # ValueError: JSON, UTF-8, or a number of > 4300 digits
+        return None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+# --- what a JSON text of others takes once parsed, told before ---
+#
+# A text of brackets and commas takes thirty to fifty times its size, and one sign beyond the basic
+# plane makes four bytes of every character of its string. Whoever parses what others wrote asks
+# here first, or sixty megabytes of `[],` end the process.
+
+# Bytes that a parsed text may take beside those of a text of one plain string.
+MOST_EXTRA = 48 << 20
+# The same of a line that bsd changes: with what is added to it, it must still be read.
+MOST_EXTRA_EDITED = MOST_EXTRA - (1 << 20)
+
+# Up to this size it makes no difference what a text holds, so most are not even looked at.
+_HARMLESS = 1 << 20
+_PIECE = 256 << 10
+
+# Bytes of each, with what the parser itself needs and what is noted of a value, about: measured,
+# and rather too much than too little.
+_COSTS = ((b"[", 110), (b"{", 270), (b":", 140), (b",", 90))
+_STRING_COST = 200
+
+# Escapes of what is no character of Latin-1, and of surrogates.
+_WIDE_ESCAPE = re.compile(rb"\\u(?!00)")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# With one of these begins what is beyond the basic plane.
+_FOUR_BYTES = tuple(bytes([lead]) for lead in range(0xF0, 0xF5))
+
+
+def is_too_large(text: bytes, most: int = MOST_EXTRA) -> bool:
+    """Whether a JSON text would take more than `most` bytes of memory beside its own size."""
+    if len(text) <= _HARMLESS:
+        return False
+    # A lone surrogate is read by a parser that makes one string of all the text first.
+    alone = b"\\u" in text and _SURROGATE.search(text)
+    if alone and (_width(text, escapes=False) - 1) * len(text) > most:
+        return True
+    return _extra(text, most) > most
+
+
+def _cost(text: bytes) -> int:
+    return sum(text.count(mark) * cost for mark, cost in _COSTS)
+
+
+def _width(text: bytes, *, escapes: bool = True) -> int:
+    """Bytes that each character of a string with this text takes, at most."""
+    plain = text.isascii()
+    escapes = escapes and b"\\u" in text
+    if not plain and any(lead in text for lead in _FOUR_BYTES):
+        return 4
+    if escapes and _SURROGATE.search(text):
+        return 4
+    return 2 if not plain or (escapes and _WIDE_ESCAPE.search(text)) else 1
+
+
+def _extra(text: bytes, most: int) -> int:
+    """What a text takes beside its own size; ends early when that is more than `most`."""
+    found = _Extra()
+    at = 0
+    while at < len(text) and found.bytes <= most:
+        piece = text[at : at + _PIECE]
+        if piece.endswith(b"\\"):  # never cut an escape in two; nothing but backslashes is pairs
+            piece = piece.rstrip(b"\\") or piece
+        found.add(piece)
+        at += len(piece)
+    return found.end()
+
+
+class _Extra:
+    """Follows a text piece by piece, in and out of strings."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._inside = False
+        # The string that is not over at the end of a piece.
+        self._size, self._characters, self._wide = 0, 0.0, 1
+
+    def add(self, piece: bytes) -> None:
+        width, share = _width(piece), _characters_a_byte(piece)
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        self.bytes += len(parts) // 2 * _STRING_COST
+        self.bytes += _cost(b"".join(parts[self._inside :: 2]))
+        if self._inside:
+            self._go_on(parts[0])
+        if len(parts) == 1:
+            return
+        self.end()
+        self._inside ^= len(parts) % 2 == 0
+        last = parts[-1] if self._inside else b""
+        within = len(piece) - len(parts[0]) - len(last)
+        self.bytes += max(0, int(within * (width * share - 1)))
+        self._go_on(last)
+
+    def _go_on(self, part: bytes) -> None:
+        self._size += len(part)
+        self._characters += len(part) * _characters_a_byte(part)
+        self._wide = max(self._wide, _width(part))
+
+    def end(self) -> int:
+        """Count the string that is over now, if there was one; returns all so far."""
+        self.bytes += max(0, int(self._characters * self._wide) - self._size)
+        self._size, self._characters, self._wide = 0, 0.0, 1
+        return self.bytes
+
+
+def _characters_a_byte(text: bytes) -> float:
+    """How many characters a byte is, on the average."""
+    return 1.0 if text.isascii() else len(text.decode("utf-8", "ignore")) / len(text)

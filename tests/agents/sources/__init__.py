@@ -1,9 +1,0 @@
-"""Other programs' sessions, made up, and what must hold of them after an edit."""
-
-from tests.agents.sources.claude_code import CLAUDE_CODE
-from tests.agents.sources.codex import CODEX
-from tests.agents.sources.pi import PI
-
-__all__ = ["CLAUDE_CODE", "CODEX", "KINDS", "PI"]
-
-KINDS = [CLAUDE_CODE, CODEX, PI]

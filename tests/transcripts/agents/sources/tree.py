@@ -1,0 +1,115 @@
+"""Other programs' directories as they leave them, and what must hold of them after an edit."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.settings import SourceSettings
+from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.spans import parse_path
+from tests.openclaw_tree import set_at_rest
+
+LONG = "long old text, " * 60
+
+# Settings by which all leaves that may.
+EVERYTHING = {
+    "trigger_types": ["thinking", "tool_call", "tool_result", "assistant", "user", "system"],
+    "min_value_length": 40,
+    "keep_recent": 0,
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One program: where its sessions lie below its home, and what one of them looks like."""
+
+    kind: str
+    sessions: str
+    directory: str
+    session: str
+    lines: Callable[[], list[dict[str, Any]]]
+    recorded: str  # which files of the recorded transcripts are its own
+    reads: Callable[[bytes], list[dict[str, Any]]]  # a model of its reader
+
+
+@dataclass(frozen=True)
+class Home:
+    """A program's home directory with one session in it, and a root of bsd beside it."""
+
+    kind: Kind
+    layout: Layout
+    name: SessionName
+    path: Path
+
+    @property
+    def source(self) -> Path:
+        return self.layout.sources[0].path
+
+    @classmethod
+    def of(cls, kind: Kind, top: Path, content: Path | Iterable[dict[str, Any]]) -> Home:
+        source = top / "home" / kind.sessions
+        path = source / kind.directory / f"{kind.session}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            shutil.copyfile(content, path)
+        else:
+            path.write_bytes(raw(content))
+        set_at_rest(path)
+        root = top / "root"
+        root.mkdir(parents=True, exist_ok=True)
+        layout = layout_of(root, [SourceSettings(kind=kind.kind, path=source)])
+        [(agent, _)] = layout.session_dirs()
+        return cls(kind, layout, SessionName(agent, kind.session), path)
+
+
+def recorded_homes(kind: Kind, top: Path, recorded: Path) -> Iterator[tuple[Home, bytes]]:
+    """A home for each recorded session of a program, and that session's bytes."""
+    for number, path in enumerate(sorted(recorded.glob(kind.recorded))):
+        yield Home.of(kind, top / str(number), path), path.read_bytes()
+
+
+def raw(lines: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+
+
+def away(old: bytes, new: bytes) -> int:
+    """Count the values that are away; all else must be as it was, the order of members too."""
+    count = 0
+    old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
+    assert len(old_lines) == len(new_lines)
+    for before, after in zip(old_lines, new_lines, strict=True):
+        if before == after:
+            continue
+        was, now = json.loads(before), json.loads(after)
+        for key in now.pop("_extracted")["keys"]:
+            *above, last = parse_path(key)
+            one, other = was, now
+            for step in above:
+                one, other = one[step], other[step]
+            _check_stand_in(one[last], other[last])
+            other[last] = one[last]
+            if last == "thinking" and "thinkingSignature" in one:  # which leaves with it
+                other.update({key: other.pop(key, value) for key, value in one.items()})
+            count += 1
+        assert json.dumps(was) == json.dumps(now)
+    return count
+
+
+def _check_stand_in(was: Any, now: Any) -> None:
+    if isinstance(was, dict):  # a block of media: what stands there is a block of text
+        assert now["type"].endswith("text")
+        now = now["text"]
+    assert isinstance(now, str)
+    assert now.startswith("[[extracted-")
+
+
+def without_restored(content: bytes) -> bytes:
+    """What stands there but for the word that it came back."""
+    return re.sub(rb',"_restored":"[^"]*"', b"", content)
