@@ -10,8 +10,8 @@ import click
 from bsd import __version__
 from bsd.cli.commands import SECTIONS
 from bsd.cli.main import bsd
-from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
-from bsd.foundation.settings import VARIABLES, Settings, words_of
+from bsd.core.pruning_fields import SETTABLE, SETTINGS
+from bsd.core.settings import VARIABLES, Settings, words_of
 
 _EXIT_CODES = {
     "0": "done",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.cli.main import run
-from bsd.foundation.logs import close_logs
+from bsd.core.logs import close_logs
 
 
 @dataclass(frozen=True)

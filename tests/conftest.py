@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.sessions.surgeon import Surgeon
 from tests import forbidden_programs
 from tests.openclaw_tree import SHARED_DATA, fill

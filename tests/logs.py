@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bsd.foundation.logs import LEVELS, level_of, module_of
+from bsd.core.logs import LEVELS, level_of, module_of
 
 _ours = logging.getLogger("bsd")
 

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.maintenance.scan import FullScan
 from bsd.maintenance.search import search
 from bsd.store.search import SearchHit

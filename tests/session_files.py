@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from tests.commands import Commands
 from tests.durability import Disk
 from tests.maintenance.keeping import keep

@@ -156,9 +156,9 @@ _MAY_SAY = {
     "bsd/cli/": (r".*sessions\.json.*", "people know the file by that name"),
     "bsd/actions/": (r".*sessions\.json.*", "people know the file by that name"),
     "bsd/cli/main.py": (r"bash", "the shell whose tab key it serves"),
-    "bsd/foundation/audit.py": (r"sessionId", "a member of bsd's own audit log"),
+    "bsd/core/audit.py": (r"sessionId", "a member of bsd's own audit log"),
     "bsd/mcp/inband.py": (r"sessionId", "a member of bsd's own audit log"),
-    "bsd/foundation/": (r".*\.lock", "bsd's own locks"),
+    "bsd/core/": (r".*\.lock", "bsd's own locks"),
 }
 
 

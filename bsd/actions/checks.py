@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bsd.actions.verb import RootHands, Verb, argument
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import BsdError, Forbidden
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import BsdError, Forbidden
 from bsd.maintenance import verify
 from bsd.maintenance.doctor import Check, Level, clock, examine, versions
 from bsd.maintenance.file_owners import wrongly_owned

@@ -14,9 +14,9 @@ from typing import Any
 
 from bsd.actions.restore import ENTRY
 from bsd.actions.verb import Body, Hands, Meanwhile, Tool, Verb, argument, route
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import ConfigError, FieldError, Invalid
-from bsd.foundation.layout import SessionName
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import ConfigError, FieldError, Invalid
+from bsd.core.layout import SessionName
 from bsd.planning.discard import plan_discard
 from bsd.planning.edit import (
     EditableEntry,

@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 from bsd.actions.list_sessions import SessionInList, listed
 from bsd.actions.read_extracted import held_by
 from bsd.actions.verb import Meanwhile, Server, Verb, argument, no_one_waits, route
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import BsdError, Invalid, NotFound
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
-from bsd.foundation.spelling import format_size
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import BsdError, Invalid, NotFound
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
+from bsd.core.spelling import format_size
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
 from bsd.planning.plan import Means

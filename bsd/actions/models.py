@@ -18,7 +18,7 @@ from pydantic import Field as Described
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from bsd.foundation.definition import (
+from bsd.core.definition import (
     UNSAID,
     Argument,
     Contract,
@@ -27,8 +27,8 @@ from bsd.foundation.definition import (
     schema_name,
     told_fields,
 )
-from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.spelling import shown
+from bsd.core.errors import FieldError, Invalid
+from bsd.core.spelling import shown
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

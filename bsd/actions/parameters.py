@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
 
-from bsd.foundation.definition import Argument, arguments_of
-from bsd.foundation.errors import BsdError, Invalid
+from bsd.core.definition import Argument, arguments_of
+from bsd.core.errors import BsdError, Invalid
 
 if TYPE_CHECKING:  # only the tab key needs it
     from click.shell_completion import CompletionItem

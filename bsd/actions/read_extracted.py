@@ -22,11 +22,11 @@ import orjson
 
 from bsd.actions.restore import ENTRY, KEYS
 from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
-from bsd.foundation.files import plain_file
-from bsd.foundation.layout import SessionName
-from bsd.foundation.spelling import document
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import Busy, Conflict, Invalid, LeftAlone
+from bsd.core.files import plain_file
+from bsd.core.layout import SessionName
+from bsd.core.spelling import document
 from bsd.planning.locate import Located, locate
 from bsd.planning.plan import Means
 from bsd.planning.restore import UNAVAILABLE

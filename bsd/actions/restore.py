@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bsd.actions.verb import Body, Hands, Meanwhile, RootHands, Verb, argument, route
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import FieldError, Invalid, LeftAlone
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import FieldError, Invalid, LeftAlone
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_fields import PER_CALL, PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.leave import plan_leaving
 from bsd.planning.plan import Plan

@@ -22,9 +22,9 @@ from bsd.actions.verb import (
     perform,
     route,
 )
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import BsdError, Busy
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import BsdError, Busy
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.keeping import is_gone
 from bsd.maintenance.scan import FullScan, ScanPosition
 from bsd.maintenance.search import NO_INDEX, by_title, search, search_as_it_is

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from bsd.actions.verb import RootHands, Verb, argument, route
-from bsd.foundation.ages import Ages, look, trust
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import BsdError
+from bsd.core.ages import Ages, look, trust
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import BsdError
 from bsd.maintenance.retention import Retention, RetentionRun, forecast_all
 from bsd.maintenance.trashed import Deleted, Returned, Trashed
 

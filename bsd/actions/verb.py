@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from bsd.foundation.definition import (
+from bsd.core.definition import (
     Answer,
     Argument,
     Body,
@@ -24,8 +24,8 @@ from bsd.foundation.definition import (
     argument,
     arguments_of,
 )
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.verb_names import NAMES
+from bsd.core.layout import Layout, SessionName
+from bsd.core.verb_names import NAMES
 from bsd.planning.plan import Means, Plan, Report
 from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.reader import Transcript
@@ -33,7 +33,7 @@ from bsd.transcripts.reader import Transcript
 if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.actions.list_entries import Outlines
     from bsd.actions.list_sessions import SearchState
-    from bsd.foundation.pruning_config import ConfigService
+    from bsd.core.pruning_config import ConfigService
     from bsd.maintenance.trash import Trash
     from bsd.sessions.notes import Notes
     from bsd.sessions.surgeon import Surgeon

@@ -35,10 +35,10 @@ from bsd.cli.output import counted, minute, note, one_line, print_table, say, si
 from bsd.cli.problem import Problem
 from bsd.cli.verb_words import Tell, VerbWords, print_entries, print_hits
 from bsd.cli.verbs import CallHands, carry_out
-from bsd.foundation.errors import BsdError, Busy
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_fields import OFF
-from bsd.foundation.spelling import lifetime_seconds
+from bsd.core.errors import BsdError, Busy
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_fields import OFF
+from bsd.core.spelling import lifetime_seconds
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.copy_scope import CopyStatus
 from bsd.maintenance.forgetting import Forgotten

@@ -25,25 +25,25 @@ from bsd.actions.parameters import NONE, Complete, Items, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
 from bsd.cli.rights import FileOwner, become, owner_for_root
-from bsd.foundation.definition import Answer, WingVerb
-from bsd.foundation.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.layout import Layout
-from bsd.foundation.locations import (
+from bsd.core.definition import Answer, WingVerb
+from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
+from bsd.core.files import make_private_dir
+from bsd.core.layout import Layout
+from bsd.core.locations import (
     find_root,
     named_root,
     read_settings_file,
     settings_file,
     usual_roots,
 )
-from bsd.foundation.logs import configure_logs, get_logger
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.logs import configure_logs, get_logger
+from bsd.core.pruning_config import ConfigService
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what
 # stands above, and few need all of it. Settings bring in pydantic, a surgeon all planners.
 if TYPE_CHECKING:
-    from bsd.foundation.settings import Settings
-    from bsd.foundation.settings_apart import SettingsReading
+    from bsd.core.settings import Settings
+    from bsd.core.settings_apart import SettingsReading
     from bsd.sessions.session import Queries
     from bsd.sessions.surgeon import Surgeon
 
@@ -80,13 +80,13 @@ class Call:
         file = settings_file(os.environ)
         if not self.config and not variables and not read_settings_file(file, required=False):
             return None
-        from bsd.foundation.settings_reader import load_settings
+        from bsd.core.settings_reader import load_settings
 
         return load_settings(*self._named())
 
     def begin_to_read_settings(self) -> SettingsReading:
         """Have another process read the settings, for one that lives long; raises Unavailable."""
-        from bsd.foundation.settings_apart import SettingsReading
+        from bsd.core.settings_apart import SettingsReading
 
         return SettingsReading(*self._named())
 
@@ -259,7 +259,7 @@ class Call:
             self.log(writes=writes)
             self._begun, self._writes = True, writes
             if writes:  # `bsd retention` compares the clocks with what they showed now
-                from bsd.foundation.ages import look
+                from bsd.core.ages import look
 
                 look(self.layout)
             if writes and self.layout.has_moves():

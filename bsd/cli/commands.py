@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from bsd.foundation.verb_names import NAMES, split_command
+from bsd.core.verb_names import NAMES, split_command
 
 
 class Command:

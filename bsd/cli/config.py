@@ -14,8 +14,8 @@ import click
 
 from bsd.cli.call import BsdCommand, Call, ask_first, group, offering
 from bsd.cli.output import note, print_json, print_table, say
-from bsd.foundation.errors import Invalid, NotFound
-from bsd.foundation.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
+from bsd.core.errors import Invalid, NotFound
+from bsd.core.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 from bsd.transcripts.agents.installed import how_to_name_sources
 from bsd.transcripts.agents.owners import elsewhere, served_by, take
 

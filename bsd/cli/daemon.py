@@ -26,10 +26,10 @@ from bsd.cli.status import (
     print_status,
     spell_when,
 )
-from bsd.foundation.ages import look
-from bsd.foundation.durations import spell_seconds
-from bsd.foundation.errors import BsdError
-from bsd.foundation.spelling import lifetime_seconds
+from bsd.core.ages import look
+from bsd.core.durations import spell_seconds
+from bsd.core.errors import BsdError
+from bsd.core.spelling import lifetime_seconds
 from bsd.maintenance.disk_use import disk_use
 
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bsd.cli.call import Call
+from bsd.core.errors import TemporaryFailure
+from bsd.core.logs import close_logs
+from bsd.core.processes import give_back_memory
+from bsd.core.settings import HttpAddress, Settings
+from bsd.core.settings_apart import SettingsReading
 from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
-from bsd.foundation.errors import TemporaryFailure
-from bsd.foundation.logs import close_logs
-from bsd.foundation.processes import give_back_memory
-from bsd.foundation.settings import HttpAddress, Settings
-from bsd.foundation.settings_apart import SettingsReading
 from bsd.http.server import ApiServer, Early
 from bsd.http.sockets import check_exposure
 

@@ -19,7 +19,7 @@ from bsd.cli.call import Call, StopRequest, command, stop_request
 from bsd.cli.demo_stage import Screen, ScreenRow, Stage
 from bsd.cli.output import counted, one_line, print_json, say, share, size
 from bsd.cli.status import status_lines
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.sample import session_lines
 
 # Sessions that agents have left, by size, and the one on which the agent goes on, by turns.

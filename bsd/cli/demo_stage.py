@@ -23,10 +23,10 @@ from rich.table import Table
 from bsd.cli.call import StopRequest
 from bsd.cli.output import say, say_check, share, size
 from bsd.cli.status import Client, NotRunning, find_client
-from bsd.foundation.errors import BsdError, Unavailable
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.filesystem import strength
-from bsd.foundation.layout import Layout
+from bsd.core.errors import BsdError, Unavailable
+from bsd.core.files import make_private_dir
+from bsd.core.filesystem import strength
+from bsd.core.layout import Layout
 
 _PAUSE_SECONDS = 0.05
 _COMMAND_SECONDS = 90.0

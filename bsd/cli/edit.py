@@ -32,9 +32,9 @@ from bsd.cli.names import SESSION, with_entry
 from bsd.cli.output import counted, note, say
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import CallHands, carry_out
-from bsd.foundation.errors import BsdError, Invalid, NotFound, os_problem
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import BsdError, Invalid, NotFound, os_problem
+from bsd.core.files import make_private_dir
+from bsd.core.layout import Layout, SessionName
 from bsd.planning.edit import (
     EditableEntry,
     Edited,

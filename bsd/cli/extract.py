@@ -17,9 +17,9 @@ from bsd.cli.call import Call, ask_first, command, confirm
 from bsd.cli.many import each_session, report
 from bsd.cli.names import SESSION, all_sessions
 from bsd.cli.output import counted, note, print_json, say, size
-from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
-from bsd.foundation.files import write_all
-from bsd.foundation.layout import SessionName
+from bsd.core.errors import ConfigError, Conflict, Invalid, os_problem
+from bsd.core.files import write_all
+from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.planning.plan import Means

@@ -17,10 +17,10 @@ import click
 from bsd.cli.call import Call, command
 from bsd.cli.names import SESSION
 from bsd.cli.output import note, safe, styled
-from bsd.foundation.errors import os_problem
-from bsd.foundation.files import LARGEST_RECORD, Closing, plain_file
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import LEVELS
+from bsd.core.errors import os_problem
+from bsd.core.files import LARGEST_RECORD, Closing, plain_file
+from bsd.core.layout import SessionName
+from bsd.core.logs import LEVELS
 
 _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "2"}
 

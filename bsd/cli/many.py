@@ -17,8 +17,8 @@ from bsd.cli.problem import Problem
 from bsd.cli.status import in_flight_line
 from bsd.cli.verb_words import MEANINGS
 from bsd.cli.verbs import CallHands
-from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
-from bsd.foundation.layout import SessionName
+from bsd.core.errors import BsdError, Busy, ConfigError, Invalid, NotFound
+from bsd.core.layout import SessionName
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.planning.plan import Rate
 from bsd.planning.result import SessionResult, Status

@@ -11,7 +11,7 @@ from bsd import __version__
 from bsd.actions.parameters import KEYS, all_words
 from bsd.cli.call import BsdCommand, Call, group, wing_command
 from bsd.cli.output import note, one_line, print_json, print_table, say
-from bsd.foundation.errors import Invalid
+from bsd.core.errors import Invalid
 from bsd.memory import verbs
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.fact import Fact, StoredFact

@@ -16,9 +16,9 @@ from bsd.actions.parameters import Items
 from bsd.cli.call import MOST, SAFE, Call, offering
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note
-from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
-from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.sources import Source
+from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.core.layout import Layout, SessionName, check_name
+from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.titles import Titles

@@ -16,10 +16,10 @@ import click
 
 from bsd.cli.call import Stopped
 from bsd.cli.output import safe, styled
-from bsd.foundation.errors import BsdError, FieldError, Invalid, os_problem
-from bsd.foundation.immutable import immutable
-from bsd.foundation.logs import get_logger
-from bsd.foundation.verb_names import split_command
+from bsd.core.errors import BsdError, FieldError, Invalid, os_problem
+from bsd.core.immutable import immutable
+from bsd.core.logs import get_logger
+from bsd.core.verb_names import split_command
 
 # For errors that say no more than what the system said.
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bsd.foundation.errors import Forbidden
-from bsd.foundation.immutable import immutable
+from bsd.core.errors import Forbidden
+from bsd.core.immutable import immutable
 
 _ROOT_USER = 0
 # Where programs keep what is a user's own: root's are no use to the owner.

@@ -24,10 +24,10 @@ import click
 
 from bsd.cli.call import BsdCommand, Call, ask_first, group
 from bsd.cli.output import note, print_json, say, say_check
-from bsd.foundation.errors import Conflict, Invalid, Unavailable, os_problem
-from bsd.foundation.files import sync_dir, write_private
-from bsd.foundation.locations import home, settings_file
-from bsd.foundation.settings import VARIABLES
+from bsd.core.errors import Conflict, Invalid, Unavailable, os_problem
+from bsd.core.files import sync_dir, write_private
+from bsd.core.locations import home, settings_file
+from bsd.core.settings import VARIABLES
 
 _NOT_RUNNING = 3
 _MORE = """

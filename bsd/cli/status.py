@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 from bsd.cli.commands import PIPE_CLOSED
 from bsd.cli.output import counted, one_line, print_json, say, size
-from bsd.foundation.durations import spell_seconds
-from bsd.foundation.errors import BsdError, FieldError, Forbidden, Unavailable, os_problem
-from bsd.foundation.locations import (
+from bsd.core.durations import spell_seconds
+from bsd.core.errors import BsdError, FieldError, Forbidden, Unavailable, os_problem
+from bsd.core.locations import (
     find_root,
     find_socket,
     may_be_believed,
@@ -28,7 +28,7 @@ from bsd.foundation.locations import (
     read_settings_file,
     settings_file,
 )
-from bsd.foundation.verb_names import split_command
+from bsd.core.verb_names import split_command
 
 _ANSWER_SECONDS = 10.0
 _BLOCK = 1 << 16
@@ -124,7 +124,7 @@ def find_client(
     named = Path(config) if config is not None else None
     in_file = read_settings_file(named or settings_file(environ), required=named is not None)
     if not all(_is_whole(in_file.get(key, "/")) for key in ("root", "socket")):
-        from bsd.foundation.settings_reader import load_settings
+        from bsd.core.settings_reader import load_settings
 
         load_settings(named, environ=environ)  # says what is wrong with it
     found = find_root(root, environ, in_file.get("root"))

@@ -14,9 +14,9 @@ from bsd.cli.call import LONGEST_WAIT, Call, command, stop_request
 from bsd.cli.names import SESSION, session_beginning_with, sessions, with_entry
 from bsd.cli.output import print_json, say
 from bsd.cli.verbs import CallHands
-from bsd.foundation.errors import Busy, Invalid
-from bsd.foundation.layout import SessionName, check_name
-from bsd.foundation.verb_names import TOOLS
+from bsd.core.errors import Busy, Invalid
+from bsd.core.layout import SessionName, check_name
+from bsd.core.verb_names import TOOLS
 from bsd.mcp.scope import Scope
 
 if TYPE_CHECKING:

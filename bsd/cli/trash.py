@@ -26,9 +26,9 @@ from bsd.cli.output import counted, minute, note, print_table, say, size
 from bsd.cli.status import in_flight_line
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import CallHands, carry_out, verb_command
-from bsd.foundation.errors import Invalid, NotFound
-from bsd.foundation.layout import SessionName
-from bsd.foundation.spelling import iso_utc
+from bsd.core.errors import Invalid, NotFound
+from bsd.core.layout import SessionName
+from bsd.core.spelling import iso_utc
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.expiry import Forecast
 from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention

@@ -35,8 +35,8 @@ from bsd.cli.output import (
 )
 from bsd.cli.problem import Problem
 from bsd.cli.rights import FileOwner, environment_of
-from bsd.foundation.definition import Answer
-from bsd.foundation.errors import Invalid
+from bsd.core.definition import Answer
+from bsd.core.errors import Invalid
 from bsd.maintenance.file_owners import give_back
 from bsd.planning.view import EntryView
 from bsd.transcripts.reader import parse_entry
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # each verb loads its own
     from bsd.actions.search import FoundEntry, FoundInAll
     from bsd.actions.summary import Summary
     from bsd.cli.verbs import CallHands
-    from bsd.foundation.layout import SessionName
+    from bsd.core.layout import SessionName
     from bsd.maintenance.verify import Verification
     from bsd.planning.edit import Extractable, ExtractableSet
     from bsd.planning.restore import Restored

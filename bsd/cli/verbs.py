@@ -19,9 +19,9 @@ from bsd.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
 from bsd.cli.names import SESSION, say_whose, with_entry
 from bsd.cli.output import note
 from bsd.cli.verb_words import WORDS, VerbWords
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.verb_names import NAMES
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
+from bsd.core.verb_names import NAMES
 from bsd.maintenance.trash import Trash
 
 _WORTH_A_WORD = 4 << 20  # bytes to read

@@ -23,15 +23,15 @@ from bsd.cli.call import (
     wing_command,
 )
 from bsd.cli.output import counted, note, print_table, safe, say, size
-from bsd.foundation.errors import Invalid
-from bsd.foundation.spelling import format_duration, parse_duration
+from bsd.core.errors import Invalid
+from bsd.core.spelling import format_duration, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
 from bsd.workspaces.place import DEFAULT_ROOT
 from bsd.workspaces.prune import Rules
 from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
 if TYPE_CHECKING:
-    from bsd.foundation.layout import Layout
+    from bsd.core.layout import Layout
 
 _MORE = """
 The workspaces lie in --workspace-root, else where the setting workspace_root says, else in the

@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import bsd
+from bsd.core.errors import BsdError, TemporaryFailure, os_problem
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger, terminal_or_service
+from bsd.core.pruning_config import ConfigService, Known
+from bsd.core.spelling import iso_utc
 from bsd.daemon import tasks
 from bsd.daemon.child import Order, Reply, Said, Setup, Stopping
-from bsd.foundation.errors import BsdError, TemporaryFailure, os_problem
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger, terminal_or_service
-from bsd.foundation.pruning_config import ConfigService, Known
-from bsd.foundation.spelling import iso_utc
 from bsd.sessions.commit.inflight import InFlight
 
 _log = get_logger("children")

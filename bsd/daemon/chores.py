@@ -10,13 +10,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from bsd.daemon import directories, rare_tasks
-from bsd.daemon.child import Stopping
-from bsd.daemon.children import Children
-from bsd.daemon.scan import sessions_by_stat
-from bsd.daemon.state import DaemonState
-from bsd.foundation.ages import look
-from bsd.foundation.errors import (
+from bsd.core.ages import look
+from bsd.core.errors import (
     BsdError,
     Busy,
     LeftAlone,
@@ -24,9 +19,14 @@ from bsd.foundation.errors import (
     TemporaryFailure,
     Unavailable,
 )
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.spelling import iso_utc, lifetime_seconds
+from bsd.core.layout import SessionName
+from bsd.core.logs import get_logger, traced
+from bsd.core.spelling import iso_utc, lifetime_seconds
+from bsd.daemon import directories, rare_tasks
+from bsd.daemon.child import Stopping
+from bsd.daemon.children import Children
+from bsd.daemon.scan import sessions_by_stat
+from bsd.daemon.state import DaemonState
 from bsd.maintenance.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.sessions.commit.displaced import Recovered, State
 from bsd.sessions.commit.recovery import retire

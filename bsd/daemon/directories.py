@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.errors import BsdError, Invalid, NotFound
-from bsd.foundation.files import is_directory
-from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
-from bsd.foundation.layout import Layout, plain_directories
-from bsd.foundation.sources import Source
+from bsd.core.errors import BsdError, Invalid, NotFound
+from bsd.core.files import is_directory
+from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
+from bsd.core.layout import Layout, plain_directories
+from bsd.core.sources import Source
 
 # Changes made on other machines, or behind the mount, are told to nobody here.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}

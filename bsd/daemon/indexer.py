@@ -9,13 +9,13 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
+from bsd.core.errors import BsdError, Busy, Unavailable
+from bsd.core.layout import SessionName
+from bsd.core.logs import get_logger
 from bsd.daemon import rare_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
 from bsd.daemon.state import DaemonState
-from bsd.foundation.errors import BsdError, Busy, Unavailable
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger
 from bsd.maintenance.catalog import agent_order
 from bsd.maintenance.indexing import Due
 from bsd.maintenance.search import NO_INDEX

@@ -15,12 +15,12 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
+from bsd.core.errors import TemporaryFailure, os_problem
+from bsd.core.files import LARGEST_NOTE, make_private_dir, open_plain, read_plain
+from bsd.core.layout import Layout
+from bsd.core.logs import close_logs, get_logger
+from bsd.core.processes import alive
 from bsd.daemon.loops import Beats
-from bsd.foundation.errors import TemporaryFailure, os_problem
-from bsd.foundation.files import LARGEST_NOTE, make_private_dir, open_plain, read_plain
-from bsd.foundation.layout import Layout
-from bsd.foundation.logs import close_logs, get_logger
-from bsd.foundation.processes import alive
 
 _LOCKS = Path("/proc/locks")
 _PID, _INODE = 4, 5

@@ -7,10 +7,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from bsd.core.ages import steady
+from bsd.core.layout import SessionName
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
-from bsd.foundation.ages import steady
-from bsd.foundation.layout import SessionName
 from bsd.transcripts.change import Written
 
 # How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.

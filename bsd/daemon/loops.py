@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bsd.foundation.ages import steady
-from bsd.foundation.logs import get_logger
+from bsd.core.ages import steady
+from bsd.core.logs import get_logger
 
 _log = get_logger(__name__)
 

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bsd.core.ages import steady
+from bsd.core.layout import SessionName
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
-from bsd.foundation.ages import steady
-from bsd.foundation.layout import SessionName
 
 CAPACITY = 100_000
 # Of very many sessions that nobody has ever looked at only some are ready at once: the others wait

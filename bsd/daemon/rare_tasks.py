@@ -7,10 +7,10 @@ from typing import Any
 
 from bsd.actions.list_entries import Outlines
 from bsd.actions.verb import perform, verb_named
+from bsd.core.definition import Answer
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.daemon.child import Child
-from bsd.foundation.definition import Answer
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance.bring_back import sweep_returning
 from bsd.maintenance.copy_scope import CopyScope
 from bsd.maintenance.indexing import Due, ReadOn, find_due, read_some

@@ -13,6 +13,12 @@ from typing import Any, Literal
 import orjson
 
 from bsd import __version__
+from bsd.core.ages import Ages, look
+from bsd.core.errors import BsdError
+from bsd.core.layout import Layout
+from bsd.core.pruning_fields import PruningConfig
+from bsd.core.sources import Source
+from bsd.core.spelling import document, iso_utc, lifetime_seconds
 from bsd.daemon.children import Children
 from bsd.daemon.chores import Chores
 from bsd.daemon.directories import Trouble, WatchProblem
@@ -23,12 +29,6 @@ from bsd.daemon.state import DaemonState
 from bsd.daemon.status import DaemonStatus, Health
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.work import Workers
-from bsd.foundation.ages import Ages, look
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.sources import Source
-from bsd.foundation.spelling import document, iso_utc, lifetime_seconds
 from bsd.maintenance.disk_use import disk_use
 from bsd.maintenance.expiry import Forecast, Shelf, forecast
 from bsd.maintenance.retention import OverLimit, archive_forecast

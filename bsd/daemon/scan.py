@@ -9,10 +9,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from bsd.core.errors import BsdError
+from bsd.core.layout import Layout, SessionName, plain_directories
 from bsd.daemon import directories
 from bsd.daemon.directories import WatchProblem, no_access
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName, plain_directories
 from bsd.transcripts.agents.owner import ENDING
 from bsd.transcripts.agents.owners import owner_of
 from bsd.transcripts.change import Written, packed

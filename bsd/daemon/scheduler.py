@@ -17,8 +17,8 @@ from functools import lru_cache
 
 from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
-from bsd.foundation.errors import BsdError, Conflict, Invalid, NotFound
-from bsd.foundation.logs import get_logger
+from bsd.core.errors import BsdError, Conflict, Invalid, NotFound
+from bsd.core.logs import get_logger
 
 _log = get_logger(__name__)
 

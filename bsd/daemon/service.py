@@ -14,6 +14,11 @@ from functools import partial
 from typing import Any, get_args
 
 from bsd import __version__
+from bsd.core.errors import BsdError
+from bsd.core.layout import SessionName
+from bsd.core.logs import configure_logs, get_logger, traced
+from bsd.core.settings import AT_ONCE, Settings, types_of
+from bsd.core.spelling import iso_utc
 from bsd.daemon import rare_tasks, tasks
 from bsd.daemon.children import Children
 from bsd.daemon.chores import AutoCron, Chores
@@ -37,11 +42,6 @@ from bsd.daemon.timetable import (
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.wing_jobs import add_memory_job, add_workspace_cron
 from bsd.daemon.work import Work, Workers
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import configure_logs, get_logger, traced
-from bsd.foundation.settings import AT_ONCE, Settings, types_of
-from bsd.foundation.spelling import iso_utc
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit.protocol import Outcome
 

@@ -8,6 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from bsd.core.layout import SessionName
+from bsd.core.logs import get_logger
+from bsd.core.pruning_config import ConfigService
+from bsd.core.pruning_fields import PruningConfig
+from bsd.core.settings import Settings
+from bsd.core.spelling import document, iso_utc
 from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts
 from bsd.daemon.intake import LONGEST_SECONDS, Debounce, Intake
@@ -16,12 +22,6 @@ from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.daemon.status import Events
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.settings import Settings
-from bsd.foundation.spelling import document, iso_utc
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.rules import Reason
 from bsd.planning.survey import fingerprint

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.spelling import iso_utc
+from bsd.core.definition import Answer, contract
+from bsd.core.spelling import iso_utc
 
 # --- what happens, told to whoever listens; a slow listener delays nobody and loses the oldest ---
 

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from bsd.core.errors import BsdError, LeftAlone
+from bsd.core.layout import SessionName
+from bsd.core.logs import get_logger
 from bsd.daemon.child import Child, Stopping
-from bsd.foundation.errors import BsdError, LeftAlone
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger
 from bsd.planning.plan import Plan
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit.displaced import Recovered

@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bsd.core.errors import BsdError, Conflict
+from bsd.core.logs import get_logger
+from bsd.core.pruning_config import ConfigService
+from bsd.core.pruning_fields import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
+from bsd.core.spelling import iso_utc, lifetime_seconds
 from bsd.daemon.scheduler import Cron, Every, JobStatus, Run, Schedule, Scheduler
 from bsd.daemon.status import Job, LastResult
 from bsd.daemon.watches import Watches, open_watches
-from bsd.foundation.errors import BsdError, Conflict
-from bsd.foundation.logs import get_logger
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
-from bsd.foundation.spelling import iso_utc, lifetime_seconds
 
 _log = get_logger("jobs")
 

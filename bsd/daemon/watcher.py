@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from bsd.core.errors import BsdError
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger
+from bsd.core.sources import Source
 from bsd.daemon import directories
 from bsd.daemon.directories import Directories, Trouble, WatchProblem, no_access
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.watches import Watches, WatchListener, open_watches
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.sources import Source
 from bsd.transcripts.agents.owner import ENDING, Owner
 from bsd.transcripts.agents.owners import owner_of
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from bsd.core.ages import steady
+from bsd.core.errors import BsdError
+from bsd.core.layout import Layout
+from bsd.core.logs import get_logger
 from bsd.daemon.scheduler import Cron, Every
 from bsd.daemon.state import DaemonState
 from bsd.daemon.timetable import Timetable
-from bsd.foundation.ages import steady
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout
-from bsd.foundation.logs import get_logger
 
 if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
     from bsd.memory.facts import Memory

@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+from bsd.core.errors import BsdError, Busy, NotFound
+from bsd.core.layout import SessionName
+from bsd.core.logs import get_logger, traced
+from bsd.core.processes import give_back_memory
+from bsd.core.spelling import iso_utc
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import LONGEST_STEP_SECONDS
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.queue import Ended, Failed, Finished, TryLater
 from bsd.daemon.state import DaemonState
 from bsd.daemon.tasks import Looked, ToLook
-from bsd.foundation.errors import BsdError, Busy, NotFound
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.processes import give_back_memory
-from bsd.foundation.spelling import iso_utc
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.change import Written
 

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import BsdError, FieldError
-from bsd.foundation.logs import get_logger
-from bsd.foundation.spelling import document
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import BsdError, FieldError
+from bsd.core.logs import get_logger
+from bsd.core.spelling import document
 
 _log = get_logger("api")
 

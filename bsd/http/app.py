@@ -23,13 +23,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bsd.core.definition import Body
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
+from bsd.core.pruning_fields import SETTABLE, SETTINGS
+from bsd.core.settings import Settings
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
-from bsd.foundation.definition import Body
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
-from bsd.foundation.settings import Settings
 from bsd.http import server, verb_routes
 from bsd.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread, reading
 from bsd.http.layers import ReadOnlyGuard
@@ -55,8 +55,8 @@ import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from bsd.core.errors import Unavailable
 from bsd.daemon.status import Event
-from bsd.foundation.errors import Unavailable
 from bsd.http.answer import STOPPING
 
 

@@ -20,8 +20,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from bsd.foundation.locations import may_talk_to_us, peer_uid
-from bsd.foundation.logs import get_logger
+from bsd.core.locations import may_talk_to_us, peer_uid
+from bsd.core.logs import get_logger
 from bsd.http.answer import LARGEST_HEAD, TOO_LONG_TEXT, error_document
 
 _log = get_logger("api")

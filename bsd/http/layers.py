@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bsd.foundation.logs import get_logger
+from bsd.core.logs import get_logger
 from bsd.http.answer import (
     LARGEST_BODY,
     LARGEST_HEAD,

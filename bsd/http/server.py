@@ -26,11 +26,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import Server
 
+from bsd.core.errors import Unavailable
+from bsd.core.locations import find_socket
+from bsd.core.logs import get_logger
+from bsd.core.settings import HttpAddress, Settings
 from bsd.daemon.status import Service
-from bsd.foundation.errors import Unavailable
-from bsd.foundation.locations import find_socket
-from bsd.foundation.logs import get_logger
-from bsd.foundation.settings import HttpAddress, Settings
 from bsd.http.answer import LARGEST_HEAD, STOPPING, JsonAnswer, error_document, in_thread
 from bsd.http.connection import BoundedProtocol, Door, LocalProtocol
 from bsd.http.layers import Edge, KeyGuard, OriginGuard, host_of

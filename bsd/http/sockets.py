@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bsd.foundation.errors import (
+from bsd.core.errors import (
     BsdError,
     ConfigError,
     Forbidden,
@@ -24,10 +24,10 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.locations import LONGEST_SOCKET_PATH
-from bsd.foundation.logs import get_logger
-from bsd.foundation.settings import HttpAddress, Settings
+from bsd.core.files import make_private_dir
+from bsd.core.locations import LONGEST_SOCKET_PATH
+from bsd.core.logs import get_logger
+from bsd.core.settings import HttpAddress, Settings
 
 _log = get_logger("api")
 

@@ -20,10 +20,10 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.directories import give_to_owner_of, make_directories, opened
-from bsd.foundation.errors import (
+from bsd.core.audit import AuditLog
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.directories import give_to_owner_of, make_directories, opened
+from bsd.core.errors import (
     BsdError,
     Busy,
     Conflict,
@@ -31,16 +31,16 @@ from bsd.foundation.errors import (
     LeftAlone,
     os_problem,
 )
-from bsd.foundation.files import (
+from bsd.core.files import (
     LARGEST_RECORD,
     read_ours,
     write_all,
     write_private,
 )
-from bsd.foundation.layout import Layout, SessionName, inside
-from bsd.foundation.locks import OwnLock, own_lock
-from bsd.foundation.logs import get_logger
-from bsd.foundation.spelling import iso_utc
+from bsd.core.layout import Layout, SessionName, inside
+from bsd.core.locks import OwnLock, own_lock
+from bsd.core.logs import get_logger
+from bsd.core.spelling import iso_utc
 from bsd.maintenance.keeping import parts_of_session
 from bsd.maintenance.relocate import link_back, open_in_place, remove_file, remove_tree
 from bsd.planning.leave import plan_leaving

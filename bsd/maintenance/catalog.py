@@ -14,12 +14,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
-from bsd.foundation.definition import Answer
-from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
-from bsd.foundation.files import is_directory
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.locations import usual_roots
+from bsd.core.definition import Answer
+from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.core.files import is_directory
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName, check_name
+from bsd.core.locations import usual_roots
 from bsd.maintenance.strays import StoredFiles
 from bsd.maintenance.titles import Titles, when
 from bsd.store.extracted import SessionStore

@@ -8,9 +8,9 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
-from bsd.foundation.errors import BsdError, ConfigError
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import BsdError, ConfigError
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.titles import ends_in
 from bsd.transcripts.agents.owner import Owner

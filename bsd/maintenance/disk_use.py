@@ -14,11 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import BsdError, os_problem
-from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
-from bsd.foundation.layout import Layout
-from bsd.foundation.spelling import iso_utc
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import BsdError, os_problem
+from bsd.core.files import LARGEST_RECORD, TooLarge, plain_file
+from bsd.core.layout import Layout
+from bsd.core.spelling import iso_utc
 from bsd.maintenance.catalog import with_stats
 from bsd.maintenance.shelves import USUAL_RATIO, archive_use
 from bsd.maintenance.titles import Titles

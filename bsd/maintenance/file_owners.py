@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.transcripts.agents.owners import claims_directory, owner_of
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable, os_problem
-from bsd.foundation.files import sync_dir
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.logs import get_logger
-from bsd.foundation.pruning_fields import OFF
-from bsd.foundation.spelling import NEVER
+from bsd.core.audit import AuditLog
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
+from bsd.core.files import sync_dir
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.logs import get_logger
+from bsd.core.pruning_fields import OFF
+from bsd.core.spelling import NEVER
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.expiry import Cleaned, Expired, Lot, Thing
 from bsd.maintenance.hand_down import HandDown, Leaving

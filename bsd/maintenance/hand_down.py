@@ -18,8 +18,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import (
+from bsd.core.audit import AuditLog
+from bsd.core.errors import (
     BsdError,
     Busy,
     ConfigError,
@@ -28,9 +28,9 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.logs import get_logger
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.trashed import transcripts

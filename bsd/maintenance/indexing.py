@@ -18,10 +18,10 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from bsd.foundation.database_file import signed
-from bsd.foundation.errors import BsdError, Busy, NotFound
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.core.database_file import signed
+from bsd.core.errors import BsdError, Busy, NotFound
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.sessions.session import format_of

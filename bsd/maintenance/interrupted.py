@@ -5,8 +5,8 @@ Deletes and restores, what was being forgotten, and commits.
 
 from __future__ import annotations
 
-from bsd.foundation.errors import BsdError, ConfigError
-from bsd.foundation.logs import get_logger
+from bsd.core.errors import BsdError, ConfigError
+from bsd.core.logs import get_logger
 from bsd.maintenance.forgetting import forget_on
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.displaced import Recovered

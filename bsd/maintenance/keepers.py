@@ -16,9 +16,9 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, Conflict, os_problem
-from bsd.foundation.files import (
+from bsd.core.audit import AuditLog
+from bsd.core.errors import BsdError, Conflict, os_problem
+from bsd.core.files import (
     LARGEST_LINE,
     LARGEST_RECORD,
     read_ours,
@@ -26,9 +26,9 @@ from bsd.foundation.files import (
     sync_dir,
     write_private,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.sessions.session import format_of

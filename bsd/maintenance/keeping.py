@@ -21,7 +21,7 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
-from bsd.foundation.errors import (
+from bsd.core.errors import (
     BsdError,
     Busy,
     ConfigError,
@@ -31,11 +31,11 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.logs import get_logger
-from bsd.foundation.pruning_fields import OFF
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.logs import get_logger
+from bsd.core.pruning_fields import OFF
 from bsd.maintenance import catalog
 from bsd.maintenance.copy_scope import (
     SOON_SECONDS,

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from bsd.foundation import files
-from bsd.foundation.errors import BsdError, NotFound, os_problem
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core import files
+from bsd.core.errors import BsdError, NotFound, os_problem
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.trashed import transcripts
 from bsd.sessions.commit.late import Orphan

@@ -1,7 +1,7 @@
 """Moves files and directories, from one mount to another too, and never leaves less than a whole.
 
 Every function may be cut off anywhere and called again: it goes on from what it finds. What it
-changes it reaches through descriptors of the directories (`foundation/directories`): a user who
+changes it reaches through descriptors of the directories (`core/directories`): a user who
 may rename in one of them cannot lead it elsewhere by a link.
 """
 
@@ -15,11 +15,11 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation.directories import is_there, look, opened
-from bsd.foundation.files import open_plain, sync_dir
-from bsd.foundation.filesystem import MetadataNotKept, keep_metadata, open_elsewhere, strength
-from bsd.foundation.leases import somebody_waits, take_lease
-from bsd.foundation.logs import get_logger
+from bsd.core.directories import is_there, look, opened
+from bsd.core.files import open_plain, sync_dir
+from bsd.core.filesystem import MetadataNotKept, keep_metadata, open_elsewhere, strength
+from bsd.core.leases import somebody_waits, take_lease
+from bsd.core.logs import get_logger
 from bsd.sessions.commit.protocol import FileChanged, copy_range
 
 _log = get_logger("trash")

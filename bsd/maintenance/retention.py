@@ -14,16 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bsd.foundation.ages import Ages, look, steady
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout
-from bsd.foundation.logs import get_logger
-from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.spelling import NEVER, format_size, iso_utc, lifetime_seconds
+from bsd.core.ages import Ages, look, steady
+from bsd.core.audit import AuditLog
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.core.files import make_private_dir
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout
+from bsd.core.logs import get_logger
+from bsd.core.pruning_fields import PruningConfig
+from bsd.core.spelling import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,

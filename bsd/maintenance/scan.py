@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from bsd.foundation.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.sessions.session import format_of

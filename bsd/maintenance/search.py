@@ -12,10 +12,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
-from bsd.foundation.files import write_private
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger, traced
+from bsd.core.errors import BsdError, Busy, Invalid, NotFound
+from bsd.core.files import write_private
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger, traced
 from bsd.maintenance import catalog
 from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_slice
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy

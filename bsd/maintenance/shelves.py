@@ -18,12 +18,12 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.errors import BsdError, NotFound, os_problem
-from bsd.foundation.files import LARGEST_LINE, is_there, read_plain
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import OwnLock
-from bsd.foundation.logs import get_logger
-from bsd.foundation.spelling import iso_utc
+from bsd.core.errors import BsdError, NotFound, os_problem
+from bsd.core.files import LARGEST_LINE, is_there, read_plain
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import OwnLock
+from bsd.core.logs import get_logger
+from bsd.core.spelling import iso_utc
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,

@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from functools import cached_property
 
-from bsd.foundation.errors import BsdError, Invalid
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import BsdError, Invalid
+from bsd.core.layout import Layout, SessionName
 from bsd.transcripts.agents.owner import ENDING
 
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from bsd.foundation.errors import BsdError
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import BsdError
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.strays import StoredFiles
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import NOTHING_OUT, KnownTitle, TakenOut, out_of

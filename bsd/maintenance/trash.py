@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import replace
 from pathlib import Path
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import (
+from bsd.core.audit import AuditLog
+from bsd.core.errors import (
     BsdError,
     Busy,
     Conflict,
@@ -25,10 +25,10 @@ from bsd.foundation.errors import (
     NotFound,
     os_problem,
 )
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.spelling import lifetime_seconds
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.logs import get_logger, traced
+from bsd.core.spelling import lifetime_seconds
 from bsd.maintenance.catalog import Member, family
 from bsd.maintenance.hand_down import HandDown, Leaving
 from bsd.maintenance.leftovers import drafts_of, is_there, kept_beside

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.directories import make_directories, opened
-from bsd.foundation.errors import BsdError, Busy, Conflict
-from bsd.foundation.files import is_there, make_private_dir, sync_dir, write_private
-from bsd.foundation.layout import Layout
-from bsd.foundation.logs import get_logger
+from bsd.core.audit import AuditLog
+from bsd.core.directories import make_directories, opened
+from bsd.core.errors import BsdError, Busy, Conflict
+from bsd.core.files import is_there, make_private_dir, sync_dir, write_private
+from bsd.core.layout import Layout
+from bsd.core.logs import get_logger
 from bsd.maintenance.relocate import (
     copy_file,
     copy_tree,

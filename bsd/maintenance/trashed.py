@@ -21,9 +21,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
-from bsd.foundation.files import (
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import BsdError, Conflict, Invalid, os_problem
+from bsd.core.files import (
     LARGEST_RECORD,
     MEND_PLANTED,
     NotPlain,
@@ -36,8 +36,8 @@ from bsd.foundation.files import (
     why_not_our_file,
     write_private,
 )
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.spelling import iso_utc
+from bsd.core.layout import Layout, SessionName
+from bsd.core.spelling import iso_utc
 from bsd.store.index import INDEX_FILE
 from bsd.transcripts.reader import is_too_large
 

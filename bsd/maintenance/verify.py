@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.definition import Answer
-from bsd.foundation.errors import BsdError, os_problem
-from bsd.foundation.files import MEND_PLANTED
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.sources import Source
-from bsd.foundation.spelling import NEVER, iso_utc
+from bsd.core.definition import Answer
+from bsd.core.errors import BsdError, os_problem
+from bsd.core.files import MEND_PLANTED
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.logs import get_logger, traced
+from bsd.core.sources import Source
+from bsd.core.spelling import NEVER, iso_utc
 from bsd.maintenance import catalog
 from bsd.maintenance.keepers import broken_notes
 from bsd.maintenance.keeping import Keeping

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bsd.actions.verb import perform
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.definition import Answer
-from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.core.audit import AuditLog
+from bsd.core.definition import Answer
+from bsd.core.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger
+from bsd.core.pruning_config import ConfigService
+from bsd.core.pruning_fields import PruningConfig
 from bsd.mcp.own_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
 from bsd.mcp.restoring import RestoreInline, in_session
 from bsd.mcp.tools import TOOLS, Asked, error_answer, read_call

@@ -19,8 +19,8 @@ from bsd.actions.parameters import TOOLS as COMMANDS
 from bsd.actions.read_extracted import ReadExtracted
 from bsd.actions.restore import Restore
 from bsd.actions.search import SearchExtracted
-from bsd.foundation.definition import told_fields
-from bsd.foundation.verb_names import split_command
+from bsd.core.definition import told_fields
+from bsd.core.verb_names import split_command
 from bsd.mcp.restoring import Inline
 from bsd.mcp.tools import TOOLS
 from bsd.planning.rules import Policy

@@ -21,11 +21,11 @@ from bsd.actions.read_extracted import (
 )
 from bsd.actions.restore import RESTORE, Restore
 from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument, perform
+from bsd.core.definition import contract
+from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import is_running
-from bsd.foundation.definition import contract
-from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.restore import Restored
 from bsd.transcripts.agents.owners import owner_of
 from bsd.transcripts.agents.page_size import OTHERS, PageSize

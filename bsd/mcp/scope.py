@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bsd.foundation import processes
-from bsd.foundation.errors import BsdError, Forbidden, Invalid
-from bsd.foundation.files import holds, plain_stream
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core import processes
+from bsd.core.errors import BsdError, Forbidden, Invalid
+from bsd.core.files import holds, plain_stream
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.catalog import find_session
 from bsd.store.contents import contents_of
 from bsd.store.index import INDEX_FILE

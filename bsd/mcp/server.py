@@ -32,17 +32,17 @@ from pydantic.alias_generators import to_camel
 from bsd import __version__
 from bsd.actions.models import answer_model, arguments_model
 from bsd.actions.verb import Hands, Meanwhile
+from bsd.core.ages import look
+from bsd.core.definition import Answer, Tool, WingVerb, arguments_of
+from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
+from bsd.core.files import UNCERTAIN_SECONDS
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger
+from bsd.core.pruning_config import ConfigService
+from bsd.core.settings import Settings
 from bsd.daemon import rare_tasks
 from bsd.daemon.children import Children
 from bsd.daemon.loops import Beats, Loop
-from bsd.foundation.ages import look
-from bsd.foundation.definition import Answer, Tool, WingVerb, arguments_of
-from bsd.foundation.errors import BsdError, Forbidden, Invalid, Unavailable
-from bsd.foundation.files import UNCERTAIN_SECONDS
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import Settings
 from bsd.mcp.answers import (
     MAX_RESULT_SIZE,
     first_fitting,

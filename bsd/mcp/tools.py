@@ -27,9 +27,9 @@ from bsd.actions.verb import (
     no_one_waits,
     perform,
 )
-from bsd.foundation.definition import Answer
-from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid
-from bsd.foundation.layout import SessionName
+from bsd.core.definition import Answer
+from bsd.core.errors import BsdError, Busy, FieldError, Invalid
+from bsd.core.layout import SessionName
 from bsd.mcp.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.planning.targets import Refused
 from bsd.transcripts.agents.page_size import PageSize

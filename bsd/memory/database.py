@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bsd.foundation.database_file import being_opened, has_room, logs_ahead
-from bsd.foundation.errors import (
+from bsd.core.database_file import being_opened, has_room, logs_ahead
+from bsd.core.errors import (
     BsdError,
     Busy,
     Conflict,
@@ -23,7 +23,7 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.files import make_private_dir
+from bsd.core.files import make_private_dir
 
 # As the plugin does: whoever writes is done long before that.
 WAIT_SECONDS = 5.0

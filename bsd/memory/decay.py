@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import Busy
-from bsd.foundation.logs import get_logger
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import Busy
+from bsd.core.logs import get_logger
 from bsd.memory.database import Database
 from bsd.memory.schema import LARGEST
 from bsd.memory.vectors import note_due

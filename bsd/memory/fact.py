@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import NotFound
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import NotFound
 from bsd.memory.database import Database, Row, storable
 from bsd.memory.decay import BASE
 from bsd.memory.schema import COLUMNS

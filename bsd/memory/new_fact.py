@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.foundation.definition import argument
-from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.spelling import LIFETIMES, REFRESHED, iso_utc, meant
+from bsd.core.definition import argument
+from bsd.core.errors import FieldError, Invalid
+from bsd.core.spelling import LIFETIMES, REFRESHED, iso_utc, meant
 from bsd.memory.database import Database, Row, normalized_hash, storable
 from bsd.memory.decay import BASE
 from bsd.memory.fact import SHOWN, Fact, text_of, whole_number

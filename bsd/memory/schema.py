@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from bsd.foundation.errors import Conflict
+from bsd.core.errors import Conflict
 from bsd.memory.database import Database, nothing_there
 
 # In the plugin's order; what the first version had comes first.

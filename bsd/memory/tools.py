@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from bsd.foundation.definition import UNSAID, Answer, Tool, Unsaid, WingVerb, argument, contract
-from bsd.foundation.errors import FieldError, Invalid
+from bsd.core.definition import UNSAID, Answer, Tool, Unsaid, WingVerb, argument, contract
+from bsd.core.errors import FieldError, Invalid
 from bsd.memory.database import normalized_hash
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.fact import Fact, RecalledFact, WantedFacts

@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.errors import BsdError, Conflict, Unavailable
-from bsd.foundation.logs import get_logger
+from bsd.core.errors import BsdError, Conflict, Unavailable
+from bsd.core.logs import get_logger
 from bsd.memory.database import Database, normalized_hash
 
 _log = get_logger("memory")

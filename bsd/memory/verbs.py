@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.foundation.definition import Answer, Wing, argument, contract
+from bsd.core.definition import Answer, Wing, argument, contract
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.fact import Fact, RecalledFact, StoredFact, WantedFacts
 from bsd.memory.facts import Memory, MemoryStats

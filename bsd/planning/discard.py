@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from bsd.foundation.errors import FieldError
-from bsd.foundation.immutable import immutable
+from bsd.core.errors import FieldError
+from bsd.core.immutable import immutable
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
 from bsd.planning.locate import Located
 from bsd.planning.plan import Plan

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import Conflict, Invalid
-from bsd.foundation.immutable import immutable
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import Conflict, Invalid
+from bsd.core.immutable import immutable
 from bsd.planning.locate import Located, locate
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from bsd.foundation.errors import NotFound
-from bsd.foundation.immutable import immutable
+from bsd.core.errors import NotFound
+from bsd.core.immutable import immutable
 from bsd.planning.locate import restored_of, same_values
 from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.restore import BUDGET, Restored, plan_restore_all

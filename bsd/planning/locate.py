@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from sys import maxsize
 
-from bsd.foundation.errors import Conflict, NotFound
-from bsd.foundation.immutable import immutable
+from bsd.core.errors import Conflict, NotFound
+from bsd.core.immutable import immutable
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import loose_placeholders, source_paths, stored_line
 from bsd.transcripts.agents.dialect import Facts, Format

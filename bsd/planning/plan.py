@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
+from bsd.core.pruning_fields import PruningConfig
 from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.extracted import Keep, Stored
 from bsd.store.history import TouchedLine

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import Conflict
-from bsd.foundation.immutable import immutable
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import Conflict
+from bsd.core.immutable import immutable
 from bsd.planning.conversation import ASSISTANT, USER, EntryTree, Row, identifier
 from bsd.planning.discard import content_values, put_texts, texts_for
 from bsd.planning.locate import Located, Return, name_of, original_of

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import pairwise
 
-from bsd.foundation.errors import FieldError
-from bsd.foundation.immutable import immutable
+from bsd.core.errors import FieldError
+from bsd.core.immutable import immutable
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
 from bsd.planning.discard import put_texts
 from bsd.planning.locate import Located

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import Conflict, Invalid
-from bsd.foundation.immutable import immutable
-from bsd.foundation.spelling import iso_utc
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import Conflict, Invalid
+from bsd.core.immutable import immutable
+from bsd.core.spelling import iso_utc
 from bsd.planning.locate import (
     Located,
     OriginalLine,

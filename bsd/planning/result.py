@@ -8,10 +8,10 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import BsdError, Busy, LeftAlone
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import BsdError, Busy, LeftAlone
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
 from bsd.planning.plan import Rate, Report
 from bsd.planning.restore import Restored
 from bsd.transcripts.change import Identity

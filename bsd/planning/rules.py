@@ -13,10 +13,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from bsd.foundation.immutable import immutable
-from bsd.foundation.pattern import Pattern
-from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
-from bsd.foundation.verb_names import TOOLS
+from bsd.core.immutable import immutable
+from bsd.core.pattern import Pattern
+from bsd.core.pruning_fields import PruningConfig, TriggerRule
+from bsd.core.verb_names import TOOLS
 from bsd.transcripts.agents.dialect import Facts, Shape, Value
 from bsd.transcripts.agents.entry import (
     EXTRACTABLE,

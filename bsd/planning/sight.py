@@ -15,7 +15,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import inf
 
-from bsd.foundation.immutable import immutable
+from bsd.core.immutable import immutable
 from bsd.store.state import NO_ID, Checkpoint
 from bsd.transcripts.agents.dialect import Facts, Turn
 

@@ -20,8 +20,8 @@ from sys import intern, maxsize
 
 import orjson
 
-from bsd.foundation.immutable import immutable
-from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
+from bsd.core.immutable import immutable
+from bsd.core.pruning_fields import UNSETTLING, PruningConfig
 from bsd.planning.plan import Leaked, Meter, Rate
 from bsd.planning.rules import (
     Decision,

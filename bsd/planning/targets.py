@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any, ClassVar, Final, Literal
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.immutable import immutable
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import FieldError, Invalid
+from bsd.core.immutable import immutable
 from bsd.planning.plan import Plan, Rate
 from bsd.store.history import TouchedLine
 from bsd.transcripts.change import Edit

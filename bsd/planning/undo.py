@@ -6,9 +6,9 @@ from collections.abc import Container, Sequence
 from dataclasses import field, replace
 from typing import ClassVar, Literal, Protocol
 
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.errors import Conflict, NotFound
-from bsd.foundation.immutable import immutable
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import Conflict, NotFound
+from bsd.core.immutable import immutable
 from bsd.planning.conversation import identifier
 from bsd.planning.locate import OriginalLine, Return, made_again, name_of
 from bsd.planning.plan import Plan

@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bsd.foundation.definition import INTERNAL, Answer, contract
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
-from bsd.foundation.spelling import format_size, iso_utc
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
+from bsd.core.spelling import format_size, iso_utc
 from bsd.planning.locate import locate, nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
 from bsd.store.extracted import Missing, Stored

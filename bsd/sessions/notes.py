@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.spelling import NEVER
+from bsd.core.audit import AuditLog
+from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger
+from bsd.core.spelling import NEVER
 from bsd.store.extracted import Missing
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure, Unavailable
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.processes import give_back_memory, without_collecting
-from bsd.foundation.spelling import iso_utc
+from bsd.core.errors import BsdError, Conflict, NotFound, TemporaryFailure, Unavailable
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger
+from bsd.core.processes import give_back_memory, without_collecting
+from bsd.core.spelling import iso_utc
 from bsd.planning.plan import Plan
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.inflight import InFlight

@@ -17,12 +17,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from bsd.foundation.errors import Busy, os_problem
-from bsd.foundation.files import UNCERTAIN_SECONDS
-from bsd.foundation.filesystem import open_elsewhere, strength
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.leases import open_plain, take_lease
+from bsd.core.errors import Busy, os_problem
+from bsd.core.files import UNCERTAIN_SECONDS
+from bsd.core.filesystem import open_elsewhere, strength
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.leases import open_plain, take_lease
 from bsd.sessions.commit.displaced import Access, Recovered, State
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord

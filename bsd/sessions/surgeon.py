@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger, traced
+from bsd.core.pruning_config import ConfigService
+from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Means, Plan, Report
 from bsd.planning.restore import plan_remark

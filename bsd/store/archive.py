@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import os_problem
-from bsd.foundation.files import LARGEST_LINE, read_plain, sync_dir
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout
-from bsd.foundation.logs import get_logger
+from bsd.core.audit import AuditLog
+from bsd.core.errors import os_problem
+from bsd.core.files import LARGEST_LINE, read_plain, sync_dir
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout
+from bsd.core.logs import get_logger
 from bsd.store.pack import (
     PACK,
     SET_ASIDE,

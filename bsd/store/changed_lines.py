@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bsd.foundation.errors import NotFound
-from bsd.foundation.immutable import immutable
+from bsd.core.errors import NotFound
+from bsd.core.immutable import immutable
 from bsd.store.extracted import digest
 from bsd.store.history import (
     ChangedLine,

@@ -25,18 +25,18 @@ from threading import Lock
 
 import orjson
 
-from bsd.foundation.database_file import (
+from bsd.core.database_file import (
     being_opened,
     make_database_file,
     remove_database,
     signed,
     version_of,
 )
-from bsd.foundation.errors import BsdError, Unavailable, os_problem
-from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, NotPlain, TooLarge, read_plain
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, inside
-from bsd.foundation.logs import get_logger
+from bsd.core.errors import BsdError, Unavailable, os_problem
+from bsd.core.files import LARGEST_LINE, UNCERTAIN_NS, NotPlain, TooLarge, read_plain
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, inside
+from bsd.core.logs import get_logger
 from bsd.store.archive import SessionArchive, packed_line, ref_of, salvaged_lines
 from bsd.store.index import INDEX_FILE, Record, record_of
 from bsd.store.pack import Pack, PackDamaged

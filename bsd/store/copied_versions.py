@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import orjson
 
-from bsd.foundation.files import LARGEST_RECORD, read_ours, write_private
-from bsd.foundation.layout import Layout
+from bsd.core.files import LARGEST_RECORD, read_ours, write_private
+from bsd.core.layout import Layout
 from bsd.store.copies import archived, copies_in
 from bsd.transcripts.change import Written
 

@@ -5,7 +5,7 @@ each file of the session is made, and packs (`store.pack`) that hold the parts, 
 files are the transcript as it was, lean, and what else belongs to it; what was taken out of it lies
 in store and packs already. `<origin>` tells the session from another one that came to its name.
 
-`copy.json` is believed only if it is bsd's own (`foundation/files`) and what it says may be so:
+`copy.json` is believed only if it is bsd's own (`core/files`) and what it says may be so:
 the names are those of its place, and every path lies below the directory of its session. It has a
 checksum; copies of bsd versions before that have none and are read by the same rules.
 
@@ -30,8 +30,8 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
-from bsd.foundation.errors import BsdError, Conflict, Unavailable, os_problem
-from bsd.foundation.files import (
+from bsd.core.errors import BsdError, Conflict, Unavailable, os_problem
+from bsd.core.files import (
     LARGEST_RECORD,
     NotPlain,
     TooLarge,
@@ -40,9 +40,9 @@ from bsd.foundation.files import (
     sync_dir,
     write_private,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import COPY, Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.core.immutable import immutable
+from bsd.core.layout import COPY, Layout, SessionName
+from bsd.core.logs import get_logger
 from bsd.store.checked import (
     moment,
     path_below,

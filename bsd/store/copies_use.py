@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.layout import Layout
-from bsd.foundation.spelling import iso_utc
+from bsd.core.definition import Answer, contract
+from bsd.core.layout import Layout
+from bsd.core.spelling import iso_utc
 from bsd.store.copies import archived, copies_in
 
 

@@ -19,11 +19,11 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-from bsd.foundation.errors import BsdError, Unavailable, os_problem
-from bsd.foundation.files import LARGEST_RECORD, read_plain, sync_dir, write_private
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.core.errors import BsdError, Unavailable, os_problem
+from bsd.core.files import LARGEST_RECORD, read_plain, sync_dir, write_private
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger
 from bsd.store.extracted import Missing, SessionStore
 
 UNDONE, RESTORED = "undone.json", "restored.json"

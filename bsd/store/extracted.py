@@ -16,8 +16,8 @@ from typing import Protocol
 
 import orjson
 
-from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
-from bsd.foundation.files import (
+from bsd.core.errors import Invalid, TemporaryFailure, os_problem
+from bsd.core.files import (
     LARGEST_LINE,
     LARGEST_RECORD,
     NotPlain,
@@ -31,10 +31,10 @@ from bsd.foundation.files import (
     write_all,
     write_private,
 )
-from bsd.foundation.filesystem import Syncing
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger, traced
+from bsd.core.filesystem import Syncing
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.index import INDEX_FILE, Index

@@ -23,8 +23,8 @@ from typing import IO, Any, NamedTuple, Self
 
 import orjson
 
-from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
-from bsd.foundation.files import (
+from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.core.files import (
     LARGEST_RECORD,
     NotPlain,
     create_private,
@@ -34,8 +34,8 @@ from bsd.foundation.files import (
     skip_hole,
     sync_dir,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
 from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
 from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
 from bsd.transcripts.change import Edit, Readable

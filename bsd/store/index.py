@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.errors import BsdError, os_problem
-from bsd.foundation.files import LARGEST_LINE, open_plain, read_plain, write_private
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
+from bsd.core.errors import BsdError, os_problem
+from bsd.core.files import LARGEST_LINE, open_plain, read_plain, write_private
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
 
 INDEX_FILE = "index.json"  # in the directory of a store
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cached_property
 from sys import maxsize
 
-from bsd.foundation.immutable import immutable
+from bsd.core.immutable import immutable
 from bsd.store.contents import StoredPlace
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy

@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.core.errors import BsdError
+from bsd.core.layout import Layout, SessionName, check_name
 from bsd.transcripts.agents.dialect import NotOurs
 from bsd.transcripts.agents.owner import ENDING
 from bsd.transcripts.agents.owners import owner_of

@@ -46,7 +46,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import orjson
 import zstandard
 
-from bsd.foundation.files import (
+from bsd.core.files import (
     LARGEST_LINE,
     create_private,
     make_durable_dir,
@@ -54,7 +54,7 @@ from bsd.foundation.files import (
     sync_dir,
     write_all,
 )
-from bsd.foundation.immutable import immutable
+from bsd.core.immutable import immutable
 
 PACK = ".zst"  # how a pack's name ends
 UNFINISHED = ".tmp"  # and that of one that is being written

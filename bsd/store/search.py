@@ -16,11 +16,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from bsd.foundation.database_file import remove_database
-from bsd.foundation.errors import BsdError, Unavailable, os_problem
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger
+from bsd.core.database_file import remove_database
+from bsd.core.errors import BsdError, Unavailable, os_problem
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
+from bsd.core.logs import get_logger
 from bsd.store.search_file import (
     WAIT_SECONDS,
     Damaged,

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.foundation.database_file import (
+from bsd.core.database_file import (
     being_opened,
     make_database_file,
     version_of,
     without_shared_memory,
 )
-from bsd.foundation.errors import Busy, Unavailable
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import inside
+from bsd.core.errors import Busy, Unavailable
+from bsd.core.files import make_private_dir
+from bsd.core.immutable import immutable
+from bsd.core.layout import inside
 from bsd.store.search_words import TOKENIZE, without_fts5
 from bsd.transcripts.agents.dialect import Facts, Rank, Title, better
 from bsd.transcripts.agents.entry import Entry, Marker, answer_of, model_of, tokens_of

@@ -12,8 +12,8 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 
-from bsd.foundation.errors import Invalid, Unavailable
-from bsd.foundation.immutable import immutable
+from bsd.core.errors import Invalid, Unavailable
+from bsd.core.immutable import immutable
 
 TOKENIZE = "tokenize = 'unicode61 remove_diacritics 2'"
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from bsd.foundation.database_file import (
+from bsd.core.database_file import (
     being_opened,
     make_database_file,
     remove_database,
@@ -29,11 +29,11 @@ from bsd.foundation.database_file import (
     version_of,
     without_shared_memory,
 )
-from bsd.foundation.errors import BsdError, TemporaryFailure
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger
+from bsd.core.errors import BsdError, TemporaryFailure
+from bsd.core.files import make_private_dir
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
+from bsd.core.logs import get_logger
 from bsd.transcripts.change import Edit, Identity, Readable, Written, edited
 from bsd.transcripts.reader import Transcript
 

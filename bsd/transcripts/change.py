@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
 
 _PACKED = struct.Struct("=QQQQ")
 _LARGEST = (1 << 64) - 1  # a time before 1970 is negative, one after 2262 too large when signed

@@ -18,9 +18,9 @@ from typing import Any, NoReturn, Protocol, Self
 
 import orjson
 
-from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, os_problem
-from bsd.foundation.files import LARGEST_LINE, NotPlain, open_plain
-from bsd.foundation.immutable import immutable
+from bsd.core.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, os_problem
+from bsd.core.files import LARGEST_LINE, NotPlain, open_plain
+from bsd.core.immutable import immutable
 from bsd.transcripts.change import Identity
 
 BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill

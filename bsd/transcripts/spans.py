@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import count, pairwise
 from typing import Any
 
-from bsd.foundation.errors import Conflict
+from bsd.core.errors import Conflict
 
 # --- names of values ---
 

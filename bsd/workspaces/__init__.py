@@ -5,7 +5,7 @@
     prune_sessions(older_than_hours=24)
 
 Any number of processes may use one workspace root at once, prunings included: a workspace in use is
-never removed. All errors are `bsd.foundation.errors.BsdError`s; paths default to `workspace` in the
+never removed. All errors are `bsd.core.errors.BsdError`s; paths default to `workspace` in the
 current directory, times are the clock's of this machine (several machines on one root need NTP).
 """
 
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.errors import Invalid, NotFound
-from bsd.foundation.logs import get_logger
+from bsd.core.errors import Invalid, NotFound
+from bsd.core.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import (

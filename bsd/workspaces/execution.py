@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bsd.foundation.definition import Answer
-from bsd.foundation.errors import Invalid, Unavailable
-from bsd.foundation.spelling import format_size
+from bsd.core.definition import Answer
+from bsd.core.errors import Invalid, Unavailable
+from bsd.core.spelling import format_size
 from bsd.workspaces import record, tree
 from bsd.workspaces.isolation import (
     BUBBLEWRAP,

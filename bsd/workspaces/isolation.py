@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bsd.foundation.errors import BsdError, Unavailable
+from bsd.core.errors import BsdError, Unavailable
 from bsd.workspaces import tree
 from bsd.workspaces.place import OpenWorkspace
 from bsd.workspaces.record import FILE_NAME

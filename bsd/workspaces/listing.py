@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import BsdError, Conflict, Forbidden, Invalid
-from bsd.foundation.logs import get_logger
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import BsdError, Conflict, Forbidden, Invalid
+from bsd.core.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.place import (
     AWAY,

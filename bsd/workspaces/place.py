@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bsd.foundation.errors import Busy, Forbidden, Invalid, NotFound, Unavailable, os_problem
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.layout import check_name
+from bsd.core.errors import Busy, Forbidden, Invalid, NotFound, Unavailable, os_problem
+from bsd.core.files import make_private_dir
+from bsd.core.layout import check_name
 
 DEFAULT_ROOT = Path("workspace")  # of the host's current directory, as the original had it
 OWN = ".bsd"

@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.settings import WorkspaceLimits
+from bsd.core.errors import FieldError, Invalid
+from bsd.core.settings import WorkspaceLimits
 
 _PIECE = 64 * 1024
 _LOOK_SECONDS = 0.05  # how often it is asked for its end, where that cannot be waited for

@@ -16,10 +16,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bsd.foundation.definition import Answer, contract
-from bsd.foundation.errors import FieldError, Invalid, os_problem
-from bsd.foundation.logs import get_logger
-from bsd.foundation.spelling import format_size
+from bsd.core.definition import Answer, contract
+from bsd.core.errors import FieldError, Invalid, os_problem
+from bsd.core.logs import get_logger
+from bsd.core.spelling import format_size
 from bsd.workspaces import record, tree
 from bsd.workspaces.listing import measured, mounted_in, survey
 from bsd.workspaces.place import (

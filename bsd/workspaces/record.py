@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bsd.foundation.definition import INTERNAL, Answer
-from bsd.foundation.files import write_all
-from bsd.foundation.logs import get_logger
-from bsd.foundation.spelling import iso_utc
+from bsd.core.definition import INTERNAL, Answer
+from bsd.core.files import write_all
+from bsd.core.logs import get_logger
+from bsd.core.spelling import iso_utc
 from bsd.workspaces import tree
 from bsd.workspaces.place import (
     OpenWorkspace,

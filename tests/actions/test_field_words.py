@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bsd.actions.models import Expected, expected, field_errors, fields_of
-from bsd.foundation.errors import BsdError
-from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
-from bsd.foundation.spelling import LIFETIMES, meant, nearest, shown
+from bsd.core.errors import BsdError
+from bsd.core.pruning_fields import SETTINGS, PruningConfig
+from bsd.core.spelling import LIFETIMES, meant, nearest, shown
 from tests.wording import LIBRARY
 
 

@@ -12,7 +12,7 @@ _HERE = Path(__file__).parent
 _PROGRAM = """
 import json, sys
 import bsd.actions
-from bsd.foundation import verb_names as names
+from bsd.core import verb_names as names
 bsd.actions.__path__.append(sys.argv[1])
 names.NAMES["star"] = names.Name("star", command="star", after="undo", help="Mark an entry.",
                                  locks=True, tools=("star_entry",))

@@ -22,10 +22,10 @@ from bsd.cli.call import Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import verb_command
-from bsd.foundation.definition import Answer, argument
-from bsd.foundation.errors import Invalid
-from bsd.foundation.layout import SessionName
-from bsd.foundation.verb_names import NAMES, Name
+from bsd.core.definition import Answer, argument
+from bsd.core.errors import Invalid
+from bsd.core.layout import SessionName
+from bsd.core.verb_names import NAMES, Name
 from bsd.transcripts.agents.claude_code import KIND
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 

@@ -12,7 +12,7 @@ import pytest
 
 from bsd.actions.models import answer_model
 from bsd.cli.main import bsd
-from bsd.foundation.definition import Unsaid, WingVerb, arguments_of, told_fields
+from bsd.core.definition import Unsaid, WingVerb, arguments_of, told_fields
 from bsd.memory import verbs as memory
 from bsd.workspaces import verbs as workspaces
 from bsd.workspaces.listing import Workspace

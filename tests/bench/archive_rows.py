@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.sample import session_lines
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive, ToPack

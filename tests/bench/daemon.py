@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bsd.cli.status import Client, NotRunning
-from bsd.foundation.errors import BsdError
+from bsd.core.errors import BsdError
 from tests.bench.measure import Failed, bsd, environment
 
 _PAUSE_SECONDS = 0.02

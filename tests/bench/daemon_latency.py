@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bsd.core.layout import SessionName
+from bsd.core.settings_reader import load_settings
 from bsd.daemon.service import Daemon
-from bsd.foundation.layout import SessionName
-from bsd.foundation.settings_reader import load_settings
 from tests.bench.measure import parse
 
 _DEBOUNCE_SECONDS = 0.2

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bsd.cli.main import run
-from bsd.foundation.logs import close_logs
+from bsd.core.logs import close_logs
 from tests.cli.fake_surgeon import Cli, listening
 from tests.commands import Ended
 from tests.openclaw_tree import add_session, set_at_rest, set_status

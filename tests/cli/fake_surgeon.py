@@ -17,7 +17,7 @@ from bsd.actions.verb import perform as real_perform
 from bsd.cli.call import Call
 from bsd.cli.main import run
 from bsd.cli.verbs import CallHands
-from bsd.foundation.layout import SessionName
+from bsd.core.layout import SessionName
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.view import ExtractedContent
 from tests.openclaw_tree import add_session

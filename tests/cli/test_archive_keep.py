@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
 from tests import forked
 from tests.cli.conftest import Call, Program, snapshot
 from tests.maintenance.keeping import DAY, ClaudeHome

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Busy
+from bsd.core.errors import Busy
 from tests.cli.fake_surgeon import Cli
 
 _RESTORED: dict[str, Any] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bsd.cli.problem import problem_of
-from bsd.foundation.errors import Busy, FieldError, Invalid, NotFound
+from bsd.core.errors import Busy, FieldError, Invalid, NotFound
 from tests.cli.conftest import Call, Program, open_up, snapshot
 from tests.needs import as_ordinary_user, require_linux
 from tests.openclaw_tree import add_session, set_status

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation import filesystem
-from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
+from bsd.core import filesystem
+from bsd.core.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
 from bsd.planning.result import SessionResult, Status
 from tests.cli.conftest import Call, rest
 from tests.cli.fake_surgeon import Cli

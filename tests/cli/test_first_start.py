@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bsd.cli.main import run
-from bsd.foundation.logs import close_logs
+from bsd.core.logs import close_logs
 from tests.commands import Ended
 from tests.openclaw_tree import set_at_rest
 from tests.transcripts.agents.sources import CLAUDE_CODE

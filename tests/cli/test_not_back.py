@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.ages import steady
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.ages import steady
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call, rest
 from tests.openclaw_tree import set_at_rest

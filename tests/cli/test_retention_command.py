@@ -13,11 +13,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bsd.foundation.ages import ClockRecord, boot_id, steady
-from bsd.foundation.errors import Unavailable
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.core.ages import ClockRecord, boot_id, steady
+from bsd.core.errors import Unavailable
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
+from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call, rest, snapshot
 from tests.openclaw_tree import set_at_rest
@@ -27,7 +27,7 @@ from tests.refusing import raising
 @pytest.fixture(autouse=True)
 def machine_that_has_run_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """In its first minutes every jump of the clock is taken for a correction."""
-    monkeypatch.setattr("bsd.foundation.ages._BEING_SET_SECONDS", 0.0)
+    monkeypatch.setattr("bsd.core.ages._BEING_SET_SECONDS", 0.0)
 
 
 def put_forward(root: Path, hours: float, *, ago: float = 40.0) -> None:

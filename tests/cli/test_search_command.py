@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.maintenance.scan import FullScan
 from tests.cli.conftest import Call, out_of
 from tests.openclaw_tree import add_session

@@ -86,8 +86,8 @@ def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]], bsd: Cal
 
 _STARTING = """
 import os, signal, sys
-from bsd.foundation import settings_apart
-from bsd.foundation.errors import ConfigError
+from bsd.core import settings_apart
+from bsd.core.errors import ConfigError
 
 def signalled(*_):
     os.kill(os.getpid(), signal.SIGHUP)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bsd.cli.main import run
-from bsd.foundation.logs import close_logs
+from bsd.core.logs import close_logs
 from tests.cli.conftest import Call, out_of
 from tests.commands import Ended
 from tests.openclaw_tree import set_at_rest

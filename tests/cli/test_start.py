@@ -12,7 +12,7 @@ import pytest
 
 from bsd.cli.commands import COMMANDS, help_page, takes_lock
 from bsd.cli.main import bsd
-from bsd.foundation.verb_names import split_command
+from bsd.core.verb_names import split_command
 from tests.session_files import sample
 
 _HEAVY = {

@@ -18,8 +18,8 @@ import pytest
 
 from bsd.cli import status
 from bsd.cli.status import find_client, spell_when, status_lines
-from bsd.foundation.durations import spell_seconds
-from bsd.foundation.errors import ConfigError, Unavailable
+from bsd.core.durations import spell_seconds
+from bsd.core.errors import ConfigError, Unavailable
 from tests.http.fake_daemon import sample_result, sample_status
 from tests.waiting import DEADLINE_SECONDS
 

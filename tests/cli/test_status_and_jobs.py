@@ -18,7 +18,7 @@ import pytest
 from bsd.cli import daemon as status_command
 from bsd.cli.main import run
 from bsd.cli.status import Client, find_client, quick_status
-from bsd.foundation.errors import Forbidden, Unavailable
+from bsd.core.errors import Forbidden, Unavailable
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon, sample_job, sample_status
 from tests.refusing import raising

@@ -146,7 +146,7 @@ def test_what_was_cut_off_is_finished_by_the_next_call(program: Program, root: P
     crash = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from bsd.foundation.layout import Layout, SessionName\n"
+        "from bsd.core.layout import Layout, SessionName\n"
         "from bsd.maintenance.trash import Trash\n"
         "def step(name):\n"
         "    if name == 'transcript': os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -181,8 +181,8 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
-    from bsd.foundation.ages import Ages, steady
-    from bsd.foundation.layout import Layout
+    from bsd.core.ages import Ages, steady
+    from bsd.core.layout import Layout
     from bsd.maintenance.expiry import forecast
     from bsd.maintenance.retention import RetentionRun
     from bsd.maintenance.shelves import TrashShelf

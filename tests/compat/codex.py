@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings import SourceSettings
+from bsd.core.layout import Layout, SessionName
+from bsd.core.settings import SourceSettings
 from bsd.transcripts.agents.owners import layout_of
 from tests.compat.provider import Json, Provider
 from tests.openclaw_tree import set_at_rest

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bsd.core.layout import SessionName
+from bsd.core.leases import open_plain, take_lease
 from bsd.daemon.child import Child
 from bsd.daemon.tasks import look_into
-from bsd.foundation.layout import SessionName
-from bsd.foundation.leases import open_plain, take_lease
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit import exchange, protocol
 from bsd.sessions.commit.exchange import Request, Result, Step

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bsd.core.layout import Layout
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.watches import InotifyWatches, ObserverWatches
-from bsd.foundation.layout import Layout
 from tests.daemon.told import Heard, Kind
 
 

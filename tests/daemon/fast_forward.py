@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
+from bsd.core.layout import Layout, SessionName
+from bsd.core.logs import close_logs
+from bsd.core.pruning_config import ConfigService
+from bsd.core.settings_reader import load_settings
 from bsd.daemon import service, state
 from bsd.daemon.loops import Clocks, Loop
 from bsd.daemon.queue import Backoff, WorkQueue
 from bsd.daemon.service import Daemon
 from bsd.daemon.watcher import WatchHealth
 from bsd.daemon.work import Workers
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import close_logs
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings_reader import load_settings
 from tests.daemon.in_process import ChildrenHere, Here
 
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
 from bsd.daemon.child import Child, Setup
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.maintenance.verify import verify
 from tests import forked
 from tests.unix import UnixConnection

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bsd.core.layout import SessionName
 from bsd.daemon.queue import WorkQueue
-from bsd.foundation.layout import SessionName
 
 
 def take_at(queue: WorkQueue, now: float) -> SessionName | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.layout import SessionName
+from bsd.core.layout import SessionName
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.change import Identity
 from tests.daemon.work_house import NAME, House, small_saving

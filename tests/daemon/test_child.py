@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.layout import Layout
 from bsd.daemon.child import Order, Setup
-from bsd.foundation.layout import Layout
 from tests.daemon import child_tasks
 from tests.waiting import DEADLINE_SECONDS
 

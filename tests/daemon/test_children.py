@@ -18,12 +18,12 @@ import pytest
 import bsd
 from bsd.actions.edit import EditEntry
 from bsd.actions.restore import Restore
+from bsd.core.errors import BsdError, Busy, FieldError, Invalid, Unavailable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.daemon import children, rare_tasks, tasks
 from bsd.daemon.child import Order, Stopping
 from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
-from bsd.foundation.errors import BsdError, Busy, FieldError, Invalid, Unavailable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.targets import Refused
 from bsd.sessions.commit.inflight import InFlight
@@ -416,8 +416,8 @@ _PARENT = """
 import sys
 from pathlib import Path
 from bsd.daemon.children import Children
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from tests.daemon import child_tasks
 from tests.session_files import NAME
 

@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
+from bsd.core.errors import Unavailable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.pruning_config import ConfigService
+from bsd.core.settings_reader import load_settings
 from bsd.daemon.children import Children
 from bsd.daemon.chores import Chores
 from bsd.daemon.state import DaemonState
-from bsd.foundation.errors import Unavailable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings_reader import load_settings
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions import operate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation import ages
+from bsd.core import ages
 from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import configure
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bsd.core.errors import Invalid
 from bsd.daemon.scheduler import Cron, Every
-from bsd.foundation.errors import Invalid
 from tests.daemon.zones import at, local, zone
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bsd.foundation.errors import NotFound
-from bsd.foundation.filesystem import strength
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import NotFound
+from bsd.core.filesystem import strength
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.verify import verify
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status

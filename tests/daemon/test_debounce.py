@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bsd.core.layout import Layout, SessionName
 from bsd.daemon.intake import Debounce, Intake
 from bsd.daemon.queue import Finished, WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.daemon.state import PendingSavings
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS, is_worth
-from bsd.foundation.layout import Layout, SessionName
 from bsd.planning.plan import Plan, Report
 from bsd.transcripts.change import Edit, Identity
 from tests.daemon.taking import take_at

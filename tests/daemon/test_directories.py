@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.layout import Layout, SessionName
+from bsd.core.sources import Source
 from bsd.daemon.directories import Trouble, look
 from bsd.daemon.scan import Scan
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.sources import Source
 
 SESSION = "8463c716-a2ea-4c14-9efa-87158ebd9f20"
 NAME = SessionName("claude:-p", SESSION)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.layout import Layout, SessionName
 from bsd.daemon import queue
-from bsd.foundation.layout import Layout, SessionName
 from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import configure
 from tests.daemon.work_house import House

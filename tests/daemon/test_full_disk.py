@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from tests.daemon.running import configure, running

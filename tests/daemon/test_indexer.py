@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from bsd.core.layout import Layout, SessionName
+from bsd.core.settings_reader import load_settings
 from bsd.daemon import indexer, rare_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings_reader import load_settings
 from bsd.maintenance import indexing
 from bsd.maintenance.indexing import Due
 from bsd.maintenance.search import sessions_with

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.transcripts.splice import edit
 from tests.daemon.running import children_of, configure, launched, running
 from tests.needs import require_linux
@@ -138,10 +138,10 @@ from bsd.maintenance.bring_back import BringBack
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.keeping import Keeping
 from bsd.maintenance.retention import RetentionRun
-from bsd.foundation.errors import Busy, Conflict, NotFound
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.core.errors import Busy, Conflict, NotFound
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
+from bsd.core.pruning_fields import PruningConfig
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bsd.core.ages import steady
 from bsd.daemon import loops
 from bsd.daemon.loops import Beats, Loop, awake
-from bsd.foundation.ages import steady
 from tests.waiting import DEADLINE_SECONDS
 
 

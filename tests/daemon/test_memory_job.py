@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from bsd.core.audit import AuditLog
+from bsd.core.errors import BsdError, Busy
+from bsd.core.layout import Layout
+from bsd.core.settings import MemorySettings, Settings
 from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
 from bsd.daemon.timetable import Actions, Timetable
 from bsd.daemon.wing_jobs import MEMORY, MemoryKeeper, add_memory_job
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, Busy
-from bsd.foundation.layout import Layout
-from bsd.foundation.settings import MemorySettings, Settings
 from bsd.memory.facts import open_memory
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from bsd.core.ages import steady
+from bsd.core.layout import SessionName
 from bsd.daemon.queue import TOGETHER_SECONDS, Backoff, Failed, Finished, TryLater, WorkQueue
-from bsd.foundation.ages import steady
-from bsd.foundation.layout import SessionName
 from tests.daemon.taking import take_at
 from tests.waiting import DEADLINE_SECONDS, wait_for
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bsd.core.layout import Layout, SessionName
 from bsd.daemon.intake import Debounce, Intake
 from bsd.daemon.queue import Backoff, Finished, TryLater, WorkQueue
 from bsd.daemon.scan import Scan
-from bsd.foundation.layout import Layout, SessionName
 from bsd.transcripts.change import Written
 from tests.daemon.taking import take_at
 from tests.openclaw_tree import add_session

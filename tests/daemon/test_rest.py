@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.daemon.state import SessionsAtRest
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import StateDb
 from bsd.transcripts.change import Written
 

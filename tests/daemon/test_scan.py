@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.layout import Layout, SessionName
 from bsd.daemon.directories import Trouble
 from bsd.daemon.scan import Scan
-from bsd.foundation.layout import Layout, SessionName
 from bsd.transcripts.change import Written
 
 A = SessionName("main", "a")

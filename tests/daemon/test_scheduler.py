@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from bsd.core.errors import Conflict, NotFound
 from bsd.daemon.scheduler import Cron, Every, Run, Scheduler
-from bsd.foundation.errors import Conflict, NotFound
 from tests.daemon.zones import at, zone
 from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bsd.foundation.filesystem import strength
+from bsd.core.filesystem import strength
 from tests.daemon.running import Running, configure, running
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

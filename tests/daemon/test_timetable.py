@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from bsd.core.errors import Conflict, NotFound
+from bsd.core.pruning_config import ConfigService
 from bsd.daemon.timetable import (
     AUTO_CRON,
     INDEX,
@@ -17,8 +19,6 @@ from bsd.daemon.timetable import (
     Actions,
     Timetable,
 )
-from bsd.foundation.errors import Conflict, NotFound
-from bsd.foundation.pruning_config import ConfigService
 
 START = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 

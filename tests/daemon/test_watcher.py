@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.layout import Layout, SessionName
+from bsd.core.settings import SourceSettings
 from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings import SourceSettings
 from bsd.transcripts.agents.owners import layout_of
 from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, settle, with_a_session
 from tests.needs import as_ordinary_user
@@ -307,7 +307,7 @@ def test_a_directory_that_may_not_be_read_is_said() -> None:
     program = """
 import sys
 from pathlib import Path
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from tests.daemon.told import Heard
 watcher = Heard().watcher(Layout(Path(sys.argv[1])))
 watcher.step(0.0)

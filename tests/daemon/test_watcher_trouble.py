@@ -13,11 +13,11 @@ import pytest
 from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, InotifyFD, Mask
 from watchdog.observers.inotify_c import WatchDescriptor as Descriptor
 
+from bsd.core.layout import Layout, SessionName
 from bsd.daemon import watcher as watcher_module
 from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.daemon.watches import InotifyWatches, ObserverWatches, lost_by_fsevents
-from bsd.foundation.layout import Layout, SessionName
 from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, with_a_session
 from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS

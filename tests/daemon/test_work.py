@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from bsd.core.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
+from bsd.core.layout import SessionName
 from bsd.daemon import tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.queue import Failed, Finished, TryLater
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.daemon.work import Work
-from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
-from bsd.foundation.layout import SessionName
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.change import Identity, Written

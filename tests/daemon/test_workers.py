@@ -10,13 +10,13 @@ from typing import cast
 
 import pytest
 
+from bsd.core.ages import steady
+from bsd.core.layout import SessionName
+from bsd.core.settings_reader import load_settings
 from bsd.daemon.child import Stopping
 from bsd.daemon.queue import Ended, Finished, WorkQueue
 from bsd.daemon.state import DaemonState
 from bsd.daemon.work import Work, Workers
-from bsd.foundation.ages import steady
-from bsd.foundation.layout import SessionName
-from bsd.foundation.settings_reader import load_settings
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS, wait_for
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from bsd.core.settings_reader import load_settings
 from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
 from bsd.daemon.timetable import Actions, Timetable
 from bsd.daemon.wing_jobs import WORKSPACE_CRON, add_workspace_cron
-from bsd.foundation.settings_reader import load_settings
 from bsd.workspaces import create_session_sandbox, touch_session
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs

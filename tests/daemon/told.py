@@ -9,9 +9,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from bsd.core.layout import Layout, SessionName
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.watches import Watches, WatchListener
-from bsd.foundation.layout import Layout, SessionName
 from tests.waiting import DEADLINE_SECONDS
 
 NAME = SessionName("main", "s1")

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bsd.core.errors import BsdError
+from bsd.core.layout import SessionName
+from bsd.core.settings_reader import load_settings
 from bsd.daemon import tasks
 from bsd.daemon.chores import AutoCron
 from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
 from bsd.daemon.tasks import Looked, ToLook
 from bsd.daemon.work import Work
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import SessionName
-from bsd.foundation.settings_reader import load_settings
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.operate import Worth

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bsd.cli.main import run
-from bsd.foundation.logs import close_logs
+from bsd.core.logs import close_logs
 from tests.golden.steady import document
 from tests.golden.world import World, make
 

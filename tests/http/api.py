@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.settings import Settings
-from bsd.foundation.settings_reader import load_settings
+from bsd.core.settings import Settings
+from bsd.core.settings_reader import load_settings
 from bsd.http.server import ApiServer
 from bsd.sessions.rest import Patience
 from tests.http.fake_daemon import FakeDaemon, app_over

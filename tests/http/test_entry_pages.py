@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.settings import Settings
+from bsd.core.settings import Settings
 from bsd.http.server import ApiServer
 from tests.http.api import over_socket, serving
 from tests.openclaw_tree import add_session, fill

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import pytest
 
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.pruning_config import ConfigService
 from bsd.http.app import create_app
 from bsd.http.verb_routes import ApiHands
 from bsd.sessions.rest import Patience

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.actions.list_sessions import Cursor, ListSessions, Sessions, list_sessions
-from bsd.foundation.errors import Invalid
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings import SourceSettings
+from bsd.core.errors import Invalid
+from bsd.core.layout import Layout, SessionName
+from bsd.core.settings import SourceSettings
 from bsd.transcripts.agents.owners import layout_of
 from tests.openclaw_tree import add_session
 

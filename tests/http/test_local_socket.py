@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from bsd.foundation.errors import BsdError, ConfigError, Forbidden, TemporaryFailure
-from bsd.foundation.locations import LONGEST_SOCKET_PATH, find_socket, peer_uid
+from bsd.core.errors import BsdError, ConfigError, Forbidden, TemporaryFailure
+from bsd.core.locations import LONGEST_SOCKET_PATH, find_socket, peer_uid
 from bsd.http.sockets import open_local_socket
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS
@@ -231,7 +231,7 @@ _RACER = """
 import sys, time
 from pathlib import Path
 from bsd.http.sockets import open_local_socket
-from bsd.foundation.errors import TemporaryFailure
+from bsd.core.errors import TemporaryFailure
 sys.stdin.readline()
 try:
     opened = open_local_socket(Path(sys.argv[1]))

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import ConfigError, TemporaryFailure, Unavailable
+from bsd.core.errors import ConfigError, TemporaryFailure, Unavailable
 from bsd.http.connection import LocalProtocol
 from bsd.http.server import ApiServer
 from tests.http.api import over_socket, over_tcp, serving, settings_for

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from tests.http.api import over_socket, serving
 from tests.openclaw_tree import add_session, set_at_rest, set_status
 from tests.session_files import sample

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.workspaces import create_session_sandbox, touch_session
 from bsd.workspaces.prune import Rules
 from bsd.workspaces.verbs import WorkspaceRoot

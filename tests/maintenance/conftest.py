@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.sessions.surgeon import Surgeon
 from tests.maintenance.archiving import age, clean
 from tests.needs import require_linux, require_program

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BringBack, BroughtBack
 from bsd.maintenance.keeping import Keeping, KeptNow, find_gone
 from bsd.sessions.rest import Patience

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.sessions.rest import Patience
 from tests.calls_of_os import path_of

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.ages import Ages
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.files import read_plain
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.core.ages import Ages
+from bsd.core.audit import AuditLog
+from bsd.core.files import read_plain
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
+from bsd.core.pruning_fields import PruningConfig
 from bsd.http.verb_routes import ApiHands, open_content
 from bsd.maintenance import catalog
 from bsd.maintenance import search as care_search

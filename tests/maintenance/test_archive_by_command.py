@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from tests.commands import Commands
 from tests.maintenance.keeping import keep
 from tests.openclaw_tree import add_session, grow_old, set_at_rest

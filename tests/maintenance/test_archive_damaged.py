@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout
+from bsd.core.audit import AuditLog
+from bsd.core.errors import BsdError
+from bsd.core.layout import Layout
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.ages import Ages, look
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_fields import PruningConfig
 from bsd.daemon.report import _archive
-from bsd.foundation.ages import Ages, look
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_fields import PruningConfig
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import OverLimit, RetentionRun, forecast_all
 from bsd.maintenance.search import search

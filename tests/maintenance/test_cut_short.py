@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Conflict
-from bsd.foundation.layout import Layout
+from bsd.core.errors import Conflict
+from bsd.core.layout import Layout
 from bsd.maintenance.bring_back import sweep_returning
 from tests.calls_of_os import path_of
 from tests.commands import Commands

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.filesystem import judge
-from bsd.foundation.layout import Layout
-from bsd.foundation.sources import Source
+from bsd.core.filesystem import judge
+from bsd.core.layout import Layout
+from bsd.core.sources import Source
 from bsd.maintenance import doctor
 from bsd.maintenance.doctor import Check, Level, examine
 from tests.openclaw_tree import add_session, set_at_rest

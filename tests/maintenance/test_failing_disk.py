@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Unavailable
-from bsd.foundation.layout import Layout
+from bsd.core.errors import Unavailable
+from bsd.core.layout import Layout
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.inflight import InFlight

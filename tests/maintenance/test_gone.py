@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bsd.actions.search import found_entries
-from bsd.foundation.database_file import remove_database
-from bsd.foundation.errors import BsdError, Conflict, NotFound, Unavailable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
+from bsd.core.database_file import remove_database
+from bsd.core.errors import BsdError, Conflict, NotFound, Unavailable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
 from bsd.maintenance.bring_back import BringBack
 from bsd.maintenance.expiry import Cleaned
 from bsd.maintenance.keeping import find_gone, gone_sessions

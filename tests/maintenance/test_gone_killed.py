@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import BsdError, Conflict, NotFound
-from bsd.foundation.layout import Layout
-from bsd.foundation.settings import SourceSettings
+from bsd.core.errors import BsdError, Conflict, NotFound
+from bsd.core.layout import Layout
+from bsd.core.settings import SourceSettings
 from bsd.maintenance.bring_back import sweep_returning
 from bsd.maintenance.keeping import gone_sessions
 from bsd.transcripts.agents.owners import layout_of

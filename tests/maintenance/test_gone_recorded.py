@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.layout import Layout
-from bsd.foundation.settings import SourceSettings
+from bsd.core.layout import Layout
+from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import RetentionRun

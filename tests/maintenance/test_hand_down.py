@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Busy, Unavailable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.errors import Busy, Unavailable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.pruning_config import ConfigService
 from bsd.http.verb_routes import ApiHands, open_content
 from bsd.maintenance import hand_down
 from bsd.maintenance.retention import RetentionRun

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Forbidden, NotFound
-from bsd.foundation.layout import Layout
-from bsd.foundation.locks import own_lock
-from bsd.foundation.settings import MemorySettings
+from bsd.core.errors import Forbidden, NotFound
+from bsd.core.layout import Layout
+from bsd.core.locks import own_lock
+from bsd.core.settings import MemorySettings
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import forget_stored, search, search_as_it_is
 from bsd.maintenance.trash import Trash

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import LeftAlone, NotFound
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import LeftAlone, NotFound
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.doctor import Level, examine
 from bsd.maintenance.leftovers import StoreWithoutTranscript, stores_without_transcript
 from bsd.maintenance.trash import Trash

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.files import make_private_dir
+from bsd.core.layout import Layout, SessionName
 from bsd.store.pack import Pack
 from tests import forked
 from tests.daemon.running import configure, running

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.maintenance.verify import Finding, verify
 from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.maintenance.verify import verify
 from bsd.transcripts.agents.openclaw.registry import running as running_by
 from bsd.transcripts.change import Identity

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import BsdError
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BringBack
 from bsd.maintenance.keeping import find_gone
 from bsd.sessions.rest import Patience

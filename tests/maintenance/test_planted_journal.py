@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Conflict
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import Conflict
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import Aim, Journal, Trashed
 from bsd.maintenance.verify import verify

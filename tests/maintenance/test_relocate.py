@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.filesystem import strength
+from bsd.core.filesystem import strength
 from bsd.maintenance.relocate import copy_file, give_up_for_copy, join, link_back
 from tests.sessions.commit.scene import somebody_is_blocked_on
 from tests.waiting import DEADLINE_SECONDS, wait_for
@@ -100,7 +100,7 @@ def test_a_name_that_is_taken_again_is_not_replaced(source: Path, tmp_path: Path
 _SCRIPT = """
 import sys, time
 from pathlib import Path
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.sessions.rest import Patience
 layout, name = Layout(Path(sys.argv[1])), SessionName("main", "s1")

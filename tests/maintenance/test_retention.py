@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.ages import Ages, Step, StepKind
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import Forbidden
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.core.ages import Ages, Step, StepKind
+from bsd.core.audit import AuditLog
+from bsd.core.errors import Forbidden
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance import shelves
 from bsd.maintenance.expiry import Cleaned, clean, forecast
 from bsd.maintenance.retention import RetentionRun, in_plain_words

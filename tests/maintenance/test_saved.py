@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import Forbidden
+from bsd.core.audit import AuditLog
+from bsd.core.errors import Forbidden
 from bsd.maintenance import disk_use
 from bsd.maintenance.disk_use import SavedByHour
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import BsdError, Invalid
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import BsdError, Invalid
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.scan import FullScan, ScanPosition
 from bsd.maintenance.search import search
 from bsd.sessions.surgeon import Surgeon

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
+from bsd.core.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
+from bsd.core.files import make_private_dir
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
 from bsd.maintenance.shelves import TrashShelf
 from bsd.maintenance.trashed import Trashed, TrashPlace
 from bsd.maintenance.verify import verify

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import pytest
 
-from bsd.foundation.errors import Busy
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import Busy
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from tests.actions import performed
 from tests.maintenance import killed_moves

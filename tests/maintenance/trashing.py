@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.audit import AuditLog
+from bsd.core.files import make_private_dir
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.sessions.rest import Patience
 from tests.openclaw_tree import set_at_rest

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import Forbidden
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.audit import AuditLog
+from bsd.core.errors import Forbidden
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.mcp.inband import InBand
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import carry_out, read_call

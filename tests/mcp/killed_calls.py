@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from tests.mcp.conftest import Desk
 from tests.sessions.commit.disk_calls import DiskCalls, was_killed
 

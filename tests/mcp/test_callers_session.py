@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Invalid
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.processes import starttime
+from bsd.core.errors import Invalid
+from bsd.core.layout import Layout, SessionName
+from bsd.core.processes import starttime
 from bsd.mcp.scope import Scope, ancestors, sessions_of_client
 from bsd.transcripts.agents.owner import Process
 from bsd.transcripts.agents.owners import at_work

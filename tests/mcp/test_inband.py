@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bsd.actions.restore import history_of
-from bsd.foundation.errors import Busy
-from bsd.foundation.layout import SessionName
+from bsd.core.errors import Busy
+from bsd.core.layout import SessionName
 from bsd.store.state import StateDb
 from tests.actions import performed
 from tests.logs import capture_logs

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.layout import Layout
-from bsd.foundation.spelling import iso_utc
+from bsd.core.audit import AuditLog
+from bsd.core.layout import Layout
+from bsd.core.spelling import iso_utc
 from tests.daemon.running import Running, configure, launched
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

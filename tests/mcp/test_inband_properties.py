@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.actions.restore import history_of
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from tests.actions import performed
 from tests.mcp.conftest import LONG, NAME, Agent, Desk
 

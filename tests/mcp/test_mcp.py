@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import anyio
 import pytest
 
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import SourceSettings
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
+from bsd.core.settings import SourceSettings
 from bsd.mcp.tools import TOOLS
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact

@@ -14,8 +14,8 @@ import pytest
 from bsd.actions.read_extracted import ReadExtracted, ReadHeld, ReadOut
 from bsd.actions.restore import Restore
 from bsd.actions.verb import Meanwhile, Verb, no_one_waits
-from bsd.foundation.errors import Busy
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import Busy
+from bsd.core.layout import Layout, SessionName
 from bsd.mcp.scope import Scope
 from bsd.mcp.server import MemoryHands, Toolbox
 from bsd.mcp.tools import TOOLS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.foundation.errors import Forbidden, Invalid, NotFound
+from bsd.core.errors import Forbidden, Invalid, NotFound
 from bsd.mcp.server import MEMORY_TOOLS, MemoryHands
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import Classes, NewFact

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS, PI

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from bsd.core.errors import Busy, Conflict, Invalid, NotFound
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import SingleInstance, is_running
-from bsd.foundation.errors import Busy, Conflict, Invalid, NotFound
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
-from bsd.foundation.pruning_config import ConfigService
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import carry_out, read_call
 from bsd.sessions.rest import Patience

@@ -12,8 +12,8 @@ from bsd.actions.edit import GET_CONTEXT, SET_EXTRACTABLE, ChangeContext, GetCon
 from bsd.actions.models import answer_model
 from bsd.actions.restore import RESTORE, Restore
 from bsd.actions.search import SearchExtracted
-from bsd.foundation import verb_names
-from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
+from bsd.core import verb_names
+from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.own_calls import _NEEDED, is_answered, told, told_error
 from bsd.mcp.restoring import RestoreInline
 from bsd.mcp.tools import TOOLS, error_answer, in_short, read_call, reads_much

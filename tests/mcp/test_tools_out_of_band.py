@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import BsdError, Forbidden, Invalid, NotFound
-from bsd.foundation.layout import SessionName
+from bsd.core.errors import BsdError, Forbidden, Invalid, NotFound
+from bsd.core.layout import SessionName
 from bsd.mcp.scope import Scope
 from tests.mcp.conftest import LONG, NAME, Desk, call
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.audit import AuditLog
+from bsd.core.audit import AuditLog
 from bsd.memory import decay
 from bsd.memory.database import Database
 from bsd.memory.decay import PrunedFacts

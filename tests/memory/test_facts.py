@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import Busy, Invalid, NotFound
+from bsd.core.errors import Busy, Invalid, NotFound
 from bsd.memory import decay
 from bsd.memory.database import Database, normalized_hash, storable
 from bsd.memory.fact import WantedFacts, expression, freshness

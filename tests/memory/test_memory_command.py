@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bsd.cli.main import run
-from bsd.foundation.errors import Unavailable
-from bsd.foundation.logs import close_logs
+from bsd.core.errors import Unavailable
+from bsd.core.logs import close_logs
 from bsd.memory.fact import FIELDS
 from bsd.memory.vectors import Vectors
 from tests.memory.memories import DAY, HOUR, change, rows

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.memory.fact import FIELDS
 from bsd.memory.facts import open_memory
 from tests.http.fake_daemon import Reply, app_over, ask

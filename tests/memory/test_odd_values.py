@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bsd.cli.main import run
-from bsd.foundation.logs import close_logs
+from bsd.core.logs import close_logs
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.fact import WantedFacts
 from bsd.memory.facts import Memory

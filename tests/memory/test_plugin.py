@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Forbidden
+from bsd.core.errors import Forbidden
 from bsd.memory.database import normalized_hash
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.facts import Memory

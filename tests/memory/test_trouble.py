@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import BsdError, Busy, Conflict, Forbidden, NotFound, Unavailable
+from bsd.core.errors import BsdError, Busy, Conflict, Forbidden, NotFound, Unavailable
 from bsd.memory.database import Database, problem_of
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Conflict, Unavailable
+from bsd.core.errors import Conflict, Unavailable
 from bsd.memory.database import normalized_hash
 from bsd.memory.facts import Memory
 from bsd.memory.vectors import Vectors

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bsd.foundation.logs import LogFile
+from bsd.core.logs import LogFile
 from bsd.http.metrics import MetricsPage
 from tests.http.fake_daemon import FakeDaemon
 from tests.needs import require_program

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import BsdError, ConfigError, Forbidden, Invalid
+from bsd.core.errors import BsdError, ConfigError, Forbidden, Invalid
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
 from tests.packaging.units import TEMPLATE, TOP, USER_UNIT, Unit

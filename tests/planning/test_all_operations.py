@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import Conflict, Invalid
+from bsd.core.errors import Conflict, Invalid
 from bsd.planning.conversation import read_through
 from bsd.planning.discard import plan_discard
 from bsd.planning.plan import Plan

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import Conflict, Invalid, NotFound
+from bsd.core.errors import Conflict, Invalid, NotFound
 from bsd.planning.edit import (
     Edited,
     EntryChanged,

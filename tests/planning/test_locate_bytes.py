@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bsd.foundation.errors import Conflict, NotFound
+from bsd.core.errors import Conflict, NotFound
 from bsd.planning import locate as locating
 from bsd.planning.locate import locate
 from bsd.transcripts.agents.codex import CODEX

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.actions.list_entries import Outlines
-from bsd.foundation.layout import SessionName
+from bsd.core.layout import SessionName
 from bsd.planning.view import EntryView, outline_of, views
 from bsd.sample import session_lines
 from bsd.transcripts.agents.openclaw.dialect import OPENCLAW

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Conflict, Invalid, NotFound
+from bsd.core.errors import Conflict, Invalid, NotFound
 from bsd.planning.edit import plan_set_extractable
 from tests.planning.test_extract import message, session
 

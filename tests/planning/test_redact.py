@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Conflict
+from bsd.core.errors import Conflict
 from bsd.planning.redact import CallToRedact, Redaction, RedactionKind, plan_redact
 from bsd.transcripts.agents.entry import Marker
 from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Conflict, Invalid, NotFound
-from bsd.foundation.spelling import iso_utc
+from bsd.core.errors import Conflict, Invalid, NotFound
+from bsd.core.spelling import iso_utc
 from bsd.planning.restore import plan_restore_all
 from bsd.store.extracted import Missing
 from tests.planning.in_memory import NOW, Session, without_restored

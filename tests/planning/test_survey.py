@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.spelling import iso_utc
+from bsd.core.spelling import iso_utc
 from bsd.planning.rules import Policy
 from bsd.planning.sight import id_hash
 from bsd.planning.survey import Survey

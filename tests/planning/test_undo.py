@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import Conflict, NotFound
+from bsd.core.errors import Conflict, NotFound
 from bsd.planning.edit import plan_edit, plan_set_extractable, read_document, setting
 from bsd.planning.plan import Plan
 from bsd.planning.restore import plan_restore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bsd.foundation.errors import Conflict
+from bsd.core.errors import Conflict
 from bsd.planning.undo import plan_undo
 from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
 from tests.planning.soundness import faults

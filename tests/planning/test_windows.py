@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.planning.result import Status
 from tests.commands import Commands
 from tests.openclaw_tree import set_at_rest

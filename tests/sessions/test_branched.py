@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.verify import verify
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed

@@ -15,10 +15,10 @@ from uuid import UUID
 
 import pytest
 
-from bsd.foundation.errors import Busy, Conflict, Invalid
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import SourceSettings
+from bsd.core.errors import Busy, Conflict, Invalid
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
+from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import SourceSettings
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
+from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.verify import verify
 from bsd.sessions.rest import Patience

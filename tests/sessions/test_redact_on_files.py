@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bsd.actions.restore import history_of
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import Busy, Conflict
-from bsd.foundation.layout import Layout
+from bsd.core.audit import AuditLog
+from bsd.core.errors import Busy, Conflict
+from bsd.core.layout import Layout
 from bsd.maintenance.verify import verify
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.layout import SessionName
+from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status

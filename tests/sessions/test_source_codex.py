@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Busy
-from bsd.foundation.filesystem import strength
+from bsd.core.errors import Busy
+from bsd.core.filesystem import strength
 from bsd.planning.result import Status
 from bsd.transcripts.agents.owners import owner_of
 from tests.openclaw_tree import set_at_rest

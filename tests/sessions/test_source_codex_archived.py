@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.errors import BsdError, Forbidden, NotFound
+from bsd.core.layout import SessionName
 from bsd.daemon import directories
 from bsd.daemon.directories import Trouble
 from bsd.daemon.scan import Scan, sessions_by_stat
-from bsd.foundation.errors import BsdError, Forbidden, NotFound
-from bsd.foundation.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.doctor import Level, examine
 from bsd.maintenance.search import search

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import SourceSettings
+from bsd.core.errors import ConfigError, Invalid, LeftAlone
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
+from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Unavailable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.audit import AuditLog
+from bsd.core.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Unavailable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from bsd.planning.extract import plan_extraction
 from bsd.planning.result import Status

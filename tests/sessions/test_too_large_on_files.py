@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.layout import Layout, SessionName
 from bsd.daemon.state import Ledger
-from bsd.foundation.layout import Layout, SessionName
 from bsd.maintenance.doctor import examine
 from bsd.maintenance.verify import verify
 from bsd.planning.result import SessionResult, Status

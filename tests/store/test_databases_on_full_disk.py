@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.database_file import has_room, logs_ahead, without_shared_memory
+from bsd.core.database_file import has_room, logs_ahead, without_shared_memory
 from bsd.store.search import use
 from bsd.store.state import StateDb
 from tests.memory import plugin
@@ -25,8 +25,8 @@ _ROOMS = [0, *range(4, 44, 2), 64, 128]
 # One process, as a death would take them all: each room in turn, what each database says.
 _CALLS = """
 import json, sys, pathlib
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import SessionName
+from bsd.core.errors import BsdError
+from bsd.core.layout import SessionName
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.store.search import use

@@ -16,10 +16,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from bsd.foundation import filesystem
-from bsd.foundation.errors import Forbidden, Invalid, TemporaryFailure, Unavailable
-from bsd.foundation.filesystem import Syncing
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core import filesystem
+from bsd.core.errors import Forbidden, Invalid, TemporaryFailure, Unavailable
+from bsd.core.filesystem import Syncing
+from bsd.core.layout import Layout, SessionName
 from bsd.store import extracted
 from bsd.store.extracted import APART, FileSpan, Keep, Missing, SessionStore, digest
 from bsd.transcripts.reader import BytesTranscript

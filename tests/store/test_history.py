@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import NotFound, Unavailable
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import NotFound, Unavailable
+from bsd.core.layout import Layout, SessionName
 from bsd.store.changed_lines import find_lines, happened
 from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.store.history import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.store.contents import Contents, contents_of
 from bsd.store.extracted import Keep, Missing, SessionStore, digest
 from bsd.store.index import Index, Record

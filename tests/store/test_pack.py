@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from bsd.foundation import files
+from bsd.core import files
 from bsd.store import pack as packs
 from bsd.store.pack import Pack, PackDamaged, PackFull, PackWriter, salvaged
 from tests.refusing import raising

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import Invalid
+from bsd.core.errors import Invalid
 from bsd.store.search_words import TOKENIZE, Matcher, Snippet, fold, indexable, match_expression
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Forbidden, TemporaryFailure
-from bsd.foundation.layout import SessionName
+from bsd.core.errors import Forbidden, TemporaryFailure
+from bsd.core.layout import SessionName
 from bsd.store.entry_notes import Stamp, Stamps, learn
 from bsd.store.state import Checkpoint, Left, StateDb, guard
 from bsd.transcripts.change import Edit, Identity, Written, edited

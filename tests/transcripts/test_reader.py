@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import BsdError, Forbidden, NotFound, Unavailable
+from bsd.core.errors import BsdError, Forbidden, NotFound, Unavailable
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import (
     BytesTranscript,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import BsdError
+from bsd.core.errors import BsdError
 from bsd.transcripts.spans import ValuePath
 from bsd.transcripts.splice import (
     BrokenLine,

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from bsd.foundation.errors import Busy, NotFound
+from bsd.core.errors import Busy, NotFound
 from bsd.workspaces import create_session_sandbox, execute, prune_sessions, touch_session
 
 COUNT = 200

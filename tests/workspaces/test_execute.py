@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Invalid, NotFound, Unavailable
+from bsd.core.errors import Invalid, NotFound, Unavailable
 from bsd.workspaces import (
     ExecutionResult,
     Limits,

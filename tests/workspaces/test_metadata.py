@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import Invalid
+from bsd.core.errors import Invalid
 from bsd.workspaces.place import Skip, Unusable, check_id
 from bsd.workspaces.record import SessionMetadata, kept_of, parse
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Invalid, NotFound
+from bsd.core.errors import Invalid, NotFound
 from bsd.workspaces import PruneResult, create_session_sandbox, prune_sessions
 from tests.workspaces.spaces import clock, make, names, note, old
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Conflict, Forbidden, NotFound
+from bsd.core.errors import Conflict, Forbidden, NotFound
 from bsd.workspaces import prune_sessions, repair_all, repair_session_metadata
 from bsd.workspaces.place import open_root, workspace_in_use
 from tests.workspaces.spaces import HOUR, NOW, at, clock, make, note, noted, old

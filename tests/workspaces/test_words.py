@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import ConfigError, NotFound
-from bsd.foundation.settings import Settings
-from bsd.foundation.settings_reader import load_settings
+from bsd.core.errors import ConfigError, NotFound
+from bsd.core.settings import Settings
+from bsd.core.settings_reader import load_settings
 from bsd.workspaces import PruneResult
 from bsd.workspaces.process import Limits
 from bsd.workspaces.prune import Rules

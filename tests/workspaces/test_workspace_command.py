@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bsd.cli.main import run
-from bsd.foundation.logs import close_logs
+from bsd.core.logs import close_logs
 from bsd.workspaces import create_session_sandbox, touch_session
 from bsd.workspaces.place import open_root, workspace_in_use
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Busy, NotFound, Unavailable
+from bsd.core.errors import Busy, NotFound, Unavailable
 from bsd.workspaces import SessionMetadata, execute, prune_sessions, record, touch_session, tree
 from bsd.workspaces.listing import mounted_in, survey
 from bsd.workspaces.place import (

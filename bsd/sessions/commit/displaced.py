@@ -24,14 +24,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation import filesystem
-from bsd.foundation.ages import steady
-from bsd.foundation.errors import Busy, NotFound
-from bsd.foundation.files import sync_dir
-from bsd.foundation.filesystem import Strength
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.leases import (
+from bsd.core import filesystem
+from bsd.core.ages import steady
+from bsd.core.errors import Busy, NotFound
+from bsd.core.files import sync_dir
+from bsd.core.filesystem import Strength
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.leases import (
     open_plain,
     read_range,
     somebody_waits,
@@ -39,7 +39,7 @@ from bsd.foundation.leases import (
     tail_hash,
     take_lease,
 )
-from bsd.foundation.locks import own_lock
+from bsd.core.locks import own_lock
 from bsd.sessions.commit.exchange import Step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import (

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TypedDict
 
-from bsd.foundation.leases import (
+from bsd.core.leases import (
     append,
     is_spliced,
     open_plain,

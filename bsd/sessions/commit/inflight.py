@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation import filesystem
-from bsd.foundation.errors import (
+from bsd.core import filesystem
+from bsd.core.errors import (
     BsdError,
     Conflict,
     Forbidden,
@@ -24,7 +24,7 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.files import (
+from bsd.core.files import (
     MEND_PLANTED,
     make_private_dir,
     makers,
@@ -32,9 +32,9 @@ from bsd.foundation.files import (
     why_not_our_directory,
     why_not_our_file,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, plain_directories
-from bsd.foundation.sources import Source
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName, plain_directories
+from bsd.core.sources import Source
 from bsd.sessions.commit.record import FILE, RECORD, InFlightRecord, read_record
 from bsd.transcripts.change import Identity
 

@@ -25,9 +25,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from bsd.foundation import files
-from bsd.foundation.errors import Busy, Forbidden, os_problem
-from bsd.foundation.files import (
+from bsd.core import files
+from bsd.core.errors import Busy, Forbidden, os_problem
+from bsd.core.files import (
     LARGEST_NOTE,
     make_private_dir,
     read_plain,
@@ -35,9 +35,9 @@ from bsd.foundation.files import (
     write_all,
     write_private,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout
-from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout
+from bsd.core.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.sessions.commit.protocol import copy_range, header_hash
 from bsd.sessions.commit.record import EditedSpan, Mark
 from bsd.transcripts.agents.entry import Entry

@@ -19,14 +19,14 @@ from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from pathlib import Path
 
-from bsd.foundation import filesystem
-from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
-from bsd.foundation.files import UNCERTAIN_NS, sync_dir
-from bsd.foundation.filesystem import MetadataNotKept, Strength, keep_metadata
-from bsd.foundation.immutable import immutable
-from bsd.foundation.leases import open_plain, tail_hash
-from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.processes import described
+from bsd.core import filesystem
+from bsd.core.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.core.files import UNCERTAIN_NS, sync_dir
+from bsd.core.filesystem import MetadataNotKept, Strength, keep_metadata
+from bsd.core.immutable import immutable
+from bsd.core.leases import open_plain, tail_hash
+from bsd.core.logs import get_logger, traced
+from bsd.core.processes import described
 from bsd.sessions.commit.exchange import Request, Result, Step, exchange, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import Draft, EditedSpan, Edits, Mark

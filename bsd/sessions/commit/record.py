@@ -15,19 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bsd.foundation.errors import (
+from bsd.core.errors import (
     BsdError,
     Conflict,
 )
-from bsd.foundation.files import (
+from bsd.core.files import (
     LARGEST_RECORD,
     open_plain,
     read_plain,
     sync_dir,
     write_all,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
 from bsd.transcripts.change import Identity
 
 _FORMAT = 1

@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bsd.foundation import filesystem
-from bsd.foundation.errors import BsdError, Busy, os_problem
-from bsd.foundation.filesystem import Strength
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.leases import open_plain, take_lease
-from bsd.foundation.logs import get_logger
+from bsd.core import filesystem
+from bsd.core.errors import BsdError, Busy, os_problem
+from bsd.core.filesystem import Strength
+from bsd.core.layout import Layout, SessionName
+from bsd.core.leases import open_plain, take_lease
+from bsd.core.logs import get_logger
 from bsd.sessions.commit.displaced import KEEP_NS, Access, Displaced, Given, Recovered, State
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight

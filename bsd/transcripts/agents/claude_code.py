@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.files import LARGEST_NOTE, read_plain
-from bsd.foundation.immutable import immutable
-from bsd.foundation.processes import alive
+from bsd.core.files import LARGEST_NOTE, read_plain
+from bsd.core.immutable import immutable
+from bsd.core.processes import alive
 from bsd.transcripts.agents.dialect import (
     TIES,
     Facts,

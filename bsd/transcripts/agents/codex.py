@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.errors import Busy
-from bsd.foundation.files import open_plain
-from bsd.foundation.layout import SessionName
-from bsd.foundation.sources import PutAway
+from bsd.core.errors import Busy
+from bsd.core.files import open_plain
+from bsd.core.layout import SessionName
+from bsd.core.sources import PutAway
 from bsd.transcripts.agents.dialect import (
     TIES,
     Facts,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
-from bsd.foundation.immutable import immutable
+from bsd.core.immutable import immutable
 from bsd.transcripts.agents.entry import Entry, is_placeholder, text_of
 from bsd.transcripts.spans import ValuePath, value_at
 

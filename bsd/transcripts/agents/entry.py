@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.files import LARGEST_LINE
-from bsd.foundation.immutable import immutable
+from bsd.core.files import LARGEST_LINE
+from bsd.core.immutable import immutable
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import ValuePath, value_at
 

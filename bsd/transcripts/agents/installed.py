@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation.errors import ConfigError
-from bsd.foundation.immutable import immutable
-from bsd.foundation.locations import home, settings_file, usual_roots
-from bsd.foundation.sources import Source
+from bsd.core.errors import ConfigError
+from bsd.core.immutable import immutable
+from bsd.core.locations import home, settings_file, usual_roots
+from bsd.core.sources import Source
 from bsd.transcripts.agents.owner import ENDING
 from bsd.transcripts.agents.owners import KINDS, kind_of
 

@@ -14,10 +14,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
-from bsd.foundation.locations import expand
-from bsd.foundation.sources import PutAway, Route
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
+from bsd.core.locations import expand
+from bsd.core.sources import PutAway, Route
 from bsd.transcripts.agents.dialect import Format, NotOurs
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.page_size import OTHERS, PageSize

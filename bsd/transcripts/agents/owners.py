@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import (
+from bsd.core.audit import AuditLog
+from bsd.core.errors import (
     BsdError,
     ConfigError,
     LeftAlone,
@@ -32,24 +32,24 @@ from bsd.foundation.errors import (
     TemporaryFailure,
     os_problem,
 )
-from bsd.foundation.files import (
+from bsd.core.files import (
     LARGEST_NOTE,
     holds,
     make_private_dir,
     read_plain,
     write_private,
 )
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locations import home
-from bsd.foundation.logs import get_logger
-from bsd.foundation.sources import Source
+from bsd.core.immutable import immutable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locations import home
+from bsd.core.logs import get_logger
+from bsd.core.sources import Source
 from bsd.transcripts.agents.openclaw.home import RootAgent
 from bsd.transcripts.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 
 if TYPE_CHECKING:  # start-up stays light: most calls load no settings
-    from bsd.foundation.settings import SourceSettings
+    from bsd.core.settings import SourceSettings
 
 
 # By the word for it in the settings: the module whose `KIND` says what it is. A program is loaded

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.cli.main import run
-from bsd.foundation.layout import Layout
+from bsd.core.layout import Layout
 from bsd.mcp.own_calls import own_tool_name
 from bsd.planning.rules import own_tool
 from tests.http.api import over_socket, serving

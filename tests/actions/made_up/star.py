@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bsd.actions.restore import ENTRY
 from bsd.actions.verb import Tool, Verb, route
-from bsd.foundation.definition import Answer
+from bsd.core.definition import Answer
 from bsd.planning.locate import locate
 from bsd.planning.plan import Plan
 from bsd.store.history import TouchedLine

@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from bsd.cli.main import run
-from bsd.foundation.layout import Layout
-from bsd.foundation.logs import close_logs
+from bsd.core.layout import Layout
+from bsd.core.logs import close_logs
 from bsd.http.server import ApiServer
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon

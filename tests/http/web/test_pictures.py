@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from bsd.foundation.audit import AuditLog
-from bsd.foundation.layout import Layout
+from bsd.core.audit import AuditLog
+from bsd.core.layout import Layout
 from tests.http.api import over_socket, serving
 from tests.http.fake_daemon import FakeDaemon, sample_result
 from tests.http.web.browser import SCREENSHOTS, chromium, screenshot, watched

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.layout import SessionName
+from bsd.core.layout import SessionName
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.protocol import Outcome
 

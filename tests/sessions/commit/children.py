@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from bsd.foundation import filesystem
+from bsd.core import filesystem
 from bsd.sessions.commit.exchange import Step
 from tests.sessions.commit.disk_calls import DiskCalls
 from tests.sessions.commit.led_writers import Stage

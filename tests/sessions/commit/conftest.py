@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.filesystem import strength
+from bsd.core.filesystem import strength
 from bsd.sessions.commit import exchange
 from tests.needs import require_linux
 from tests.sessions.commit.children import Children

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.foundation import filesystem, leases
+from bsd.core import filesystem, leases
 
 _CHANGING_FLAGS = os.O_CREAT | os.O_TRUNC
 _WRITING_FLAGS = _CHANGING_FLAGS | os.O_WRONLY | os.O_RDWR

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bsd.foundation.errors import Busy
-from bsd.foundation.filesystem import Strength, strength
-from bsd.foundation.layout import Layout, SessionName
+from bsd.core.errors import Busy
+from bsd.core.filesystem import Strength, strength
+from bsd.core.layout import Layout, SessionName
 from bsd.sessions.commit.displaced import Access, Recovered
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.filesystem import strength
+from bsd.core.filesystem import strength
 from tests.needs import as_ordinary_user, require_linux
 from tests.sessions.commit.crashed import build
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation.filesystem import keep_metadata
-from bsd.foundation.leases import is_spliced
+from bsd.core.filesystem import keep_metadata
+from bsd.core.leases import is_spliced
 from bsd.sessions.commit import protocol
 from bsd.sessions.commit.protocol import FileChanged, splice
 from bsd.transcripts.change import Change, Edit, Identity

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bsd.foundation import leases
-from bsd.foundation.errors import Forbidden, TemporaryFailure, Unavailable
+from bsd.core import leases
+from bsd.core.errors import Forbidden, TemporaryFailure, Unavailable
 from bsd.sessions.commit import exchange
 from bsd.sessions.commit.protocol import GiveUp
 from bsd.transcripts.change import Change, Edit, Identity

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Unavailable
+from bsd.core.errors import Unavailable
 from bsd.sessions.commit import exchange
 from bsd.sessions.commit.displaced import State
 from bsd.sessions.commit.protocol import GiveUp, Outcome

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import BsdError, Forbidden, Unavailable
+from bsd.core.errors import BsdError, Forbidden, Unavailable
 from bsd.sessions.commit.displaced import State
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import GiveUp
@@ -156,7 +156,7 @@ def test_a_line_torn_off_a_record_spoils_no_other(scene: Scene) -> None:
 _COMMIT = """
 import sys
 from pathlib import Path
-from bsd.foundation.errors import BsdError
+from bsd.core.errors import BsdError
 from tests.sessions.commit.scene import Scene
 try:
     outcome = Scene(Path(sys.argv[1])).commit()

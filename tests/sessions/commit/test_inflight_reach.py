@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation import filesystem
-from bsd.foundation.errors import Unavailable
-from bsd.foundation.layout import Layout
-from bsd.foundation.sources import Source
+from bsd.core import filesystem
+from bsd.core.errors import Unavailable
+from bsd.core.layout import Layout
+from bsd.core.sources import Source
 from bsd.maintenance.doctor import Level, examine
 from bsd.sessions.commit import inflight
 from bsd.sessions.commit.inflight import InFlight, unreached

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core import filesystem
+from bsd.core.errors import LeftAlone
 from bsd.daemon.directories import Mounts
-from bsd.foundation import filesystem
-from bsd.foundation.errors import LeftAlone
 from bsd.maintenance.doctor import examine
 from bsd.sessions.commit.inflight import InFlight
 from tests import forked

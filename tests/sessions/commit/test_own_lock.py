@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Busy, Unavailable
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.locks import own_lock
+from bsd.core.errors import Busy, Unavailable
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
 from tests.refusing import raising
 
 NAME = SessionName("main", "abc")
@@ -70,8 +70,8 @@ def test_it_ends_with_its_process(layout: Layout) -> None:
     program = """if True:
         import sys
         from pathlib import Path
-        from bsd.foundation.layout import Layout, SessionName
-        from bsd.foundation.locks import own_lock
+        from bsd.core.layout import Layout, SessionName
+        from bsd.core.locks import own_lock
         with own_lock(Layout(Path(sys.argv[1])), SessionName("main", "abc")):
             print("held", flush=True)
             input()

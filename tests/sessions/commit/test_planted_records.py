@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.errors import Conflict, Forbidden
-from bsd.foundation.layout import SessionName
+from bsd.core.errors import Conflict, Forbidden
+from bsd.core.layout import SessionName
 from bsd.maintenance.doctor import examine
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.displaced import State

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Conflict
+from bsd.core.errors import Conflict
 from bsd.sessions.commit import late as late_module
 from bsd.sessions.commit.displaced import Access, State
 from bsd.sessions.commit.late import list_orphans

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import Busy
-from bsd.foundation.layout import Layout
+from bsd.core.errors import Busy
+from bsd.core.layout import Layout
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
 from bsd.sessions.commit.recovery import blank

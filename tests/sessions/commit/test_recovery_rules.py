@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.layout import Layout
-from bsd.foundation.locks import own_lock
+from bsd.core.layout import Layout
+from bsd.core.locks import own_lock
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.late import list_orphans
 from tests import forked

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 
 from bsd.actions.restore import history_of
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed

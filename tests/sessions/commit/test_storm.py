@@ -18,9 +18,9 @@ from unittest.mock import patch
 
 import pytest
 
-from bsd.foundation.errors import Busy, Conflict
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.errors import Busy, Conflict
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit import exchange, protocol
 from bsd.sessions.commit.displaced import Access, Recovered
@@ -312,7 +312,7 @@ _OTHER = """
 import sys, time
 from pathlib import Path
 from unittest.mock import patch
-from bsd.foundation.layout import SessionName
+from bsd.core.layout import SessionName
 from bsd.sessions.commit import exchange, protocol
 from bsd.sessions.commit.exchange import Request, Result, Step
 from tests.sessions.commit.test_storm import Arena, _operate

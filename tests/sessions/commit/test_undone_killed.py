@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
+from bsd.core.layout import Layout
+from bsd.core.pruning_config import ConfigService
 from bsd.sessions.rest import Patience
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon

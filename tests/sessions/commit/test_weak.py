@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation import leases
-from bsd.foundation.filesystem import judge, open_elsewhere, strength
+from bsd.core import leases
+from bsd.core.filesystem import judge, open_elsewhere, strength
 from bsd.sessions.commit.displaced import State
 from bsd.sessions.commit.protocol import GiveUp
 from tests.needs import require_linux

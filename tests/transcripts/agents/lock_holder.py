@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from bsd.foundation.errors import BsdError
+from bsd.core.errors import BsdError
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock
 from tests.logs import tell_logs
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.sources import Source
+from bsd.core.sources import Source
 from bsd.transcripts.agents.codex import CODEX, KIND, CodexDay
 from bsd.transcripts.agents.dialect import Format, NotOurs, Shape, Turn
 from bsd.transcripts.agents.entry import is_safe_id

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bsd.__main__ import HOST_TOKEN
-from bsd.foundation.errors import Busy
+from bsd.core.errors import Busy
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
 from bsd.transcripts.agents.owner import HeldLock, Stale
 from tests.needs import require_linux, require_node

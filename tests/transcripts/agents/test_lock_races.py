@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation import processes
-from bsd.foundation.errors import Busy, Forbidden
+from bsd.core import processes
+from bsd.core.errors import Busy, Forbidden
 from bsd.transcripts.agents.openclaw import lock as openclaw_lock
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
 from bsd.transcripts.agents.owner import Stale

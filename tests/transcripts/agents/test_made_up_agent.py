@@ -17,10 +17,10 @@ from typing import Any
 import orjson
 import pytest
 
+from bsd.core.errors import Busy, Invalid
+from bsd.core.layout import SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.daemon.scan import Scan
-from bsd.foundation.errors import Busy, Invalid
-from bsd.foundation.layout import SessionName
-from bsd.foundation.pruning_config import ConfigService
 from bsd.maintenance import catalog
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify

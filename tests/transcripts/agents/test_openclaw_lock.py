@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation import processes
-from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
-from bsd.foundation.filesystem import judge as judge_mount
-from bsd.foundation.layout import SessionName
+from bsd.core import processes
+from bsd.core.errors import Busy, Forbidden, NotFound, Unavailable
+from bsd.core.filesystem import judge as judge_mount
+from bsd.core.layout import SessionName
 from bsd.transcripts.agents.openclaw import lock as openclaw_lock
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
 from bsd.transcripts.agents.owner import Free, HeldLock, Stale, Unreadable

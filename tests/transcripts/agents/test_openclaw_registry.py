@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import Busy, Conflict
+from bsd.core.errors import Busy, Conflict
 from bsd.transcripts import splice
 from bsd.transcripts.agents.openclaw.lock import SessionLock
 from bsd.transcripts.agents.openclaw.registry import excerpt, put_back, take_out

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bsd.foundation.errors import BsdError
-from bsd.foundation.files import plain_stream
-from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.core.errors import BsdError
+from bsd.core.files import plain_stream
+from bsd.core.layout import Layout, SessionName, check_name
 from bsd.transcripts.agents.dialect import Format, NotOurs
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.openclaw.dialect import detect, header_ids

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.errors import Conflict, TemporaryFailure
-from bsd.foundation.files import (
+from bsd.core.errors import Conflict, TemporaryFailure
+from bsd.core.files import (
     LARGEST_RECORD,
     UNCERTAIN_NS,
     NotPlain,
@@ -30,7 +30,7 @@ from bsd.foundation.files import (
     sync_dir,
     write_all,
 )
-from bsd.foundation.filesystem import MetadataNotKept, exchanges, keep_metadata
+from bsd.core.filesystem import MetadataNotKept, exchanges, keep_metadata
 from bsd.transcripts import splice
 from bsd.transcripts.agents.dialect import in_short
 from bsd.transcripts.agents.entry import text_of

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.settings import SourceSettings
+from bsd.core.layout import Layout, SessionName
+from bsd.core.settings import SourceSettings
 from bsd.transcripts.agents.owners import layout_of
 from bsd.transcripts.spans import parse_path
 from tests.openclaw_tree import set_at_rest

@@ -1,0 +1,124 @@
+"""Who changed what: `<root>/.brainsurgeon/audit.jsonl`, one line per change (SPEC §7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bsd.core.errors import BsdError, os_problem
+from bsd.core.files import (
+    LARGEST_RECORD,
+    TooLarge,
+    ends_torn,
+    make_private_dir,
+    open_plain,
+    plain_stream,
+    sync_dir,
+    write_all,
+)
+from bsd.core.layout import inside
+from bsd.core.logs import get_logger
+from bsd.core.spelling import iso_utc
+
+_log = get_logger("audit")
+
+_refused: set[Path] = set()
+
+
+class AuditLog:
+    """Appends to and reads from one audit file; holds nothing open, so it may be rotated."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+
+    def record(
+        self,
+        *,
+        actor: str,
+        action: str,
+        agent: str | None = None,
+        session_id: str | None = None,
+        **counts: object,
+    ) -> None:
+        """Append one line about what has been done; it is durable when this returns.
+
+        `counts` are what else there is to say, bytes and files; `files_removed` is written as
+        `filesRemoved`. If the line cannot be written, the log says so and nothing is raised: what
+        is done is done, and a full disk must not make it look undone.
+        """
+        entry: dict[str, object] = {"time": iso_utc(self._clock()), "actor": actor}
+        entry["action"] = action
+        if agent is not None:
+            entry["agent"] = agent
+        if session_id is not None:
+            entry["sessionId"] = session_id
+        entry.update({_camel(name): value for name, value in counts.items()})
+        # Escapes keep lone surrogates and line separators out of the file.
+        line = json.dumps(entry, separators=(",", ":"), default=str).encode() + b"\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            _cannot_be_written(os_problem(error, f"writing {self._path}"), action)
+        except BsdError as error:
+            _cannot_be_written(error, action)
+
+    def refused(self, file: Path, why: str, actor: str) -> None:
+        """Append that nothing is done by a file which bsd does not believe; once in a process."""
+        if file not in _refused:
+            _refused.add(file)
+            self.record(actor=actor, action="refuse_file", file=str(file), reason=why)
+
+    def search(self, needle: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the changes whose lines hold these bytes, oldest first.
+
+        A torn line appears as `{"torn": …}`.
+        """
+        try:
+            with plain_stream(self._path) as file:
+                for line in iter(partial(file.readline, LARGEST_RECORD), b""):
+                    if len(line) == LARGEST_RECORD:  # no line of ours, and perhaps without an end
+                        raise TooLarge(self._path, LARGEST_RECORD)
+                    if needle in line:
+                        yield _parsed(line)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise os_problem(error, f"reading {self._path}") from error
+
+    def _append(self, line: bytes) -> None:
+        inside(self._path.parent, self._path.parent.parent)
+        make_private_dir(self._path.parent)
+        descriptor = open_plain(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            size = os.fstat(descriptor).st_size
+            write_all(descriptor, b"\n" * ends_torn(descriptor) + line)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if not size:
+            sync_dir(self._path.parent)  # the file may be new
+
+
+def _cannot_be_written(problem: BsdError, action: str) -> None:
+    _log.error("The audit log cannot be written", error=problem.message, action=action)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    if isinstance(entry, dict):
+        return entry
+    return {"torn": line.rstrip(b"\n").decode("utf-8", "replace")}

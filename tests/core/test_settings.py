@@ -1,0 +1,454 @@
+"""Settings from environment and file: who wins, and what is said of bad ones (SPEC §4)."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import FrozenInstanceError, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from annotated_types import Ge
+
+from bsd.core import settings_reader
+from bsd.core.errors import ConfigError, Invalid
+from bsd.core.locations import find_socket
+from bsd.core.settings import VARIABLES, HttpAddress, Settings, Table, line, types_of
+from bsd.core.settings_reader import load_settings
+
+SAMPLE = Path(__file__).parents[2] / "config" / "bsd.toml"
+_TABLES = {"memory", "sources", "workspace_limits"}  # each has tests of its own
+
+
+def but_tables(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in types_of(Settings) if name not in _TABLES}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path), "PATH": "/bin", "LOG_LEVEL": "not ours"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / ".config" / "bsd" / "bsd.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+_WORKERS = "a whole number between 0 (one a core, 8 at most) and 32"
+
+
+def refusal(file: Path, text: str, environ: dict[str, str]) -> ConfigError:
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ=environ)
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (4, 4), (64, 8), (None, 1)])
+def test_there_is_a_worker_for_each_core_unless_somebody_says_how_many(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, threads: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert load_settings(root=Path("/r"), environ={"HOME": "/h"}).threads == threads
+    environ = {"HOME": "/h", "BRAINSURGEON_WORKERS": "12"}
+    assert load_settings(root=Path("/r"), environ=environ).threads == 12
+
+
+def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
+    root = tmp_path / ".local" / "share" / "bsd"
+    assert but_tables(load_settings(environ=environ)) == {
+        "root": root,
+        "api_keys": (),
+        "cors_origins": (),
+        "readonly": False,
+        "http": None,
+        "http_open": False,
+        "socket": find_socket(root, environ),
+        "workers": 0,
+        "debounce_seconds": 2.0,
+        "quiet_seconds": 2.0,
+        "log_level": "info",
+        "log_format": "auto",
+        "auto_refresh_ms": 10_000,
+        "workspace_root": None,
+        "workspace_cron": "0 * * * *",
+        "workspace_max_age": "24h",
+        "workspace_max_count": 0,
+        "workspace_max_bytes": 0,
+    }
+
+
+def test_the_sample_says_what_the_defaults_are(environ: dict[str, str]) -> None:
+    assert load_settings(SAMPLE, environ=environ) == load_settings(environ=environ)
+    # what is commented out has no default that could stand there, or is the default
+    text = SAMPLE.read_text()
+    for key in types_of(Settings):
+        assert any(
+            f"\n{begin}" in text
+            for begin in (f"{key} = ", f"# {key} = ", f"# [{key}]", f"# [[{key}]]")
+        )
+    shown = tomllib.loads(text.replace("\n# root", "\nroot").replace("\n# socket", "\nsocket"))
+    assert shown["root"] == "~/.openclaw"
+    assert shown["socket"] == "~/.openclaw/.brainsurgeon/bsd.sock"
+    for variable in VARIABLES:
+        assert variable in text
+
+
+def test_everything_can_be_set_in_the_file(environ: dict[str, str], file: Path) -> None:
+    file.write_text(
+        """
+root = "/r"
+api_keys = ["k1", "k2"]
+cors_origins = ["http://localhost:3000", "https://BS.example.com/"]
+readonly = true
+http = "[::1]:8000"
+http_open = true
+socket = "~/s.sock"
+workers = 4
+debounce_seconds = 0.5
+quiet_seconds = 30
+log_level = "WARNING"
+log_format = "JSON"
+auto_refresh_ms = 0
+workspace_root = "~/spaces"
+workspace_cron = "*/5 * * * *"
+workspace_max_age = "7d"
+workspace_max_count = 100
+workspace_max_bytes = 1000000
+"""
+    )
+    settings = load_settings(environ=environ)
+    assert but_tables(settings) == {
+        "root": Path("/r"),
+        "api_keys": ("k1", "k2"),
+        "cors_origins": ("http://localhost:3000", "https://bs.example.com"),
+        "readonly": True,
+        "http": ("::1", 8000),
+        "http_open": True,
+        "socket": Path(environ["HOME"]) / "s.sock",
+        "workers": 4,
+        "debounce_seconds": 0.5,
+        "quiet_seconds": 30.0,
+        "log_level": "warn",
+        "log_format": "json",
+        "auto_refresh_ms": 0,
+        "workspace_root": Path(environ["HOME"]) / "spaces",
+        "workspace_cron": "*/5 * * * *",
+        "workspace_max_age": "7d",
+        "workspace_max_count": 100,
+        "workspace_max_bytes": 1_000_000,
+    }
+    assert isinstance(settings.http, HttpAddress)
+    assert str(settings.http) == "[::1]:8000"
+
+
+def test_everything_can_be_set_in_the_environment_which_wins(
+    environ: dict[str, str], file: Path
+) -> None:
+    file.write_text('root = "/file"\nworkers = 9\nlog_level = "error"\nsocket = "/file.sock"\n')
+    environ |= {
+        "OPENCLAW_ROOT": "/env",
+        "BRAINSURGEON_API_KEYS": "key1, key2,,key3",
+        "BRAINSURGEON_CORS_ORIGINS": "http://localhost:3000,https://bs.example.com",
+        "BRAINSURGEON_READONLY": "true",
+        "BRAINSURGEON_HTTP": "127.0.0.1:8000",
+        "BRAINSURGEON_HTTP_OPEN": "true",
+        "BRAINSURGEON_SOCKET": "/env.sock",
+        "BRAINSURGEON_WORKERS": "4",
+        "BRAINSURGEON_DEBOUNCE_SECONDS": "1.5",
+        "BRAINSURGEON_QUIET_SECONDS": "5",
+        "BRAINSURGEON_LOG_LEVEL": "trace",
+        "BRAINSURGEON_LOG_FORMAT": "console",
+        "AUTO_REFRESH_MS": "5000",
+        "BRAINSURGEON_WORKSPACE_ROOT": "/env/spaces",
+        "BRAINSURGEON_WORKSPACE_CRON": "0 3 * * *",
+        "BRAINSURGEON_WORKSPACE_MAX_AGE": "never",
+        "BRAINSURGEON_WORKSPACE_MAX_COUNT": "7",
+        "BRAINSURGEON_WORKSPACE_MAX_BYTES": "8",
+        "BRAINSURGEON_URL": "http://of.the.client",
+    }
+    assert but_tables(load_settings(environ=environ)) == {
+        "root": Path("/env"),
+        "api_keys": ("key1", "key2", "key3"),
+        "cors_origins": ("http://localhost:3000", "https://bs.example.com"),
+        "readonly": True,
+        "http": ("127.0.0.1", 8000),
+        "http_open": True,
+        "socket": Path("/env.sock"),
+        "workers": 4,
+        "debounce_seconds": 1.5,
+        "quiet_seconds": 5.0,
+        "log_level": "trace",
+        "log_format": "console",
+        "auto_refresh_ms": 5000,
+        "workspace_root": Path("/env/spaces"),
+        "workspace_cron": "0 3 * * *",
+        "workspace_max_age": "never",
+        "workspace_max_count": 7,
+        "workspace_max_bytes": 8,
+    }
+
+
+def test_the_command_line_wins_over_all(environ: dict[str, str], file: Path) -> None:
+    file.write_text('root = "/file"\n')
+    environ["OPENCLAW_ROOT"] = "/env"
+    settings = load_settings(root=Path("/cli"), environ=environ)
+    assert settings.root == Path("/cli")
+    assert settings.socket == Path("/cli/.brainsurgeon/bsd.sock")
+
+
+def test_every_key_but_tables_and_the_root_has_a_variable() -> None:
+    keys = {f"BRAINSURGEON_{key.upper()}" for key in types_of(Settings).keys() - _TABLES}
+    assert keys - {"BRAINSURGEON_ROOT"} | {"AUTO_REFRESH_MS"} == VARIABLES.keys()
+
+
+@pytest.mark.parametrize("name", ["BRAINSURGEON_MEMORY", "BRAINSURGEON_SOURCES"])
+def test_a_table_has_no_variable(environ: dict[str, str], name: str) -> None:
+    environ[name] = "{}"
+    with pytest.raises(ConfigError, match=f"{name} is not a known variable") as caught:
+        load_settings(environ=environ)
+    assert len(caught.value.errors) == 1
+
+
+def test_empty_variables_are_unset(environ: dict[str, str], file: Path) -> None:
+    file.write_text('api_keys = ["from the file"]\nworkers = 3\n')
+    environ |= {"BRAINSURGEON_API_KEYS": "", "BRAINSURGEON_WORKERS": ""}
+    settings = load_settings(environ=environ)
+    assert settings.api_keys == ("from the file",)
+    assert settings.workers == 3
+
+
+def test_both_names_of_the_refresh_time_work(environ: dict[str, str]) -> None:
+    environ["BRAINSURGEON_AUTO_REFRESH_MS"] = "7"
+    assert load_settings(environ=environ).auto_refresh_ms == 7
+    environ["AUTO_REFRESH_MS"] = "8"
+    assert load_settings(environ=environ).auto_refresh_ms == 8
+
+
+def test_the_own_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("OPENCLAW_ROOT", "/own")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/none")
+    assert load_settings().root == Path("/own")
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad", "allowed"),
+    [
+        (
+            "workers",
+            [0, 1, 32],
+            [-1, 33, 1.5, True, "x", []],
+            _WORKERS,
+        ),
+        (
+            "debounce_seconds",
+            [0, 3600, 0.001],
+            [-0.1, 3600.1, float("nan"), float("inf"), True, "x"],
+            "a number between 0 and 3600",
+        ),
+        ("quiet_seconds", [2, 3600], [1.9, 3601, True, "x"], "a number between 2 and 3600"),
+        (
+            "auto_refresh_ms",
+            [0, 86_400_000],
+            [-1, 86_400_001, 0.5, False],
+            "a whole number between 0 (off) and 86400000",
+        ),
+        (
+            "log_level",
+            ["trace", "debug", "info", "warn", "error", " Info "],
+            ["verbose", "", 3],
+            "trace, debug, info, warn or error",
+        ),
+        ("log_format", ["auto", "json", "console"], ["xml", 1], "auto, json or console"),
+        ("readonly", [True, False], ["maybe", 2, []], "true or false"),
+        ("http_open", [True, False], ["maybe", 2, []], "true or false"),
+        (
+            "http",
+            ["localhost:0", "0.0.0.0:65535", "[fe80::1]:80"],
+            ["8000", ":8000", "a:65536", "::1:80", "http://a:80", "a:b", "a b:1", 8000, ""],
+            "HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000",
+        ),
+        (
+            "cors_origins",
+            [[], ["http://a", "https://b:3000/"], "http://a,http://b"],
+            [["*"], ["a:3000"], ["http://a/path"], ["ftp://a"], ["http://u@a"], [3], {"a": 1}, 5],
+            "a list of origins like https://bs.example.com (no path, no *)",
+        ),
+        (
+            "api_keys",
+            [[], ["k"], "a,b"],
+            [[""], [3], 5],
+            "a list of keys (in the environment: with commas)",
+        ),
+        ("root", ["/r", "~", "~/r"], ["r", "../r", "", 5, "~ada"], "absolute or from ~"),
+        ("socket", ["/s", "~/s"], ["s", 5, ""], "absolute or from ~"),
+    ],
+)
+def test_values_in_the_file(
+    environ: dict[str, str],
+    file: Path,
+    key: str,
+    good: list[object],
+    bad: list[object],
+    allowed: str,
+) -> None:
+    for value in good:
+        file.write_text(f"{key} = {toml(value)}\n")
+        load_settings(environ=environ)
+    for value in bad:
+        problem = refusal(file, f"# first\n\n{key} = {toml(value)}\n", environ)
+        assert problem.message.startswith(f"{file}, line 3: {key} must be ")
+        assert problem.message.endswith(allowed)
+        assert [error.field for error in problem.errors] == [key]
+
+
+def toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{value}"'
+        case list():
+            return f"[{', '.join(toml(item) for item in value)}]"
+        case dict():
+            return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+        case _:
+            return str(value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("BRAINSURGEON_WORKERS", "many", _WORKERS),
+        ("BRAINSURGEON_LOG_LEVEL", "loud", "trace, debug, info, warn or error"),
+        ("BRAINSURGEON_READONLY", "perhaps", "true or false"),
+        ("AUTO_REFRESH_MS", "-1", "a whole number between 0 (off) and 86400000"),
+        ("BRAINSURGEON_HTTP", "x", "HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000"),
+        ("BRAINSURGEON_CORS_ORIGINS", "http://a,*", "like https://bs.example.com (no path, no *)"),
+    ],
+)
+def test_bad_values_in_the_environment_name_the_variable(
+    environ: dict[str, str], file: Path, variable: str, value: str, allowed: str
+) -> None:
+    environ[variable] = value
+    problem = refusal(file, "workers = 2\n", environ)
+    assert problem.message.startswith(f"{variable} must be ")
+    assert problem.message.endswith(allowed)
+    assert [error.field for error in problem.errors] == [variable]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "meant"),
+    [
+        ("worker = 2", 1, "worker", "workers"),
+        ('\n"Log-Level" = "info"', 2, "Log-Level", "log_level"),
+        ("[menory]\nenabled = true", 1, "menory", "memory"),
+        ("[workspaces]", 1, "workspaces", "workers"),
+        ("workers.count = 2\nhtpp = 1", 2, "htpp", "http"),
+    ],
+)
+def test_unknown_keys_name_the_nearest(
+    environ: dict[str, str], file: Path, text: str, line: int, key: str, meant: str
+) -> None:
+    problem = refusal(file, text, environ)
+    expected = f"{file}, line {line}: {key} is not a known key; did you mean "
+    (message,) = [e.message for e in problem.errors if e.field == key]
+    assert message.startswith(expected)
+    if key not in {"memory", "workspaces"}:
+        assert message == f"{expected}{meant}?"
+
+
+@pytest.mark.parametrize(
+    ("variable", "advice"),
+    [
+        ("BRAINSURGEON_API_KEY", "did you mean BRAINSURGEON_API_KEYS?"),
+        ("BRAINSURGEON_WORKER", "did you mean BRAINSURGEON_WORKERS?"),
+        ("BRAINSURGEON_RATE_LIMIT_READ", "rates are limited by the web server in front"),
+    ],
+)
+def test_unknown_variables_name_the_nearest(
+    environ: dict[str, str], variable: str, advice: str
+) -> None:
+    environ[variable] = "1"
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ=environ)
+    assert caught.value.message.startswith(f"{variable} is not a known variable; {advice}")
+
+
+def test_all_problems_are_told_at_once(environ: dict[str, str], file: Path) -> None:
+    environ |= {"BRAINSURGEON_WORKRS": "1", "BRAINSURGEON_LOG_LEVEL": "x"}
+    text = f'workers = 99\nroot = "r"\nsocket = "/{"s" * 200}"\nreadnoly = true\n'
+    problem = refusal(file, text, environ)
+    assert {error.field for error in problem.errors} == {
+        "BRAINSURGEON_WORKRS",
+        "BRAINSURGEON_LOG_LEVEL",
+        "workers",
+        "root",
+        "socket",
+        "readnoly",
+    }
+    for error in problem.errors:
+        assert error.message in problem.message
+    assert problem.exit_code == 78
+
+
+def test_a_named_file_must_exist(environ: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no settings file .*other\.toml"):
+        load_settings(tmp_path / "other.toml", environ=environ)
+    (tmp_path / "other.toml").write_text("workers = 7")
+    assert load_settings(tmp_path / "other.toml", environ=environ).workers == 7
+
+
+def test_keys_do_not_show_in_texts_about_the_settings(environ: dict[str, str]) -> None:
+    environ["BRAINSURGEON_API_KEYS"] = "secret"
+    assert "secret" not in repr(load_settings(environ=environ))
+
+
+def test_settings_are_fixed(environ: dict[str, str]) -> None:
+    settings = load_settings(environ=environ)
+    with pytest.raises(FrozenInstanceError):
+        settings.workers = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:8000", "[::1]:0", "bs.example.com:443"])
+def test_an_address_is_written_as_it_is_read(text: str) -> None:
+    assert str(HttpAddress.parse(text)) == text
+
+
+def test_an_address_on_the_command_line_is_usage() -> None:
+    with pytest.raises(Invalid) as caught:
+        HttpAddress.parse("8000")
+    assert caught.value.exit_code == 2
+    assert caught.value.hint
+
+
+@dataclass(frozen=True, slots=True)
+class Fading(Table):
+    half_life: Annotated[int, Ge(1)] = line("a whole number from 1 on", 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Wider(Settings):
+    fading: Fading = line("a table: [fading]", Fading)  # noqa: RUF009 - as in the table
+
+
+def test_a_table_is_a_field_whose_type_is_one(
+    environ: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_reader, "Settings", Wider)
+    file.write_text("[fading]\nhalf_life = 6\n")
+    loaded = load_settings(environ=environ)
+    assert isinstance(loaded, Wider)
+    assert loaded.fading.half_life == 6
+    problem = refusal(file, "[fading]\nhalf_live = 6\n", environ)
+    assert problem.message == (
+        f"{file}, line 2: fading.half_live is not a known key; did you mean half_life?"
+    )
+    problem = refusal(file, "workers = 2\n[fading]\nhalf_life = 0\n", environ)
+    assert problem.message == (f"{file}, line 3: fading.half_life must be a whole number from 1 on")
