@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bsd
-from bsd.transcripts.agents.owners import KINDS
+from bsd.transcripts.agents.programs import KINDS
 
 _TOP = Path(__file__).parents[1]
 _PACKAGE = _TOP / "bsd"
@@ -198,7 +198,7 @@ def test_only_agents_know_what_their_programs_call_things() -> None:
 
 
 def test_nobody_but_agents_imports_one_of_them() -> None:
-    """They are asked through `bsd.transcripts.agents.owners`, `owner` and `dialect`."""
+    """They are asked through `bsd.transcripts.agents.programs`, `owner` and `dialect`."""
     assert {f"bsd.transcripts.agents.{kind.replace('-', '_')}" for kind in KINDS} == set(
         KINDS.values()
     )

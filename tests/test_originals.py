@@ -13,7 +13,7 @@ from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.sessions.rest import Patience
-from bsd.transcripts.agents.openclaw.dialect import FLAT
+from bsd.transcripts.agents.openclaw.format import FLAT
 from tests.openclaw_tree import add_session
 from tests.planning.in_memory import Session
 from tests.session_files import jsonl, sample

@@ -33,8 +33,8 @@ from bsd.planning.view import views
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.copies_use import CopiesUse, copies_use
 from bsd.store.extracted import SessionStore
-from bsd.transcripts.agents.dialect import NotOurs
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.format import NotOurs
+from bsd.transcripts.agents.programs import program_of
 
 _LAST_LINE = 10**9  # no session has more
 MOST_GONE = 1000
@@ -281,7 +281,7 @@ def _show(hands: RootHands, asked: ShowGone) -> GoneEntries:
     told = gone_session(layout, copy, hands.config.current.archive_sessions)
     source = CopiedTranscript(copy)
     with source:
-        found = owner_of(layout, copy.name.agent).detect(line.raw for line in source.lines())
+        found = program_of(layout, copy.name.agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
         if fmt is None:
             why = found.reason if isinstance(found, NotOurs) else "nobody knows its lines"

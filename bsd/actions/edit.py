@@ -41,8 +41,8 @@ from bsd.planning.targets import ACTIONS, ContextChanged, read_targets
 from bsd.planning.targets import REPLACE as BY_RANGE
 from bsd.planning.view import Context, context
 from bsd.sessions.session import Session
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Marker
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript
 from bsd.transcripts.spans import ValuePath, parse_path
 
@@ -184,7 +184,7 @@ def _get_meta(hands: Hands, name: SessionName, asked: GetMeta, _: Meanwhile) -> 
         located = locate(source, fmt, asked.entry, header=True)
     marker = Marker.of(located.entry)
     return Meta(
-        entry_id=located.facts.id,
+        entry_id=located.info.id,
         index=located.line.index,
         extractable=located.entry.get(EXTRACTABLE),
         restored=located.entry.get(RESTORED),
@@ -225,7 +225,7 @@ class SetExtractable:
 
 
 def _plan_set_extractable(
-    source: Transcript, fmt: Format, asked: SetExtractable, means: Means
+    source: Transcript, fmt: TranscriptFormat, asked: SetExtractable, means: Means
 ) -> tuple[Plan, ExtractableSet]:
     plan, answer = plan_set_extractable(source, fmt, asked.entry, asked.value)
     if asked.value is True:
@@ -340,7 +340,7 @@ class ChangeContext:
 
 
 def plan_change(
-    source: Transcript, fmt: Format, asked: ChangeContext, means: Means
+    source: Transcript, fmt: TranscriptFormat, asked: ChangeContext, means: Means
 ) -> tuple[Plan, ContextChanged]:
     config = means.config()
     plan = plan_replace if asked.action == BY_RANGE else plan_discard

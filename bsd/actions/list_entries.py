@@ -30,8 +30,8 @@ from bsd.planning.restore import unavailable
 from bsd.planning.view import EntryView, Outline, extracted_content, outline_of, preview_of, views
 from bsd.sessions.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.reader import BytesTranscript, Transcript, TranscriptFile, parse_entry
 from bsd.transcripts.spans import paths_of, value_at
@@ -124,14 +124,16 @@ def _before(outline: Outline, asked: ListEntries) -> _Page:
     return found, after, None
 
 
-def entry_row(store: SessionStore, fmt: Format, view: EntryView) -> EntryRow:
+def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> EntryRow:
     """An entry, with the beginning of what is away of it."""
     beginning, why_not = _kept(store, fmt, view)
     known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
     return EntryRow(**known, extracted_preview=beginning, unavailable=why_not)
 
 
-def _kept(store: SessionStore, fmt: Format, row: EntryView) -> tuple[str | None, str | None]:
+def _kept(
+    store: SessionStore, fmt: TranscriptFormat, row: EntryView
+) -> tuple[str | None, str | None]:
     """The beginning of what is away, or why it cannot be had."""
     if row.marker is None or row.marker.size > _LARGEST_PREVIEWED:
         return None, None
@@ -142,7 +144,7 @@ def _kept(store: SessionStore, fmt: Format, row: EntryView) -> tuple[str | None,
     if isinstance(line, Missing):
         return None, unavailable(line, store)
     entry = parse_entry(line)
-    if entry is None or fmt.facts(entry).id != row.id:  # reading it says more
+    if entry is None or fmt.info(entry).id != row.id:  # reading it says more
         return None, None
     return _beginning(entry, row.marker.keys), None
 
@@ -279,7 +281,7 @@ class ShownValue(Shown):
     value: Any
 
 
-def _query(source: Transcript, fmt: Format, asked: Show, means: Means) -> Shown:
+def _query(source: Transcript, fmt: TranscriptFormat, asked: Show, means: Means) -> Shown:
     name = str(means.name)
     if asked.key is not None:
         if asked.entry is None:
@@ -296,7 +298,7 @@ def _query(source: Transcript, fmt: Format, asked: Show, means: Means) -> Shown:
     return ShownEntries(name, tuple(found), asked.full)
 
 
-def _entry(source: Transcript, fmt: Format, wanted: str, session: str) -> EntryView:
+def _entry(source: Transcript, fmt: TranscriptFormat, wanted: str, session: str) -> EntryView:
     """The entry by id, else by line number: the first of several with the same id."""
     by_index = wanted.removeprefix("#")
     index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
@@ -313,7 +315,7 @@ def _entry(source: Transcript, fmt: Format, wanted: str, session: str) -> EntryV
 
 
 def _whole(
-    source: Transcript, fmt: Format, found: Sequence[EntryView], stored: Stored
+    source: Transcript, fmt: TranscriptFormat, found: Sequence[EntryView], stored: Stored
 ) -> Iterator[WholeEntry]:
     wanted = {view.index: view for view in found}
     for line in source.lines():
@@ -369,7 +371,7 @@ class Outlines:
         with self._lock:
             return sum(outline.memory for outline in self._kept.values())
 
-    def of(self, name: SessionName, source: TranscriptFile, fmt: Format) -> Outline:
+    def of(self, name: SessionName, source: TranscriptFile, fmt: TranscriptFormat) -> Outline:
         """The outline of a session as it was opened; reads what is not known of it."""
         with self._alone_with(name):
             known = self._known(name)

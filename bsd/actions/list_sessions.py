@@ -24,8 +24,8 @@ from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
 from bsd.maintenance.titles import Titles
 from bsd.store.search_file import Statistics
-from bsd.transcripts.agents.owner import Registry
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.program import Registry
+from bsd.transcripts.agents.programs import program_of
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"
@@ -275,7 +275,7 @@ def _matching(
         entry = None
         if words.terms or asked.status:
             if name.agent not in registries:
-                registries[name.agent] = owner_of(layout, name.agent).registry()
+                registries[name.agent] = program_of(layout, name.agent).registry()
             entry = next(registries[name.agent].find(name.session), None)
         by_word = asked.status and asked.status not in _AGES
         if by_word and catalog.status_of(layout, name, entry) != asked.status:

@@ -33,8 +33,8 @@ from bsd.planning.restore import UNAVAILABLE
 from bsd.planning.view import ExtractedContent, extracted_content
 from bsd.sessions.session import Session
 from bsd.store.extracted import Missing, SessionStore, Stored
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import Marker
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 from bsd.transcripts.agents.values import LARGEST_PICTURE, Media, media_of
 from bsd.transcripts.change import Written
@@ -307,7 +307,7 @@ def _page_document(
     return document
 
 
-def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held:
+def held_by(source: Transcript, fmt: TranscriptFormat, entry: str, stored: Stored) -> Held:
     """What can be had of an entry; raises NotFound, Conflict, LeftAlone, Busy."""
     return _held(
         lambda: extracted_content(source, fmt, entry, stored),
@@ -327,12 +327,12 @@ def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, 
     return Held(entry_id, found.content, found.unavailable, lambda: inline()[1], found.display)
 
 
-def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Inline]:
+def _inline(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[str, Inline]:
     located = locate(source, fmt, entry)
     known = fmt.values(located.entry)
     values = {format_path(one.path): value_at(located.entry, one.path) for one in known}
     display = frozenset(format_path(one.path) for one in known if one.display)
-    return located.facts.id or f"#{located.line.index}", (values, display)
+    return located.info.id or f"#{located.line.index}", (values, display)
 
 
 # --- read_extracted ---
@@ -372,7 +372,9 @@ class ReadOut(Answer):
     unavailable: dict[str, str] = field(default_factory=dict, metadata=contract(omit=True))
 
 
-def _query(source: Transcript, fmt: Format, asked: ReadExtracted, means: Means) -> ReadOut:
+def _query(
+    source: Transcript, fmt: TranscriptFormat, asked: ReadExtracted, means: Means
+) -> ReadOut:
     held = held_by(source, fmt, asked.entry, means.stored)
     page = held.page(asked.keys, asked.offset, asked.size)
     return ReadOut(session=str(means.name), entry_id=held.entry_id, **page)
@@ -406,7 +408,9 @@ class ReadHeld(ReadOut):
     is_away: bool
 
 
-def _query_held(source: Transcript, fmt: Format, asked: ReadExtracted, means: Means) -> ReadHeld:
+def _query_held(
+    source: Transcript, fmt: TranscriptFormat, asked: ReadExtracted, means: Means
+) -> ReadHeld:
     held = held_by(source, fmt, asked.entry, means.stored)
     is_away = bool(held.away or held.unavailable)
     page: dict[str, Any] = {"texts": {}}
@@ -470,7 +474,7 @@ def _show(hands: Hands, name: SessionName, asked: ShowExtracted, _: Meanwhile) -
 
 def _in_pieces(located: Located, marker: Marker, own: _Own) -> InPieces:
     head = {
-        "entry_id": located.facts.id,
+        "entry_id": located.info.id,
         "index": located.line.index,
         "ref": marker.ref,
         "extracted_at": marker.at,
@@ -490,7 +494,7 @@ def _in_pieces(located: Located, marker: Marker, own: _Own) -> InPieces:
 def _is_of(store: SessionStore, marker: Marker, located: Located) -> bool:
     """Whether a marker names a line that is stored for this very entry, by the store's index."""
     record = store.index.records.get(f"{marker.ref}.json")
-    return record is not None and record.entry_id == located.facts.id
+    return record is not None and record.entry_id == located.info.id
 
 
 def _read_own(store: SessionStore, marker: Marker) -> _Own | None:

@@ -30,7 +30,7 @@ from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.state import state_at
-from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript, TranscriptFile
 
 # --- extract ---
@@ -195,7 +195,7 @@ def _restore_all(
     history = session.history
 
     def plan(
-        source: TranscriptFile, fmt: Format, store: SessionStore
+        source: TranscriptFile, fmt: TranscriptFormat, store: SessionStore
     ) -> tuple[Plan, tuple[Restored, ...]]:
         now, progress = surgeon.patience.clock(), hands.progressed
         if not asked.leaving:
@@ -314,7 +314,7 @@ def _undo(hands: Hands, name: SessionName, asked: Undo, _: Meanwhile) -> Undone:
     surgeon = hands.surgeon(name, writes=True)
     history, chosen = History(hands.layout, name), asked.op
 
-    def plan(source: Transcript, fmt: Format, store: SessionStore) -> tuple[Plan, Undone]:
+    def plan(source: Transcript, fmt: TranscriptFormat, store: SessionStore) -> tuple[Plan, Undone]:
         settle(history, source)
         return plan_undo(source, fmt, chosen, history, store)
 

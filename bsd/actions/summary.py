@@ -13,8 +13,8 @@ from bsd.core.spelling import format_duration, iso_utc
 from bsd.planning.plan import Means
 from bsd.store.extracted import Stored
 from bsd.store.markers import stored_line
-from bsd.transcripts.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
+from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Value
 from bsd.transcripts.reader import Transcript, parse_entry
 from bsd.transcripts.spans import value_at
 
@@ -70,22 +70,22 @@ class SummaryFields(Answer):
     files_created: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list, metadata=INTERNAL)  # first and last, epoch ms
 
-    def take(self, entry: Entry, fmt: Format) -> None:
+    def take(self, entry: Entry, fmt: TranscriptFormat) -> None:
         """Look at an entry."""
-        facts = fmt.facts(entry)
+        info = fmt.info(entry)
         if model := model_of(entry):
             _list(self.models_used, model, 50)
-        if facts.time_ms is not None:
-            self.times = [min([*self.times, facts.time_ms]), max([*self.times, facts.time_ms])]
-        self.message_count += facts.is_message
+        if info.time_ms is not None:
+            self.times = [min([*self.times, info.time_ms]), max([*self.times, info.time_ms])]
+        self.message_count += info.is_message
         values = fmt.values(entry)
-        self._take_calls(entry, fmt, facts)
-        self._take_text(facts, values)
-        self._take_error(entry, fmt, facts, values)
+        self._take_calls(entry, fmt, info)
+        self._take_text(info, values)
+        self._take_error(entry, fmt, info, values)
 
-    def _take_calls(self, entry: Entry, fmt: Format, facts: Facts) -> None:
-        self.tool_calls += len(facts.calls)
-        for call in facts.calls:
+    def _take_calls(self, entry: Entry, fmt: TranscriptFormat, info: EntryInfo) -> None:
+        self.tool_calls += len(info.calls)
+        for call in info.calls:
             if call.name:
                 _list(self.tools_used, call.name, 15)
             arguments = _arguments(entry, call)
@@ -95,30 +95,32 @@ class SummaryFields(Answer):
             if path := fmt.file_written(call.name, arguments):
                 _list(self.files_created, path, 8)
 
-    def _take_text(self, facts: Facts, values: Iterable[Value]) -> None:
+    def _take_text(self, info: EntryInfo, values: Iterable[Value]) -> None:
         spoken = []
         for value in values:
             if value.type == "thinking" and value.text:
                 _list(self.thinking_insights, value.text, 5)
-            elif value.type == facts.role and value.text and not value.display:
+            elif value.type == info.role and value.text and not value.display:
                 spoken.append(value.text)
-        if facts.role == "user":
+        if info.role == "user":
             self.user_messages += 1
         text = "\n".join(spoken).strip()
-        if facts.role not in {"user", "assistant"} or not text or _is_heartbeat(text):
+        if info.role not in {"user", "assistant"} or not text or _is_heartbeat(text):
             return
         self.meaningful_messages += 1
-        if facts.role == "user":
+        if info.role == "user":
             _list(self.user_requests, text, 5)
             return
         for sentence in _SENTENCE.split(text[:_LOOKED_AT]):
             if _ACTION.search(sentence):
                 _list(self.key_actions, sentence, 5)
 
-    def _take_error(self, entry: Entry, fmt: Format, facts: Facts, values: Iterable[Value]) -> None:
+    def _take_error(
+        self, entry: Entry, fmt: TranscriptFormat, info: EntryInfo, values: Iterable[Value]
+    ) -> None:
         if text := error_text(entry):
             _list(self.errors, text, 3)
-        elif facts.kind == "tool_result" and any(flag for _, flag in fmt.error_flags(entry)):
+        elif info.kind == "tool_result" and any(flag for _, flag in fmt.error_flags(entry)):
             text = next((value.text for value in values if value.text), None)
             _list(self.errors, text or "(an error without words)", 3)
 
@@ -144,7 +146,7 @@ class Summary(Answer):
     generated_at: str
 
 
-def summarize(source: Transcript, fmt: Format, stored: Stored) -> SummaryFields:
+def summarize(source: Transcript, fmt: TranscriptFormat, stored: Stored) -> SummaryFields:
     """Read a session, and what was taken out of it."""
     found = SummaryFields()
     for line in source.lines():
@@ -154,12 +156,12 @@ def summarize(source: Transcript, fmt: Format, stored: Stored) -> SummaryFields:
     return found
 
 
-def _query(source: Transcript, fmt: Format, _: Summarize, means: Means) -> Summary:
+def _query(source: Transcript, fmt: TranscriptFormat, _: Summarize, means: Means) -> Summary:
     found = summarize(source, fmt, means.stored)
     return Summary(means.name.session, means.name.agent, found, iso_utc(means.now))
 
 
-def _original(raw: bytes, entry: Entry, fmt: Format, stored: Stored) -> Entry:
+def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: Stored) -> Entry:
     """The entry as it was before values were taken out of it, if the store has them."""
     marker = Marker.of(entry)
     line = stored_line(raw, entry, marker, fmt, stored) if marker else None

@@ -27,7 +27,7 @@ from bsd.core.definition import (
 from bsd.core.layout import Layout, SessionName
 from bsd.core.verb_names import NAMES
 from bsd.planning.plan import Means, Plan, Report
-from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
@@ -138,8 +138,8 @@ class Verb(Definition[_A, _R]):
     Its `name` is what log, audit and history call it.
     """
 
-    plan: Callable[[Transcript, Format, _A, Means], tuple[Plan, _R]] | None = None
-    query: Callable[[Transcript, Format, _A, Means], _R] | None = None
+    plan: Callable[[Transcript, TranscriptFormat, _A, Means], tuple[Plan, _R]] | None = None
+    query: Callable[[Transcript, TranscriptFormat, _A, Means], _R] | None = None
     # The hands are of either kind; `Server` only where nothing but HTTP reaches it.
     act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None
     ask: Callable[[Any, _A], _R] | None = None  # of all sessions, so that none is named
@@ -208,7 +208,7 @@ def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _
     make = verb.plan
     assert make is not None  # noqa: S101 - see above
 
-    def plan(source: Transcript, fmt: Format, means: Means) -> tuple[Plan, _R]:
+    def plan(source: Transcript, fmt: TranscriptFormat, means: Means) -> tuple[Plan, _R]:
         return make(source, fmt, arguments, means)
 
     def note(notes: Notes, report: Report | None, answer: _R) -> None:

@@ -119,7 +119,7 @@ class Call:
         Layout(root).refuse_planted()
         if not sources:
             return Layout(root)
-        from bsd.transcripts.agents.owners import layout_of
+        from bsd.transcripts.agents.programs import layout_of
 
         return layout_of(root, sources)
 

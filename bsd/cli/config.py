@@ -17,7 +17,7 @@ from bsd.cli.output import note, print_json, print_table, say
 from bsd.core.errors import Invalid, NotFound
 from bsd.core.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 from bsd.transcripts.agents.installed import how_to_name_sources
-from bsd.transcripts.agents.owners import elsewhere, served_by, take
+from bsd.transcripts.agents.programs import elsewhere, served_by, take
 
 _MORE = """
 \b

@@ -26,7 +26,7 @@ from bsd.planning.plan import Means
 from bsd.planning.restore import restored_copy
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.session import Session
-from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript
 
 
@@ -168,7 +168,9 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
     queries = call.queries()
 
-    def copied(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
+    def copied(
+        source: Transcript, fmt: TranscriptFormat, means: Means
+    ) -> tuple[int, dict[str, str]]:
         return restored_copy(source, fmt, means.stored, lambda raw: write_all(target, raw))
 
     Session(call.layout, sessions[0]).refuse_no_session()

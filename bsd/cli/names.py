@@ -26,7 +26,7 @@ from bsd.maintenance.trash import Trash
 from bsd.sessions.session import Session
 from bsd.store.copies import archived
 from bsd.transcripts.agents.entry import MARKER
-from bsd.transcripts.agents.owners import elsewhere
+from bsd.transcripts.agents.programs import elsewhere
 from bsd.transcripts.reader import parse_entry
 
 _MOST_NAMED = 10
@@ -243,9 +243,9 @@ def _ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:
         for line in source.lines():
             if (entry := parse_entry(line.raw)) is None:
                 continue
-            facts = fmt.facts(entry)
-            if facts.id is not None and not facts.is_header:
-                yield facts.id, MARKER in entry
+            info = fmt.info(entry)
+            if info.id is not None and not info.is_header:
+                yield info.id, MARKER in entry
 
 
 def only_one(text: str, what: str, found: Sequence[str]) -> str | None:

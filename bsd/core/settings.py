@@ -234,7 +234,7 @@ class MemorySettings(Table):
 class SourceSettings(Table):
     """A directory of another program's sessions that is to be watched."""
 
-    kind: _Text  # which are known, bsd.transcripts.agents.owners says
+    kind: _Text  # which are known, bsd.transcripts.agents.programs says
     path: Path
     # Else the kind is its name.
     name: Annotated[str, _like(r"^[A-Za-z0-9_-][A-Za-z0-9._@-]{0,63}$")] | None = None

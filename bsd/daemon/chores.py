@@ -30,7 +30,7 @@ from bsd.daemon.state import DaemonState
 from bsd.maintenance.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.sessions.commit.displaced import Recovered, State
 from bsd.sessions.commit.recovery import retire
-from bsd.transcripts.agents.owners import elsewhere, has_served, secure
+from bsd.transcripts.agents.programs import elsewhere, has_served, secure
 from bsd.transcripts.change import Written
 
 _log = get_logger("daemon")

@@ -13,8 +13,8 @@ from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName, plain_directories
 from bsd.daemon import directories
 from bsd.daemon.directories import WatchProblem, no_access
-from bsd.transcripts.agents.owner import ENDING
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Written, packed
 
 
@@ -119,11 +119,11 @@ class Scan:
         with self._lock:
             known = self._known.setdefault(agent, {})
         present, left = set(), 0
-        owner = owner_of(self._layout, agent)
+        program = program_of(self._layout, agent)
         for entry in files:
             # Most files are known, and then their name needs no second look.
             last = known.get(entry.name)
-            if last is None and not owner.is_session_file(entry.name):
+            if last is None and not program.is_session_file(entry.name):
                 continue
             try:
                 now = entry.stat(follow_symlinks=False)
@@ -201,12 +201,12 @@ def sessions_by_stat(
 def _of_agent(
     layout: Layout, agent: str, files: Iterable[os.DirEntry[str]], newer_than: float | None
 ) -> Iterator[tuple[SessionName, Written]]:
-    owner = owner_of(layout, agent)
+    program = program_of(layout, agent)
     for file in files:
         with suppress(FileNotFoundError):
             found = file.stat(follow_symlinks=False)
             # Nearly all are older: their names need no look.
             if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
                 continue
-            if stat.S_ISREG(found.st_mode) and owner.is_session_file(file.name):
+            if stat.S_ISREG(found.st_mode) and program.is_session_file(file.name):
                 yield SessionName(agent, file.name.removesuffix(ENDING)), Written.of(found)

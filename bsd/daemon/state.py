@@ -28,7 +28,7 @@ from bsd.planning.survey import fingerprint
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb, state_at
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.change import Written
 
 _log = get_logger("daemon")

@@ -125,7 +125,7 @@ class Events:
 # --- what it answers ---
 
 
-Facts = dict[str, Any]
+EntryInfo = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,30 +157,30 @@ class DaemonStatus(Answer):
     enabled: bool
     readonly: bool
     auto_refresh_ms: int
-    roots: list[Facts] = field(
+    roots: list[EntryInfo] = field(
         metadata=contract("path, level (strong, weak, none), filesystem, why")
     )
-    watcher: Facts = field(metadata=contract("directories, watched, scan_only, problems"))
-    queue: Facts = field(
+    watcher: EntryInfo = field(metadata=contract("directories, watched, scan_only, problems"))
+    queue: EntryInfo = field(
         metadata=contract(
             "debouncing, waiting, ready, working, gathering, refused, retried, parked"
         )
     )
-    workers: list[Facts] = field(metadata=contract("name, session, since"))
-    children: list[Facts] = field(
+    workers: list[EntryInfo] = field(metadata=contract("name, session, since"))
+    children: list[EntryInfo] = field(
         metadata=contract("Processes that work on sessions: pid, since, session")
     )
-    totals: Facts
-    left_alone: Facts = field(metadata=contract("count, reasons"))
-    sessions: list[Facts] = field(metadata=contract("The last result of each session, and at"))
-    orphans: Facts = field(metadata=contract("count, bytes"))
-    sources: list[Facts] = field(
+    totals: EntryInfo
+    left_alone: EntryInfo = field(metadata=contract("count, reasons"))
+    sessions: list[EntryInfo] = field(metadata=contract("The last result of each session, and at"))
+    orphans: EntryInfo = field(metadata=contract("count, bytes"))
+    sources: list[EntryInfo] = field(
         metadata=contract("name, kind, path, served_by, left_alone, problem")
     )
     clock: str | None = field(
         metadata=contract("Why the clock is not believed, and nothing deleted")
     )
-    disk: Facts = field(
+    disk: EntryInfo = field(
         metadata=contract(
             "What bsd takes on disk: store, archive, index, history, orphans, databases, others, "
             "log; copies (of whole sessions), trash, in_flight (replaced versions). saved: what "
@@ -189,10 +189,10 @@ class DaemonStatus(Answer):
             "net_with_copies: saved less total; net_when_packed: net once the store is packed"
         )
     )
-    search: Facts = field(metadata=contract("complete, waiting, problem: the index of words"))
-    config: Facts = field(metadata=contract("path, problem"))
+    search: EntryInfo = field(metadata=contract("complete, waiting, problem: the index of words"))
+    config: EntryInfo = field(metadata=contract("path, problem"))
     # Of the trash likewise; `held` says why nothing is deleted: the clock is not believed.
-    retention: Facts = field(
+    retention: EntryInfo = field(
         metadata=contract(
             "keep, next_run, files, bytes (of the next run), next_expiry, held, trash "
             "(all_sessions, all_bytes: of all that lies there); archive: "
@@ -236,11 +236,11 @@ class Jobs(Answer):
 class Service(Protocol):
     """The daemon as its doors see it. Every method may be called from any thread."""
 
-    def health(self) -> Facts:
+    def health(self) -> EntryInfo:
         """Whether all is well: the fields of `Health`."""
         ...
 
-    def status(self) -> Facts:
+    def status(self) -> EntryInfo:
         """Everything at a glance: the fields of `DaemonStatus`."""
         ...
 
@@ -248,11 +248,11 @@ class Service(Protocol):
         """The same as JSON: quicker than to make it of `status`."""
         ...
 
-    def jobs(self) -> list[Facts]:
+    def jobs(self) -> list[EntryInfo]:
         """Scheduled jobs, by name: the fields of `Job`."""
         ...
 
-    def run_job(self, name: str) -> Facts:
+    def run_job(self, name: str) -> EntryInfo:
         """Run a job now, on the calling thread, and return it as `jobs` does.
 
         Raises NotFound, and Conflict if it is running.

@@ -24,8 +24,8 @@ from bsd.daemon import directories
 from bsd.daemon.directories import Directories, Trouble, WatchProblem, no_access
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.watches import Watches, WatchListener, open_watches
-from bsd.transcripts.agents.owner import ENDING, Owner
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.program import ENDING, AgentProgram
+from bsd.transcripts.agents.programs import program_of
 
 _log = get_logger(__name__)
 
@@ -89,7 +89,7 @@ class Watcher(WatchListener):
         self._watching = watching
         self._watches: Watches | None = None
         # sessions directory → agents, and whose they are
-        self._agents: dict[str, tuple[tuple[str, Owner], ...]] = {}
+        self._agents: dict[str, tuple[tuple[str, AgentProgram], ...]] = {}
         self._put_away: dict[str, Source] = {}  # directory → whose sessions are put away there
         self._outer: frozenset[str] = frozenset()
         self._armed: dict[Path, _Which] = {}  # which directory it was
@@ -167,8 +167,8 @@ class Watcher(WatchListener):
             if agent := source.agent_of(name):
                 self._hint(SessionName(agent, name.removesuffix(ENDING)))
         else:
-            for agent, owner in self._agents.get(directory, ()):
-                if owner.is_session_file(name):
+            for agent, program in self._agents.get(directory, ()):
+                if program.is_session_file(name):
                     self._hint(SessionName(agent, name.removesuffix(ENDING)))
 
     def _attend(self) -> None:
@@ -270,10 +270,10 @@ class Watcher(WatchListener):
         watches.remove(path)
 
 
-def _owned(layout: Layout, agents: Iterable[str]) -> Iterator[tuple[str, Owner]]:
+def _owned(layout: Layout, agents: Iterable[str]) -> Iterator[tuple[str, AgentProgram]]:
     for agent in agents:
         with suppress(BsdError):  # its directory has just become a link
-            yield agent, owner_of(layout, agent)
+            yield agent, program_of(layout, agent)
 
 
 _STOPPED = WatchProblem(

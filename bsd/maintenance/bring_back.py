@@ -51,8 +51,8 @@ from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_co
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import SessionStore, forgotten_in, note_forgotten
 from bsd.store.history import History
-from bsd.transcripts.agents.owner import ENDING, Owner, PutBack
-from bsd.transcripts.agents.owners import owner_of, secure
+from bsd.transcripts.agents.program import ENDING, AgentProgram, PutBack
+from bsd.transcripts.agents.programs import program_of, secure
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import TranscriptFile
 
@@ -142,7 +142,7 @@ class BringBack:
     def run(self) -> BroughtBack:
         """Raises Conflict if a file is in the way, Busy, Forbidden, LeftAlone, Unavailable."""
         layout, head = self._layout, self._head
-        owner = self._refuse_strangers()
+        program = self._refuse_strangers()
         copies = [head, *parts_of_session(layout, head)]
         names = {copy.name for copy in copies} | {self._called(copy) for copy in copies}
         with ExitStack() as locks:
@@ -162,7 +162,7 @@ class BringBack:
                 for one in coming:
                     self._place(one)
                     self._after_step("placed")
-                done = self._list_again(owner)
+                done = self._list_again(program)
                 self._after_step("listed")
                 for copy in copies:
                     write_copy(replace(copy, gone_at=None))
@@ -170,16 +170,16 @@ class BringBack:
                 raise os_problem(error, f"bringing back {head.name}") from error
             finally:
                 _clear(layout, self._staging)
-        return self._told(copies, coming, owner, done)
+        return self._told(copies, coming, program, done)
 
-    def _refuse_strangers(self) -> Owner:
-        owner = owner_of(self._layout, self._name.agent)
-        if database := owner.database():
+    def _refuse_strangers(self) -> AgentProgram:
+        program = program_of(self._layout, self._name.agent)
+        if database := program.database():
             raise LeftAlone(
                 f"the sessions of {self._name.agent} are in {database} now",
                 hint="`bsd archive show` prints it",
             )
-        if not owner.is_session_file(f"{self._name.session}{ENDING}"):
+        if not program.is_session_file(f"{self._name.session}{ENDING}"):
             raise Invalid(
                 f"{self._name.agent} would not find a session called {self._name.session}",
                 hint="name it as its program does",
@@ -193,7 +193,7 @@ class BringBack:
                 f"{self._name.agent} belongs to another program than {self._head.name.agent}",
                 hint="name an agent of the same program",
             )
-        return owner
+        return program
 
     def _files(self, copy: SessionCopy) -> Iterator[_Coming]:
         """What one session is made of, its transcript last."""
@@ -283,9 +283,9 @@ class BringBack:
         """The transcript with all values inline, as restore-all would leave it."""
         layout, name = self._layout, one.copy.name
         _write_out(one)
-        owner = owner_of(layout, name.agent)
+        program = program_of(layout, name.agent)
         with TranscriptFile(one.staged) as source:
-            fmt = format_of(source, owner)
+            fmt = format_of(source, program)
         if fmt is None:
             return
         store, history = SessionStore(layout, name), History(layout, name)
@@ -319,13 +319,13 @@ class BringBack:
                     hint="move it away, then try again",
                 ) from None
 
-    def _list_again(self, owner: Owner) -> PutBack:
+    def _list_again(self, program: AgentProgram) -> PutBack:
         """In its program's own list, if it stood there when it was copied."""
         head = self._head
         if head.listed is None or self._name != head.name:
             return PutBack()
         try:
-            return owner.list_again(head.listed, wait=_REGISTRY_WAIT_SECONDS)
+            return program.list_again(head.listed, wait=_REGISTRY_WAIT_SECONDS)
         except Conflict as problem:  # Busy, too: the session itself is back
             _log.warning("The owner's list was left as it is", problem=problem.message)
             self._advice.append(f"its owner's list was left as it is: {problem.message}")
@@ -335,7 +335,7 @@ class BringBack:
         self,
         copies: Sequence[SessionCopy],
         coming: Sequence[_Coming],
-        owner: Owner,
+        program: AgentProgram,
         listed: PutBack,
     ) -> BroughtBack:
         head, path = self._head, coming[-1].target
@@ -363,7 +363,7 @@ class BringBack:
             left_out=[text for copy in copies for text in copy.left_out],
             keys=list(listed.keys),
             keys_taken=list(listed.taken),
-            advice="; ".join([*self._advice, *_advice(owner, path, head)]) or None,
+            advice="; ".join([*self._advice, *_advice(program, path, head)]) or None,
             name=self._name,
         )
 
@@ -406,11 +406,11 @@ def _clear(layout: Layout, staging: Path) -> None:
         remove_tree(staging)
 
 
-def _advice(owner: Owner, path: Path, head: SessionCopy) -> list[str]:
-    if owner.deletes is None:
+def _advice(program: AgentProgram, path: Path, head: SessionCopy) -> list[str]:
+    if program.deletes is None:
         return []
     then = iso_utc(head.transcript.was.mtime_ns / 1e9)[:10]
-    return [f"{owner.deletes}, and this one is of {then}: `touch {path}` makes it young"]
+    return [f"{program.deletes}, and this one is of {then}: `touch {path}` makes it young"]
 
 
 def _looks_placed(one: _Coming) -> bool:

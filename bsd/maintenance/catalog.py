@@ -26,8 +26,8 @@ from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import Known, Statistics, TakenOut
 from bsd.transcripts.agents.installed import nothing_configured
-from bsd.transcripts.agents.owner import ENDING, Registered, Registry
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.program import ENDING, Registered, Registry
+from bsd.transcripts.agents.programs import program_of
 
 
 @immutable
@@ -90,7 +90,7 @@ def titled(layout: Layout, agent: str | None = None) -> Iterator[tuple[SessionNa
     """All sessions that are called something, in the order of `sessions`; no store is opened."""
     titles = Titles(layout, agent)
     for one, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
-        registry = owner_of(layout, one).registry()
+        registry = program_of(layout, one).registry()
         ends = [(titles.of(name, stat), stat, name) for name, stat in found]
         for end, _, name in sorted(ends, key=lambda each: when(*each[:2]), reverse=True):
             if title := registry.title(name.session) or end.title:
@@ -129,9 +129,9 @@ def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
     """Where a session should be, and something else lies: a link, a directory, a pipe."""
     for agent in _agent_names(layout, layout.put_away()):
         with suppress(BsdError, OSError):  # `agents` says what is wrong with it
-            directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
+            directory, program = layout.sessions_dir(agent), program_of(layout, agent)
             for item in sorted(os.scandir(directory), key=lambda one: one.name):
-                if owner.is_session_file(item.name) and not item.is_file(follow_symlinks=False):
+                if program.is_session_file(item.name) and not item.is_file(follow_symlinks=False):
                     name = SessionName(agent, item.name.removesuffix(ENDING))
                     yield name, directory / item.name
 
@@ -141,7 +141,7 @@ def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
 
     Raises BsdError.
     """
-    owner, directory = owner_of(layout, agent), layout.sessions_dir(agent)
+    program, directory = program_of(layout, agent), layout.sessions_dir(agent)
     try:
         names = sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
@@ -149,7 +149,7 @@ def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
     except OSError as error:
         raise os_problem(error, f"reading {directory}") from error
     for name in names:
-        if session := owner.put_aside(name):
+        if session := program.put_aside(name):
             yield SessionName(agent, session), directory / name
 
 
@@ -219,10 +219,10 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
         found = len(_session_files(layout, name, away))
     except BsdError as error:
         return AgentInfo(name, 0, error.message)
-    owner = owner_of(layout, name)
-    if database := owner.database():
+    program = program_of(layout, name)
+    if database := program.database():
         return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
-    told = [owner.registry().problem, _passed_over(layout, name), _twice(layout, name, away)]
+    told = [program.registry().problem, _passed_over(layout, name), _twice(layout, name, away)]
     return AgentInfo(name, found, "; ".join(filter(None, told)) or None)
 
 
@@ -265,11 +265,11 @@ def _session_files(
     layout: Layout, agent: str, away: _Files, stored: StoredFiles | None = None
 ) -> list[_File]:
     """Those in the agent's directory, and those that its program has put away."""
-    directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
+    directory, program = layout.sessions_dir(agent), program_of(layout, agent)
     files: list[_File] = []
 
     def is_listed(file: str) -> bool:
-        return owner.is_session_file(file) or (stored is not None and stored.has(agent, file))
+        return program.is_session_file(file) or (stored is not None and stored.has(agent, file))
 
     try:
         with os.scandir(directory) as found:
@@ -312,8 +312,8 @@ def describe(
     """One session as the list shows it."""
     titles = titles or Titles(layout, only=name)
     ends, out = titles.of(name, stat), titles.out(name, stat)
-    owner = owner_of(layout, name.agent)
-    registry = owner.registry()
+    program = program_of(layout, name.agent)
+    registry = program.registry()
     entry = next(registry.find(name.session), None)
     there = out or _stored(layout, name)
     return ListedSession(
@@ -328,7 +328,7 @@ def describe(
         extracted_entries=there.entries,
         extracted_bytes=there.content,
         saved_bytes=out and out.saved,
-        no_session=owner.why_no_session(f"{name.session}{ENDING}"),
+        no_session=program.why_no_session(f"{name.session}{ENDING}"),
     )
 
 
@@ -371,7 +371,7 @@ class Member:
 
 def family(layout: Layout, head: SessionName) -> list[Member]:
     """The session, its children, theirs, and so on; each once, parents before children."""
-    registry = owner_of(layout, head.agent).registry()
+    registry = program_of(layout, head.agent).registry()
     found = {head: Member(head, None)}
     for member in (queue := [found[head]]):  # it grows while it is walked
         for child in _children(registry, member.name):

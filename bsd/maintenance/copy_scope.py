@@ -13,8 +13,8 @@ from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.titles import ends_in
-from bsd.transcripts.agents.owner import Owner
-from bsd.transcripts.agents.owners import elsewhere, owner_of
+from bsd.transcripts.agents.program import AgentProgram
+from bsd.transcripts.agents.programs import elsewhere, program_of
 from bsd.transcripts.change import Written
 from bsd.transcripts.reader import TranscriptFile
 
@@ -80,8 +80,8 @@ def candidates(layout: Layout, wanted: Collection[str]) -> Iterator[Candidate]:
                 continue  # those of another root are its own to keep
             there = set()
             with suppress(BsdError):  # `agents` says what is wrong with it
-                owner = owner_of(layout, agent.name)
-                part_of, deleted_at = parent_of(layout, owner), _deletion(owner)
+                program = program_of(layout, agent.name)
+                part_of, deleted_at = parent_of(layout, program), _deletion(program)
                 for name, stat in catalog.with_stats(layout, agent.name, strays=False):
                     there.add(name)
                     if _is_wanted(wanted, name, part_of):
@@ -115,38 +115,38 @@ def used_before(layout: Layout, one: Candidate) -> float | None:
     Its newest entry tells. None: the time of the file itself is right, since others may have
     written to it later, or bsd does not change that time; or no entry has a time.
     """
-    owner = owner_of(layout, one.name.agent)
-    if owner.keeps_mtime:
+    program = program_of(layout, one.name.agent)
+    if program.keeps_mtime:
         return None
     try:
         history = layout.history_dir(one.name).lstat()
         if history.st_mtime_ns < one.written.mtime_ns:
             return None
         with TranscriptFile(one.aside or layout.session_file(one.name)) as source:
-            newest = ends_in(source, owner).newest_ms
+            newest = ends_in(source, program).newest_ms
     except (BsdError, OSError):  # never changed by bsd; or copying it will tell what is wrong
         return None
     return None if newest is None else newest / 1000
 
 
-def _deletion(owner: Owner) -> Callable[[Written], float]:
+def _deletion(program: AgentProgram) -> Callable[[Written], float]:
     """When the program deletes a session of one agent that was last written to so (epoch seconds).
 
     Parts of a session go with it.
     """
-    kept_for = owner.kept_for_seconds
+    kept_for = program.kept_for_seconds
     if kept_for is None:
         return lambda _: math.inf
-    if owner.part_of is not None:
+    if program.part_of is not None:
         with suppress(OSError):  # it is gone already: then each goes by its own age
-            goes_with = owner.part_of.lstat().st_mtime + kept_for
+            goes_with = program.part_of.lstat().st_mtime + kept_for
             return lambda _: goes_with
     return lambda written: written.mtime_ns / 1e9 + kept_for
 
 
-def parent_of(layout: Layout, owner: Owner) -> str | None:
+def parent_of(layout: Layout, program: AgentProgram) -> str | None:
     """The session that this one is a part of."""
-    path = owner.part_of
+    path = program.part_of
     if path is None:
         return None
     agents = (source.agent_at(path.parent) for source in layout.sources)

@@ -35,8 +35,8 @@ from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.file_owners import wrongly_owned
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.inflight import InFlight, unreached
-from bsd.transcripts.agents.owner import Free, HeldLock, LockState, Stale
-from bsd.transcripts.agents.owners import elsewhere, owner_of
+from bsd.transcripts.agents.program import Free, HeldLock, LockState, Stale
+from bsd.transcripts.agents.programs import elsewhere, program_of
 
 _INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")
@@ -305,7 +305,7 @@ def _locks(layout: Layout) -> Iterator[Check]:
 def _lock_files(layout: Layout) -> Iterator[tuple[Path, LockState]]:
     for agent in catalog.agents(layout):
         with suppress(BsdError):  # named by the check of the agents
-            yield from owner_of(layout, agent.name).lock_files()
+            yield from program_of(layout, agent.name).lock_files()
 
 
 _LOCK_HINTS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bsd.core.layout import Layout
-from bsd.transcripts.agents.owners import claims_directory, owner_of
+from bsd.transcripts.agents.programs import claims_directory, program_of
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {stat.S_IFDIR, stat.S_IFREG}  # a socket that is left over is replaced by its next owner
@@ -102,7 +102,7 @@ def _of_root(root: Path, names: tuple[str, ...]) -> bool:
         case ("agents", _, ".brainsurgeon", *_) | ("agents", _, "sessions", ".brainsurgeon", *_):
             return True
         case ("agents", agent, "sessions", name):
-            return owner_of(Layout(root), agent).is_written_by_us(name)
+            return program_of(Layout(root), agent).is_written_by_us(name)
     return False
 
 

@@ -59,8 +59,8 @@ from bsd.store.extracted import FORGOTTEN, SessionStore, note_forgotten
 from bsd.store.history import History
 from bsd.store.pack import Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import Transcript
 
 _log = get_logger("archive")
@@ -266,7 +266,7 @@ class Forgetting:
         """What an entry says, or said, as far as it can be read."""
         layout = self._layout
         with suppress(BsdError, OSError), open_or_copy(layout, name) as source:
-            fmt = format_of(source, owner_of(layout, name.agent))
+            fmt = format_of(source, program_of(layout, name.agent))
             lines = list(lines_of(source, fmt, entry))
             for hash_ in hashes:
                 places = contents_of(layout).with_hash(hash_)
@@ -537,7 +537,7 @@ def _forget_in_copy(layout: Layout, copy: SessionCopy, entry: str, now: float) -
     """Write a copy anew, in which the values of one entry are gone; how many lines that were."""
     forgotten = 0
 
-    def without(source: Transcript, fmt: Format) -> Iterator[bytes]:
+    def without(source: Transcript, fmt: TranscriptFormat) -> Iterator[bytes]:
         nonlocal forgotten
         for line in source.lines():
             new = emptied(line, fmt, entry)
@@ -545,7 +545,7 @@ def _forget_in_copy(layout: Layout, copy: SessionCopy, entry: str, now: float) -
             yield new
 
     with closing(CopiedTranscript(copy)) as source:
-        fmt = format_of(source, owner_of(layout, copy.name.agent))
+        fmt = format_of(source, program_of(layout, copy.name.agent))
         if fmt is None or not any(emptied(one, fmt, entry) != one.raw for one in source.lines()):
             return 0
         with NewParts(copy.directory, copy, now) as new:

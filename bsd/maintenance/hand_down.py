@@ -46,7 +46,7 @@ from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, stored_line
 from bsd.store.pack import Pack, PackDamaged
 from bsd.transcripts.agents.entry import MARKER, Entry, Marker, entry_key, mentioned_ids
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import InBlocks, Line, TranscriptFile, parse_entry
 from bsd.transcripts.splice import SpliceError, find
@@ -308,7 +308,7 @@ class HandDown:
     def _read(
         self, session: _KeptSession, source: InBlocks, lines: Iterable[Line]
     ) -> Iterator[tuple[int, Marker]]:
-        fmt = format_of(source, owner_of(self._layout, session.name.agent))
+        fmt = format_of(source, program_of(self._layout, session.name.agent))
         store = SessionStore(self._layout, session.name, session.store)
         for line in lines:
             entry = parse_entry(line.raw) or _marker_alone(line.raw)
@@ -317,7 +317,7 @@ class HandDown:
             if fmt is None:
                 named = [marker] if (marker := Marker.of(entry)) else []
             else:
-                found = Markers(source, fmt, store).of(entry, fmt.facts(entry), line.index)
+                found = Markers(source, fmt, store).of(entry, fmt.info(entry), line.index)
                 # A line with a copied marker gets nothing: it is another entry.
                 named = [
                     one

@@ -29,9 +29,9 @@ from bsd.store.extracted import Missing, SessionStore
 from bsd.store.markers import stored_line
 from bsd.store.search import SearchIndex
 from bsd.store.search_file import Known, KnownState, Statistics, Words
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import Entry, Marker
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.agents.values import words_of
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Line, Transcript, parse_entry, parse_kept
@@ -229,7 +229,7 @@ class _Part:
         self._lines: list[Line] = []
         self._unfinished: Line | None = None
         self.complete = False
-        self._fmt = format_of(source, owner_of(layout, name.agent))
+        self._fmt = format_of(source, program_of(layout, name.agent))
         self._read(source, budget)
         self._end = self._offset + sum(len(line.raw) for line in self._lines)
         self._guard = _guard(source, self._end)
@@ -292,7 +292,7 @@ class _Part:
 class LineReader:
     """Reads the index text of the lines of one session."""
 
-    def __init__(self, layout: Layout, name: SessionName, fmt: Format | None) -> None:
+    def __init__(self, layout: Layout, name: SessionName, fmt: TranscriptFormat | None) -> None:
         self._store = SessionStore(layout, name)
         self._fmt = fmt
         self.asked_store = False  # some text had left its line
@@ -305,9 +305,9 @@ class LineReader:
         if fmt is None:  # no dialect tells which text is a user's
             statistics.take(entry, None, None, len(line.raw))
             return Words(line.index, line.offset, "")
-        facts, title = fmt.facts(entry), fmt.title(entry)
-        statistics.take(entry, facts, title, len(line.raw))
-        text = words_of(entry, fmt, facts, title, partial(self._original, line.raw, fmt))
+        info, title = fmt.info(entry), fmt.title(entry)
+        statistics.take(entry, info, title, len(line.raw))
+        text = words_of(entry, fmt, info, title, partial(self._original, line.raw, fmt))
         return Words(line.index, line.offset, text)
 
     def read(self, line: Line) -> LineText | None:
@@ -315,12 +315,12 @@ class LineReader:
         fmt, entry = self._fmt, parse_entry(line.raw)
         if entry is None or fmt is None:
             return None
-        facts, title = fmt.facts(entry), fmt.title(entry)
-        inline = words_of(entry, fmt, facts, title)
-        text = words_of(entry, fmt, facts, title, partial(self._original, line.raw, fmt))
-        return LineText(line.index, facts.id, text, inline)
+        info, title = fmt.info(entry), fmt.title(entry)
+        inline = words_of(entry, fmt, info, title)
+        text = words_of(entry, fmt, info, title, partial(self._original, line.raw, fmt))
+        return LineText(line.index, info.id, text, inline)
 
-    def _original(self, raw: bytes, fmt: Format) -> Entry | None:
+    def _original(self, raw: bytes, fmt: TranscriptFormat) -> Entry | None:
         """The entry of a line as it was before values left it, from store or archive."""
         entry = parse_entry(raw)
         if entry is None or (marker := Marker.of(entry)) is None:

@@ -35,9 +35,9 @@ from bsd.sessions.session import format_of
 from bsd.store.checked import moment, text, text_or_none
 from bsd.store.contents import contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy, copies_of
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.owner import Owner
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.program import AgentProgram
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import (
     InBlocks,
     Line,
@@ -198,13 +198,13 @@ class Keepers:
             with suppress(BsdError, OSError):
                 path = self._layout.session_file(other)
                 with TranscriptFile(path) as source:
-                    if _holds(source, owner_of(self._layout, other.agent), entries):
+                    if _holds(source, program_of(self._layout, other.agent), entries):
                         found.append(str(other))
         for copy in gone_sessions(self._layout) if entries else ():
             if copy.name == name or self._layout.source_of(copy.name.agent) != mine:
                 continue
             with suppress(BsdError, OSError), CopiedTranscript(copy) as copied:
-                if _holds(copied, owner_of(self._layout, copy.name.agent), entries):
+                if _holds(copied, program_of(self._layout, copy.name.agent), entries):
                     found.append(copy.id)
         return found
 
@@ -236,7 +236,7 @@ class Keepers:
                 with suppress(BsdError, OSError), CopiedTranscript(copy, file) as copied:
                     if any(_says(part, needles) for part in copied.whole()):
                         found.append(f"{file.path} (in the copy in the archive)")
-        for path in owner_of(layout, name.agent).belongings(name.session):
+        for path in program_of(layout, name.agent).belongings(name.session):
             with suppress(OSError):
                 if _says(read_plain(path, LARGEST_LINE), needles):
                     found.append(str(path))
@@ -250,7 +250,7 @@ class Keepers:
         """Sessions that are parts of this one, in their place or gone."""
         layout, path = self._layout, self._layout.transcript(self._name)
         for agent in catalog.agents(layout):
-            if owner_of(layout, agent.name).part_of == path:
+            if program_of(layout, agent.name).part_of == path:
                 for name in catalog.names(layout, agent.name):
                     with suppress(BsdError, OSError):
                         yield str(name), TranscriptFile(layout.session_file(name))
@@ -259,7 +259,7 @@ class Keepers:
                 yield copy.id, CopiedTranscript(copy)
 
 
-def values_of(fmt: Format | None, line: bytes) -> Iterator[str]:
+def values_of(fmt: TranscriptFormat | None, line: bytes) -> Iterator[str]:
     """The texts of an entry, long or not."""
     entry = parse_kept(line)
     if fmt is not None and entry is not None:
@@ -283,12 +283,12 @@ def _says(content: bytes, needles: Collection[bytes]) -> bool:
 # --- reading ---
 
 
-def emptied(line: Line, fmt: Format, entry_id: str) -> bytes:
+def emptied(line: Line, fmt: TranscriptFormat, entry_id: str) -> bytes:
     """A line that says of its values only that they are forgotten, if it is of this entry."""
     if not _may_be(fmt, [entry_id])(line.raw) or (entry := parse_entry(line.raw)) is None:
         return line.raw
-    facts = fmt.facts(entry)
-    if facts.id != entry_id or facts.is_header:
+    info = fmt.info(entry)
+    if info.id != entry_id or info.is_header:
         return line.raw
     new = line.raw
     for value in fmt.values(entry):
@@ -300,28 +300,28 @@ def emptied(line: Line, fmt: Format, entry_id: str) -> bytes:
 
 def _ids_in(layout: Layout, name: SessionName, source: Transcript) -> Iterator[str]:
     """The ids of its first messages: copies of a session begin as it does."""
-    fmt = format_of(source, owner_of(layout, name.agent))
+    fmt = format_of(source, program_of(layout, name.agent))
     ids_found = 0
     for line in islice(source.lines(), _LINES_LOOKED_AT):
         entry = parse_entry(line.raw)
-        facts = fmt.facts(entry) if fmt and entry is not None else None
-        if facts and facts.id and facts.is_message and not facts.is_header:
-            yield facts.id
+        info = fmt.info(entry) if fmt and entry is not None else None
+        if info and info.id and info.is_message and not info.is_header:
+            yield info.id
             ids_found += 1
             if ids_found == _IDS_LOOKED_FOR:
                 return
 
 
-def _holds(source: Transcript, owner: Owner, entries: list[str]) -> bool:
+def _holds(source: Transcript, program: AgentProgram, entries: list[str]) -> bool:
     """Whether one of these is an entry of a session, and not only named there."""
-    if (fmt := format_of(source, owner)) is None:
+    if (fmt := format_of(source, program)) is None:
         return False
     may_be = _may_be(fmt, entries)
     parsed = (parse_entry(line.raw) for line in source.lines() if may_be(line.raw))
-    return any(entry is not None and fmt.facts(entry).id in entries for entry in parsed)
+    return any(entry is not None and fmt.info(entry).id in entries for entry in parsed)
 
 
-def _may_be(fmt: Format, entries: list[str]) -> Callable[[bytes], bool]:
+def _may_be(fmt: TranscriptFormat, entries: list[str]) -> Callable[[bytes], bool]:
     """Tells lines that may be one of these entries from most that are none."""
     made_of = [pattern for entry in entries if (pattern := fmt.made_of(entry)) is not None]
     if made_of:
@@ -330,12 +330,12 @@ def _may_be(fmt: Format, entries: list[str]) -> Callable[[bytes], bool]:
     return lambda raw: any(needle in raw for needle in needles)
 
 
-def lines_of(source: Transcript, fmt: Format | None, entry: str) -> Iterator[bytes]:
+def lines_of(source: Transcript, fmt: TranscriptFormat | None, entry: str) -> Iterator[bytes]:
     """The lines of a session that are of an entry."""
     if fmt is None:
         return
     may_be = _may_be(fmt, [entry])
     for raw in (line.raw for line in source.lines() if may_be(line.raw)):
         found = parse_entry(raw)
-        if found is not None and fmt.facts(found).id == entry:
+        if found is not None and fmt.info(found).id == entry:
             yield raw

@@ -71,8 +71,8 @@ from bsd.store.copies import (
     unchanged_parts,
     write_copy,
 )
-from bsd.transcripts.agents.owner import ENDING, Owner
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.program import ENDING, AgentProgram
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Identity, Written
 from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 
@@ -303,22 +303,22 @@ def is_gone(layout: Layout, name: SessionName) -> bool:
     return False
 
 
-def origin_of(source: Transcript, owner: Owner) -> str:
+def origin_of(source: Transcript, program: AgentProgram) -> str:
     """What tells a session from another one that comes to its name: 16 hex digits.
 
     Its first message, which no extraction renames; of what has none, its first line.
     """
-    fmt = format_of(source, owner)
+    fmt = format_of(source, program)
     first: bytes | None = None
     header: str | None = None
     for line in islice(source.lines(), _LINES_LOOKED_AT):
         first = line.raw if first is None else first
         if fmt is None or (entry := parse_entry(line.raw)) is None:
             continue
-        facts = fmt.facts(entry)
-        if facts.is_message and not facts.is_header and facts.id:
-            return _short(facts.id.encode("utf-8", "replace"))
-        header = header or facts.id
+        info = fmt.info(entry)
+        if info.is_message and not info.is_header and info.id:
+            return _short(info.id.encode("utf-8", "replace"))
+        header = header or info.id
     return _short(header.encode("utf-8", "replace") if header else first or b"")
 
 
@@ -346,13 +346,13 @@ class _Copying:
     source: TranscriptFile
     now: float
     stopping: Callable[[], bool]
-    owner: Owner = field(init=False)
+    program: AgentProgram = field(init=False)
     read: int = 0
     packed: int = 0
     left_out: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.owner = owner_of(self.layout, self.one.name.agent)
+        self.program = program_of(self.layout, self.one.name.agent)
 
     def run(self, *, mending: bool) -> _Copying:
         """Raises Busy if the session changes meanwhile, OSError, Unavailable.
@@ -361,7 +361,7 @@ class _Copying:
         """
         name = self.one.name
         others = copies_of(self.layout, name)
-        origin = origin_of(self.source, self.owner)
+        origin = origin_of(self.source, self.program)
         if grown := [other for other in others if has_grown(other, self.source)]:
             origin = grown[0].origin
         directory = copy_directory(self.layout, name, origin)
@@ -384,22 +384,22 @@ class _Copying:
     def _described(self, copy: SessionCopy) -> SessionCopy:
         """With what tells people and programs of it."""
         name, layout = self.one.name, self.layout
-        registry = self.owner.registry()
+        registry = self.program.registry()
         title = registry.title(name.session)
         if title is None:
-            title = ends_in(self.source, self.owner).title
+            title = ends_in(self.source, self.program).title
         return replace(
             copy,
             title=title,
-            parent=parent_of(layout, self.owner),
-            listed=self.owner.listed(name.session),
+            parent=parent_of(layout, self.program),
+            listed=self.program.listed(name.session),
             put_away=self.one.aside is None and layout.put_away_as(name) is not None,
             left_out=tuple(self.left_out),
             gone_at=self.now if self.one.aside else None,
         )
 
     def _belongings(self, before: SessionCopy | None, new: NewParts) -> Iterator[CopiedFile]:
-        for path in self.owner.belongings(self.one.name.session):
+        for path in self.program.belongings(self.one.name.session):
             try:
                 with TranscriptFile(path) as source:
                     file = self._file(path, source, before, new)
@@ -509,7 +509,7 @@ def _is_gone(layout: Layout, copy: SessionCopy, trashed: set[SessionName]) -> bo
         if Written.of(path.lstat()) == copy.transcript.was.written:
             return False
         with TranscriptFile(path) as source:
-            same = origin_of(source, owner_of(layout, copy.name.agent)) == copy.origin
+            same = origin_of(source, program_of(layout, copy.name.agent)) == copy.origin
             return not same and not has_grown(copy, source)
     except (BsdError, OSError):  # something is there, and nobody can tell what
         return False
@@ -548,7 +548,7 @@ def parts_of_session(layout: Layout, head: SessionCopy) -> list[SessionCopy]:
     for copy in gone_sessions(layout):
         if copy.parent == str(head.name):
             with suppress(BsdError):  # its agent is none of this program's
-                if parent_of(layout, owner_of(layout, copy.name.agent)) == copy.parent:
+                if parent_of(layout, program_of(layout, copy.name.agent)) == copy.parent:
                     found.setdefault(copy.name, copy)
     return [found[name] for name in sorted(found)]
 

@@ -28,8 +28,8 @@ from bsd.store.contents import Contents, contents_of
 from bsd.store.copies import copies_of
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.entry import first_entries
-from bsd.transcripts.agents.owner import ENDING
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import TranscriptFile
 
 _STORED = re.compile(r"[0-9]{4,}_.+\.json")
@@ -190,7 +190,7 @@ class _KnownSessions:
         """What is to be said of the agent's directory."""
         try:
             directory = self._layout.sessions_dir(name.agent)
-            if database := owner_of(self._layout, name.agent).database():
+            if database := program_of(self._layout, name.agent).database():
                 yield f"the sessions of {name.agent} are in {database} now"
             os.scandir(directory).close()
         except (FileNotFoundError, NotADirectoryError):
@@ -207,14 +207,14 @@ class _KnownSessions:
     def _ids_of(self, name: SessionName) -> tuple[str, ...]:
         """By which ids its program may know the session, whatever became of its directory."""
         with suppress(BsdError):
-            return owner_of(self._layout, name.agent).ids_in(name.session)
+            return program_of(self._layout, name.agent).ids_in(name.session)
         return (name.session,)
 
     def _ids_in(self, name: SessionName) -> set[str]:
         """The conversations that a session says it is, or comes from."""
         with suppress(BsdError, OSError), TranscriptFile(self._layout.session_file(name)) as source:
             entries = first_entries(line.raw for line in source.lines())
-            named = map(owner_of(self._layout, name.agent).conversations, entries)
+            named = map(program_of(self._layout, name.agent).conversations, entries)
             return next(filter(None, named), set())
         return set()
 

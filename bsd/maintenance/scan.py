@@ -30,7 +30,7 @@ from bsd.store.pack import Pack, PackDamaged
 from bsd.store.search import SearchHit
 from bsd.store.search_words import Matcher, indexable
 from bsd.transcripts.agents.entry import entry_id
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.agents.values import all_words_of, words_at
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import ValuePath, parse_path
@@ -180,12 +180,12 @@ class FullScan:
             size = source.identity.size
             if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
                 offset = number = 0  # it was rewritten since
-            fmt = format_of(source, owner_of(self.layout, name.agent))
+            fmt = format_of(source, program_of(self.layout, name.agent))
             for lines in source.whole_lines(offset):
                 for start, end in matcher.candidates(lines):
                     line = number + lines.count(b"\n", 0, start)
                     entry = parse_entry(lines[start:end])
-                    called = fmt.facts(entry).id if fmt and entry else entry_id(entry or {})
+                    called = fmt.info(entry).id if fmt and entry else entry_id(entry or {})
                     text = all_words_of(entry) if entry else _plain(lines[start:end])
                     self._look_at(matcher, text, name, called, line, away=False)
                 offset, number = offset + len(lines), number + lines.count(b"\n")

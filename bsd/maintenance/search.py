@@ -24,7 +24,7 @@ from bsd.store.contents import contents_of
 from bsd.store.search import FoundRow, SearchHit, SearchIndex, ask, digest_of, drop_for_good, use
 from bsd.store.search_file import Known
 from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import InBlocks, Line
 
 _log = get_logger("search")
@@ -160,7 +160,7 @@ def _hits_in(
 ) -> Iterator[tuple[FoundRow, SearchHit]]:
     try:
         with open_or_copy(layout, name) as source:
-            reader = LineReader(layout, name, format_of(source, owner_of(layout, name.agent)))
+            reader = LineReader(layout, name, format_of(source, program_of(layout, name.agent)))
             texts = dict(_texts_of(source, reader, rows))
     except NotFound:
         return

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from bsd.core.errors import BsdError, Invalid
 from bsd.core.layout import Layout, SessionName
-from bsd.transcripts.agents.owner import ENDING
+from bsd.transcripts.agents.program import ENDING
 
 
 class StoredFiles:

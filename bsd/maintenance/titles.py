@@ -20,10 +20,10 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.strays import StoredFiles
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import NOTHING_OUT, KnownTitle, TakenOut, out_of
-from bsd.transcripts.agents.dialect import Format, NotOurs, Rank, Title, better
 from bsd.transcripts.agents.entry import MARKER
-from bsd.transcripts.agents.owner import ENDING, Owner
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.format import NotOurs, Rank, Title, TranscriptFormat, better
+from bsd.transcripts.agents.program import ENDING, AgentProgram
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import packed
 from bsd.transcripts.reader import Transcript, TranscriptFile, parse_entry
 
@@ -192,17 +192,17 @@ def _read_here(_: Layout) -> _ReadHere:
 def _ends(layout: Layout, name: SessionName) -> Ends:
     try:
         with TranscriptFile(layout.session_file(name)) as source:
-            return ends_in(source, owner_of(layout, name.agent))
+            return ends_in(source, program_of(layout, name.agent))
     except (BsdError, OSError):  # whoever opens it is told why it cannot be read
         return Ends()
 
 
-def ends_in(source: Transcript, owner: Owner) -> Ends:
+def ends_in(source: Transcript, program: AgentProgram) -> Ends:
     """What an open session says by its first and its last lines; raises BsdError."""
     size = source.identity.size
     head = source.read(0, min(size, _HEAD))
     lines = _whole_lines(head, at_end=size <= _HEAD)
-    found = owner.detect(lines)
+    found = program.detect(lines)
     fmt = found.reads if isinstance(found, NotOurs) else found
     if fmt is None:
         return Ends()
@@ -215,13 +215,13 @@ def ends_in(source: Transcript, owner: Owner) -> Ends:
     return Ends(title.text if title else None, newest)
 
 
-def _read(lines: Iterable[bytes], fmt: Format) -> tuple[Title | None, float | None]:
+def _read(lines: Iterable[bytes], fmt: TranscriptFormat) -> tuple[Title | None, float | None]:
     title, newest = None, None
     for raw in lines:
         if (entry := parse_entry(raw)) is None:
             continue
         title = better(title, fmt.title(entry))
-        if (time := fmt.facts(entry).time_ms) is not None:
+        if (time := fmt.info(entry).time_ms) is not None:
             newest = max(time, newest or time)
     return title, newest
 

@@ -56,7 +56,7 @@ from bsd.sessions.rest import Patience, Rest, Waiting
 from bsd.sessions.session import Session
 from bsd.store.contents import contents_of
 from bsd.store.search import forget_sessions
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.programs import program_of
 
 _log = get_logger("trash")
 
@@ -165,7 +165,7 @@ class Trash:
                 self._hand_down.provide([self._leaving(each) for each in names], names)
             with ExitStack() as gateway:
                 for each in names:
-                    gateway.enter_context(self._rest.owners_lock(each, waiting.left))
+                    gateway.enter_context(self._rest.program_lock(each, waiting.left))
                 self._rest.refuse_unless(names)
                 self._refuse_others(name)  # it may be back by now
                 if permanent:
@@ -187,21 +187,21 @@ class Trash:
 
         And for a file that is no session.
         """
-        owner = owner_of(self.layout, name.agent)
+        program = program_of(self.layout, name.agent)
         hint = "delete them with the program that owns them"
-        if database := owner.database():
+        if database := program.database():
             raise LeftAlone(f"the sessions of {name.agent} are in {database}", hint=hint)
         stands = is_there(self.layout, name)
         if stands:
             Session(self.layout, name).refuse_no_session()
-        if owner.undeletable is None:
+        if program.undeletable is None:
             return
         if stands:
-            raise LeftAlone(f"{name}: {owner.undeletable}", hint=hint)
+            raise LeftAlone(f"{name}: {program.undeletable}", hint=hint)
         with _explained(f"looking for what is left of {name}"):
             beside = kept_beside(self.layout, name, strictly=True)
         for kept in beside:
-            raise LeftAlone(f"{name} lies in {kept}: {owner.undeletable}", hint=hint)
+            raise LeftAlone(f"{name} lies in {kept}: {program.undeletable}", hint=hint)
 
     def _family(self, name: SessionName) -> list[Member]:
         """The session and its children; raises NotFound if nothing at all is left of it."""
@@ -218,7 +218,7 @@ class Trash:
 
     def _is_there(self, name: SessionName) -> bool:
         """Whether there is a trace of a session without its transcript."""
-        listed = owner_of(self.layout, name.agent).registry().keys(name.session)
+        listed = program_of(self.layout, name.agent).registry().keys(name.session)
         kept = (self.layout.store_dir(name), self.layout.archive_dir(name))
         return bool(listed) or any(directory.is_dir() for directory in kept)
 
@@ -300,7 +300,7 @@ class Trash:
             waiting = Waiting(self.patience)
             with ExitStack() as gateway:
                 for item in items:  # its program may be about to begin a session of that name
-                    lock = self._rest.owners_lock(item.name, waiting.left)
+                    lock = self._rest.program_lock(item.name, waiting.left)
                     gateway.enter_context(lock)
                 refused = {item.id: why for item in items if (why := self._in_the_way(item))}
                 if head.id in refused:
@@ -424,12 +424,12 @@ class Trash:
             if journal.aim is Aim.TRASH:
                 for item in [each for each in journal.items if self._goes_on(each)]:
                     journal.items.remove(item)
-                    with suppress(Busy), self._rest.owners_lock(item.name, 0.0):
+                    with suppress(Busy), self._rest.program_lock(item.name, 0.0):
                         pass  # the lock that the killed process held is buried
                 journal.save()
             with ExitStack() as gateway:
                 for item in journal.items if journal.deletes else ():
-                    lock = self._rest.owners_lock(item.name, 0.0)
+                    lock = self._rest.program_lock(item.name, 0.0)
                     gateway.enter_context(lock)
                 moves = self._moves()
                 moves.run(journal)

@@ -39,8 +39,8 @@ from bsd.maintenance.trashed import Aim, Journal, Trashed, TrashPlace, read_meta
 from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 from bsd.store.extracted import FORGOTTEN, SessionStore, join_forgotten
 from bsd.store.index import INDEX_FILE, Index
-from bsd.transcripts.agents.owner import PutBack
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.program import PutBack
+from bsd.transcripts.agents.programs import program_of
 
 _log = get_logger("trash")
 
@@ -158,8 +158,8 @@ class Moves:
             self._after_step("excerpt")
 
         try:
-            owner = owner_of(self._layout, item.name.agent)
-            owner.unlist(item.name.session, keep, wait=_REGISTRY_WAIT_SECONDS)
+            program = program_of(self._layout, item.name.agent)
+            program.unlist(item.name.session, keep, wait=_REGISTRY_WAIT_SECONDS)
         except Conflict as problem:
             if isinstance(problem, Busy):
                 raise
@@ -258,9 +258,9 @@ class Moves:
     def _return_entries(self, item: Trashed) -> None:
         if item.sessions_json is None:
             return
-        owner = owner_of(self._layout, item.name.agent)
+        program = program_of(self._layout, item.name.agent)
         try:
-            done = owner.list_again(item.sessions_json, wait=_REGISTRY_WAIT_SECONDS)
+            done = program.list_again(item.sessions_json, wait=_REGISTRY_WAIT_SECONDS)
         except Busy:
             raise
         except Conflict as problem:

@@ -38,9 +38,9 @@ from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
 from bsd.transcripts import splice
-from bsd.transcripts.agents.dialect import Facts, Format, NotOurs
 from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at
-from bsd.transcripts.agents.owners import elsewhere, owner_of
+from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat
+from bsd.transcripts.agents.programs import elsewhere, program_of
 from bsd.transcripts.reader import Line, TranscriptFile, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath, format_path, parse_path, value_at
 
@@ -400,18 +400,18 @@ class _SessionCheck:
         expired_before: str = "",
     ) -> None:
         self.path = layout.session_file(name)
-        self.owner = owner_of(layout, name.agent)
+        self.program = program_of(layout, name.agent)
         self.name = name
         self.store = SessionStore(layout, name)
         self.result = result
         self.repair = repair
         self.expired_before = expired_before
-        self.fmt: Format | None = None
+        self.fmt: TranscriptFormat | None = None
         self.marked: dict[str, tuple[str, Marker]] = {}  # entries and their markers, by ref
         self.unmarked: list[str] = []  # entries whose markers could be put back
 
     def check(self) -> None:
-        if why := self.owner.why_no_session(self.path.name):
+        if why := self.program.why_no_session(self.path.name):
             message = f"something was taken out of it, though it is no session: {why}"
             hint = f"`bsd restore-all {self.name}` puts it back"
             found = Finding("no_session", str(self.name), message, hint=hint, harmless=True)
@@ -434,7 +434,7 @@ class _SessionCheck:
 
     def _check_lines(self) -> None:
         with TranscriptFile(self.path) as source:
-            found = self.owner.detect(line.raw for line in source.lines())
+            found = self.program.detect(line.raw for line in source.lines())
             fmt = found.reads if isinstance(found, NotOurs) else found
             if fmt is None:
                 return
@@ -457,12 +457,12 @@ class _SessionCheck:
         self.result.findings.append(found)
 
     def _check_entry(
-        self, line: Line, entry: Entry, fmt: Format, markers: Markers, *, editable: bool
+        self, line: Line, entry: Entry, fmt: TranscriptFormat, markers: Markers, *, editable: bool
     ) -> None:
-        facts = fmt.facts(entry)
-        entry_id = facts.id or f"#{line.index}"
+        info = fmt.info(entry)
+        entry_id = info.id or f"#{line.index}"
         own, alone = Marker.of(entry), set(loose_placeholders(entry, fmt))
-        for marker in markers.of(entry, facts, line.index):
+        for marker in markers.of(entry, info, line.index):
             alone -= set(keys_of(entry, marker))
             if marker == own:
                 self._check_marker(entry_id, line.raw, entry, marker, fmt)
@@ -474,21 +474,21 @@ class _SessionCheck:
                 self.unmarked.append(entry_id)
         for path in sorted(alone, key=str):
             name = standing_at(entry, path)
-            if name is None or not (name == facts.id or self._is_all(entry, path)):
+            if name is None or not (name == info.id or self._is_all(entry, path)):
                 continue
-            if markers.may_be_lost(entry, facts, line.index, name):  # else somebody mentions it
-                self._check_alone(entry_id, path, facts)
+            if markers.may_be_lost(entry, info, line.index, name):  # else somebody mentions it
+                self._check_alone(entry_id, path, info)
 
     def _is_all(self, entry: Entry, path: ValuePath) -> bool:
         """Whether a placeholder is all that a value is."""
         text = value_at(entry, path)
         return isinstance(text, str) and is_placeholder(text)
 
-    def _check_alone(self, entry_id: str, path: ValuePath, facts: Facts) -> None:
+    def _check_alone(self, entry_id: str, path: ValuePath, info: EntryInfo) -> None:
         """A placeholder without marker, for which nothing is stored."""
         self.result.placeholders += 1
         self.result.unmarked += 1
-        written = iso_utc(facts.time_ms / 1000) if facts.time_ms is not None else ""
+        written = iso_utc(info.time_ms / 1000) if info.time_ms is not None else ""
         if written < self.expired_before:
             self.result.expired += 1
             return
@@ -501,7 +501,7 @@ class _SessionCheck:
         )
 
     def _check_marker(
-        self, entry_id: str, raw: bytes, entry: Entry, marker: Marker, fmt: Format
+        self, entry_id: str, raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat
     ) -> None:
         self.result.placeholders += len(marker.keys)
         where = f"{self.name} {entry_id}"
@@ -580,7 +580,7 @@ class _SessionCheck:
         )
 
     def _id_of(self, entry: Entry) -> str:
-        if self.fmt is not None and (known := self.fmt.facts(entry).id):
+        if self.fmt is not None and (known := self.fmt.info(entry).id):
             return known
         return str(entry.get("__id") or entry.get("id") or "")
 

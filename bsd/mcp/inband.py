@@ -39,9 +39,9 @@ from bsd.sessions.surgeon import Remembered, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import EXTRACTABLE, standing_at, text_of
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Line, TranscriptFile, parse_entry
 from bsd.transcripts.spans import paths_of
@@ -97,7 +97,7 @@ class InBand:
         due = self._due(name)
         if not due:
             return False
-        if why := owner_of(self.layout, name.agent).uncallable:
+        if why := program_of(self.layout, name.agent).uncallable:
             # Not a warning: as long as the call stands there, this is found at every visit.
             _log.info(f"{due[0].tool}: {name}, not carried out", actor=_ACTOR, why=why)
             return False
@@ -114,13 +114,13 @@ class InBand:
 
     def _planner(
         self, name: SessionName, due: Sequence[OwnCall], audited: Collection[tuple[str, str]]
-    ) -> Callable[[TranscriptFile, Format, SessionStore], tuple[Plan, list[Answered]]]:
+    ) -> Callable[[TranscriptFile, TranscriptFormat, SessionStore], tuple[Plan, list[Answered]]]:
         """Who plans what these calls ask for, and those that have come meanwhile."""
         names = names_of(self.layout, name)
         found = self._search(name, due, names)
 
         def plan(
-            source: TranscriptFile, fmt: Format, _: SessionStore
+            source: TranscriptFile, fmt: TranscriptFormat, _: SessionStore
         ) -> tuple[Plan, list[Answered]]:
             policy = Policy.of(self.config.current)
             calls = [call for call in own_calls(source, fmt, policy, None) if call.is_due]
@@ -159,7 +159,9 @@ class InBand:
         with source:
             return self._calls(source, fmt, name)
 
-    def _calls(self, source: TranscriptFile, fmt: Format, name: SessionName) -> list[OwnCall]:
+    def _calls(
+        self, source: TranscriptFile, fmt: TranscriptFormat, name: SessionName
+    ) -> list[OwnCall]:
         config = self.config.current
         since = Remembered(self.state, name, config).recall(source)
         found = own_calls(source, fmt, Policy.of(config), since)
@@ -204,7 +206,7 @@ class _OnePlan:
 
     layout: Layout
     revised: Revised
-    fmt: Format
+    fmt: TranscriptFormat
     means: Means
     values: int = 0  # that the last plan changes
 
@@ -479,7 +481,7 @@ def _own(call: OwnCall, names: Collection[str]) -> Asked:
 
 def names_of(layout: Layout, name: SessionName) -> set[str]:
     """What an agent may call its own session."""
-    ids = owner_of(layout, name.agent).ids_in(name.session)
+    ids = program_of(layout, name.agent).ids_in(name.session)
     return {*ids, *(f"{name.agent}/{one}" for one in ids)}
 
 

@@ -26,8 +26,8 @@ from bsd.mcp.tools import TOOLS
 from bsd.planning.rules import Policy
 from bsd.planning.targets import ACTIONS
 from bsd.store.state import Checkpoint
-from bsd.transcripts.agents.dialect import Facts, Format, ToolCall, Turn
 from bsd.transcripts.agents.entry import Entry, is_placeholder
+from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Turn
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import value_at
 
@@ -117,7 +117,7 @@ class OwnCall:
 
 
 def own_calls(
-    source: Transcript, fmt: Format, policy: Policy, since: Checkpoint | None
+    source: Transcript, fmt: TranscriptFormat, policy: Policy, since: Checkpoint | None
 ) -> list[OwnCall]:
     """List the calls from a checkpoint on that nothing says have been dealt with.
 
@@ -141,7 +141,7 @@ class _CallsSoFar:
         self._policy = policy
         self.calls: list[OwnCall] = []
 
-    def follow(self, line: Line, entry: Entry, fmt: Format) -> None:
+    def follow(self, line: Line, entry: Entry, fmt: TranscriptFormat) -> None:
         facts = fmt.facts(entry)
         if facts.turn in {Turn.STARTS, Turn.CLOSES}:
             for call in self.calls:
@@ -154,7 +154,9 @@ class _CallsSoFar:
         if entry.get(REDACTED) is not True:
             self.calls.extend(_calls_of(line, entry, fmt, facts))
 
-    def _note_result(self, line: Line, entry: Entry, facts: Facts, fmt: Format) -> None:
+    def _note_result(
+        self, line: Line, entry: Entry, facts: EntryInfo, fmt: TranscriptFormat
+    ) -> None:
         for call in self.calls:
             if call.result is None and _answers(facts, call):
                 texts = [value.text for value in fmt.values(entry) if value.text]
@@ -164,7 +166,9 @@ class _CallsSoFar:
                 return
 
 
-def _calls_of(line: Line, entry: Entry, fmt: Format, facts: Facts) -> Iterator[OwnCall]:
+def _calls_of(
+    line: Line, entry: Entry, fmt: TranscriptFormat, facts: EntryInfo
+) -> Iterator[OwnCall]:
     answered = entry.get(ANSWERED)
     known = answered if isinstance(answered, dict) else {}
     for call in facts.calls:
@@ -174,7 +178,7 @@ def _calls_of(line: Line, entry: Entry, fmt: Format, facts: Facts) -> Iterator[O
 
 
 def _own_call(
-    line: Line, entry: Entry, fmt: Format, facts: Facts, call: ToolCall
+    line: Line, entry: Entry, fmt: TranscriptFormat, facts: EntryInfo, call: ToolCall
 ) -> OwnCall | None:
     arguments = _arguments(entry, call)
     ran = ran_by_shell(fmt.command(call.name, arguments))
@@ -208,7 +212,7 @@ def _arguments(entry: Entry, call: ToolCall) -> Any:
     return given
 
 
-def _answers(facts: Facts, call: OwnCall) -> bool:
+def _answers(facts: EntryInfo, call: OwnCall) -> bool:
     if facts.result_of is not None:
         return facts.result_of == call.key
     return facts.result_tool == call.name

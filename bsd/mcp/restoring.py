@@ -27,8 +27,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import is_running
 from bsd.planning.restore import Restored
-from bsd.transcripts.agents.owners import owner_of
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
+from bsd.transcripts.agents.programs import program_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def in_session(asked: RestoreInline) -> tuple[Verb[Any, Any], Restore | ReadExtr
 
 def explained(busy: Busy, name: SessionName, layout: Layout) -> Busy:
     """Tell whoever wanted to change a session in use what will become of that."""
-    if owner_of(layout, name.agent).uncallable:
+    if program_of(layout, name.agent).uncallable:
         busy.hint = (
             "it is not done, and will not be while its program is at work: "
             "again once the session is closed"
@@ -193,7 +193,7 @@ def _what_becomes(
         return Inline.NEVER, f"The text is only here: the session is never changed, {problem}."
     if not isinstance(problem, Busy):
         return Inline.NOT_NOW, f"It was not put back: {problem.message}."
-    if owner_of(layout, name.agent).uncallable:
+    if program_of(layout, name.agent).uncallable:
         return Inline.NEVER, (
             "The text is only here: while its program is at work, the session is not changed."
             f" {by_hand} puts it back once that is closed."

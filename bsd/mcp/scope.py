@@ -22,8 +22,8 @@ from bsd.maintenance.catalog import find_session
 from bsd.store.contents import contents_of
 from bsd.store.index import INDEX_FILE
 from bsd.transcripts.agents.entry import placeholder
-from bsd.transcripts.agents.owner import Process
-from bsd.transcripts.agents.owners import at_work, in_use
+from bsd.transcripts.agents.program import Process
+from bsd.transcripts.agents.programs import at_work, in_use
 
 _MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
 _HEAD = 2048
@@ -161,12 +161,12 @@ def sessions_that_lack(layout: Layout, entry: str, agent: str | None = None) -> 
             if agent in (None, name.agent) and holds(layout.session_file(name), stands):
                 found.append(name)
     for place in contents_of(layout).of_entry(entry):
-        owner = layout.session_of_store(place.directory.name) if place.pack else None
+        program = layout.session_of_store(place.directory.name) if place.pack else None
         with suppress(BsdError):
-            if owner is None or owner in found or agent not in (None, owner.agent):
+            if program is None or program in found or agent not in (None, program.agent):
                 continue
-            if holds(layout.session_file(owner), stands):
-                found.append(owner)
+            if holds(layout.session_file(program), stands):
+                found.append(program)
     return found
 
 

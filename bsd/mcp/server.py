@@ -69,8 +69,8 @@ from bsd.memory.facts import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
-from bsd.transcripts.agents.owners import page_size_for
 from bsd.transcripts.agents.page_size import PageSize
+from bsd.transcripts.agents.programs import page_size_for
 
 # --- tools for the memory, made from the verbs in `bsd.memory.tools` ---
 

@@ -12,8 +12,8 @@ from bsd.planning.plan import Meter, Rate
 from bsd.planning.rules import own_tool
 from bsd.planning.sight import Binds, LastTurn, Prefix, never
 from bsd.planning.targets import ACTIONS
-from bsd.transcripts.agents.dialect import Facts, Format, ToolCall, Turn, Value
 from bsd.transcripts.agents.entry import EXTRACTABLE, Entry, mentions
+from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Turn, Value
 from bsd.transcripts.reader import Line, Transcript, parse_entry
 from bsd.transcripts.spans import value_at
 
@@ -25,20 +25,20 @@ _CONTEXT = "context"
 _LONG = 500  # characters: of arguments and objects, so much as extraction weighs, too
 
 
-def read_through(source: Transcript, fmt: Format) -> Iterator[Located]:
+def read_through(source: Transcript, fmt: TranscriptFormat) -> Iterator[Located]:
     """All entries of a session, in the order of the file; lines that hold none are left out."""
     for line in source.lines():
         entry = parse_entry(line.raw)
         if entry is not None:
-            yield Located(line, entry, fmt.facts(entry))
+            yield Located(line, entry, fmt.info(entry))
 
 
-def identifier(fmt: Format) -> Callable[[bytes], str | None]:
+def identifier(fmt: TranscriptFormat) -> Callable[[bytes], str | None]:
     """How to tell the id of the entry that a line holds."""
 
     def identify(raw: bytes) -> str | None:
         entry = parse_entry(raw)
-        return None if entry is None else fmt.facts(entry).id
+        return None if entry is None else fmt.info(entry).id
 
     return identify
 
@@ -55,7 +55,7 @@ class Conversation:
     """
 
     def __init__(
-        self, fmt: Format, protected_tools: Collection[str] = (), binds: Binds = never
+        self, fmt: TranscriptFormat, protected_tools: Collection[str] = (), binds: Binds = never
     ) -> None:
         self._fmt = fmt
         self._prefix = Prefix(binds)
@@ -68,20 +68,20 @@ class Conversation:
 
     def follow(self, seen: Located) -> None:
         """Note the next entry."""
-        index, facts = seen.line.index, seen.facts
-        self._last_turn.follow(index, facts)
-        self._prefix.follow(index, facts)
-        if not facts.is_header:
-            self._meter.follow(seen.entry, facts, self._fmt.values(seen.entry, _LONG))
-        for call in facts.calls:
+        index, info = seen.line.index, seen.info
+        self._last_turn.follow(index, info)
+        self._prefix.follow(index, info)
+        if not info.is_header:
+            self._meter.follow(seen.entry, info, self._fmt.values(seen.entry, _LONG))
+        for call in info.calls:
             if call.id:
                 self._waiting[call.id] = index
             if self._is_protected(call.name) and call.id:
                 self._tools[call.id] = call.name
             if call.id and _is_own(seen.entry, call):
                 self._own.add(call.id)
-        if facts.result_of is not None:
-            self._waiting.pop(facts.result_of, None)
+        if info.result_of is not None:
+            self._waiting.pop(info.result_of, None)
 
     def turn_open(self, index: int) -> bool:
         """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
@@ -104,17 +104,17 @@ class Conversation:
         """Why an entry is protected, as far as it can be told where it stands."""
         if seen.entry.get(EXTRACTABLE) is False:
             return PINNED
-        facts = seen.facts
-        names = [call.name for call in facts.calls] + [facts.result_tool or ""]
-        names.append(self._tools.get(facts.result_of or "", ""))
+        info = seen.info
+        names = [call.name for call in info.calls] + [info.result_tool or ""]
+        names.append(self._tools.get(info.result_of or "", ""))
         for name in names:
             if self._is_protected(name):
                 return f"'{name}' is a protected tool (setting protected_tools)"
         return None
 
-    def is_own_answer(self, facts: Facts) -> bool:
+    def is_own_answer(self, info: EntryInfo) -> bool:
         """Whether one of our own tools said this: it quotes what is looked for elsewhere."""
-        return facts.result_of in self._own or own_tool(facts.result_tool)
+        return info.result_of in self._own or own_tool(info.result_tool)
 
     def protection(self, index: int) -> str | None:
         """Why a line is protected by what came after it; ask once all was followed."""
@@ -142,9 +142,9 @@ def may_change(value: Value) -> bool:
     return not (untold or value.type in {"thinking", "tool_call"})
 
 
-def is_users(value: Value, facts: Facts) -> bool:
+def is_users(value: Value, info: EntryInfo) -> bool:
     """Whether a user wrote it: changed only if somebody asks for it."""
-    return value.type == "user" or facts.role == "user"
+    return value.type == "user" or info.role == "user"
 
 
 # --- who follows whom ---
@@ -173,7 +173,7 @@ class Row:
 class EntryTree:
     """All entries of one session, and how they hang together."""
 
-    def __init__(self, source: Transcript, fmt: Format) -> None:
+    def __init__(self, source: Transcript, fmt: TranscriptFormat) -> None:
         self._source = source
         self._fmt = fmt
         self.rows: list[Row] = []
@@ -192,32 +192,32 @@ class EntryTree:
             self._followers[parent].append(row)
 
     def _add(self, seen: Located) -> None:
-        facts, line = seen.facts, seen.line
+        info, line = seen.info, seen.line
         self.conversation.follow(seen)
         row = Row(
             line.index,
             line.offset,
             len(line.raw),
-            facts.id,
-            facts.parent,
-            _speaker(facts),
-            facts.calls,
-            facts.result_of,
-            facts.kind == "tool_result" and not facts.calls,
-            facts.result_tool,
+            info.id,
+            info.parent,
+            _speaker(info),
+            info.calls,
+            info.result_of,
+            info.kind == "tool_result" and not info.calls,
+            info.result_tool,
         )
         self.rows.append(row)
         self._mentioned.update(mentions(seen.entry))
         if row.id is not None:
             self._by_id[row.id].append(row)
-        if facts.parent is not None:
-            self._children[facts.parent].append(row)
+        if info.parent is not None:
+            self._children[info.parent].append(row)
 
     def read(self, row: Row) -> Located:
         """An entry again, in full."""
         raw = self._source.read(row.offset, row.length)
         entry: Entry = parse_entry(raw) or {}
-        return Located(Line(row.index, row.offset, raw), entry, self._fmt.facts(entry))
+        return Located(Line(row.index, row.offset, raw), entry, self._fmt.info(entry))
 
     def find(
         self, name: str, call_id: str | None, entry_id: str | None
@@ -305,9 +305,9 @@ class EntryTree:
         return here.id if here is not None else None
 
 
-def _speaker(facts: Facts) -> str | None:
-    if not facts.is_message:
+def _speaker(info: EntryInfo) -> str | None:
+    if not info.is_message:
         return None
-    if facts.is_assistant:
+    if info.is_assistant:
         return ASSISTANT
-    return USER if facts.turn is Turn.STARTS else OTHER
+    return USER if info.turn is Turn.STARTS else OTHER

@@ -25,8 +25,8 @@ from bsd.planning.targets import (
 )
 from bsd.planning.view import SHORTEST, known_hashes
 from bsd.store.history import TouchedLine
-from bsd.transcripts.agents.dialect import Facts, Format, Value
 from bsd.transcripts.agents.entry import MARKER, Entry, Marker
+from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat, Value
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript
 from bsd.transcripts.spans import ValuePath, paths_of
@@ -84,7 +84,7 @@ class _Addressed:
 
 def plan_discard(
     source: Transcript,
-    fmt: Format,
+    fmt: TranscriptFormat,
     targets: Sequence[Discard],
     *,
     include_user: bool = False,
@@ -113,7 +113,7 @@ def plan_discard(
         if not meant:
             continue
         values, protection = content_values(seen, fmt), conversation.own_protection(seen)
-        why = _unfit(seen.facts, values, include_user=include_user)
+        why = _unfit(seen.info, values, include_user=include_user)
         why = why or (f"Protected: {protection}" if protection else None)
         for number in meant:
             found[number].append(_address(seen, values, targets[number], hashes[0], why))
@@ -144,7 +144,7 @@ def texts_for(values: Sequence[Value], first: str, others: str) -> list[tuple[Va
     return [(value, others if at else first) for at, value in enumerate(values)]
 
 
-def content_values(seen: Located, fmt: Format) -> list[Value]:
+def content_values(seen: Located, fmt: TranscriptFormat) -> list[Value]:
     """Everything of an entry that the model reads, but thinking and calls."""
     return [value for value in fmt.values(seen.entry) if may_change(value)]
 
@@ -152,7 +152,7 @@ def content_values(seen: Located, fmt: Format) -> list[Value]:
 def _address(
     seen: Located, values: Sequence[Value], target: Discard, hash_: str, problem: str | None
 ) -> _Addressed:
-    facts, line = seen.facts, seen.line
+    info, line = seen.info, seen.line
     name = seen.name
     edit, changed, characters = None, None, 0
     if problem is None:
@@ -166,15 +166,15 @@ def _address(
             edit = Edit(line.offset, len(line.raw), new)
             changed, characters = _changed(target, name, texts), _characters(texts)
             problem = "there is nothing left to discard" if new == line.raw else None
-    return _Addressed(line.index, facts.id, name, hash_, edit, changed, characters, problem)
+    return _Addressed(line.index, info.id, name, hash_, edit, changed, characters, problem)
 
 
-def _unfit(facts: Facts, values: Sequence[Value], *, include_user: bool) -> str | None:
-    if facts.is_header or not facts.is_message:
-        return f"it is no message ({facts.kind})"
+def _unfit(info: EntryInfo, values: Sequence[Value], *, include_user: bool) -> str | None:
+    if info.is_header or not info.is_message:
+        return f"it is no message ({info.kind})"
     if not values:
         return "it has no text (thinking and tool calls are left alone)"
-    if not include_user and any(is_users(value, facts) for value in values):
+    if not include_user and any(is_users(value, info) for value in values):
         return "the user wrote it, which is left alone unless include_user is set"
     return None
 

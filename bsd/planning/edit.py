@@ -21,8 +21,8 @@ from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting
 from bsd.store.extracted import digest
 from bsd.store.history import TouchedLine
-from bsd.transcripts.agents.dialect import Facts, Format
 from bsd.transcripts.agents.entry import EXTRACTABLE, MARKER, Entry, Marker
+from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript, parse_entry
 from bsd.transcripts.spans import ValuePath, format_path, is_present, parse_path, paths_of, value_at
@@ -85,15 +85,15 @@ class EditableEntry(Answer):
     seen: str  # hash of the line: whether it changed meanwhile
 
 
-def show_entry(source: Transcript, fmt: Format, entry: str) -> EditableEntry:
+def show_entry(source: Transcript, fmt: TranscriptFormat, entry: str) -> EditableEntry:
     """Show an entry for editing, or the header as it is; raises NotFound, Conflict."""
     located = locate(source, fmt, entry, header=True)
     text = write_document(_document(located), indent=2) + "\n"
-    return EditableEntry(located.facts.id, located.line.index, text, digest(located.line.raw))
+    return EditableEntry(located.info.id, located.line.index, text, digest(located.line.raw))
 
 
 def plan_edit(
-    source: Transcript, fmt: Format, entry: str, wish: Wish, seen: str | None = None
+    source: Transcript, fmt: TranscriptFormat, entry: str, wish: Wish, seen: str | None = None
 ) -> tuple[Plan, Edited]:
     """Plan a change of one entry; `seen` is the hash of the line that the wish was made on.
 
@@ -114,7 +114,7 @@ def plan_edit(
         _check(located, fmt, line, new)
     edits = () if line == raw else (Edit(located.line.offset, len(raw), line),)
     answer = Edited(
-        located.facts.id, located.line.index, tuple(format_path(path) for path in changes.paths)
+        located.info.id, located.line.index, tuple(format_path(path) for path in changes.paths)
     )
     touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
     return Plan.of("edit", source.identity, edits, touched, values=len(changes.paths)), answer
@@ -284,7 +284,7 @@ def _alike(old: list[Any], new: list[Any]) -> int:
     return count
 
 
-def _check_structure(paths: tuple[ValuePath, ...], fmt: Format) -> None:
+def _check_structure(paths: tuple[ValuePath, ...], fmt: TranscriptFormat) -> None:
     fixed = [path for path in paths if _is_structure(path, fmt)]
     if fixed:
         names = ", ".join(format_path(path) for path in fixed)
@@ -294,18 +294,18 @@ def _check_structure(paths: tuple[ValuePath, ...], fmt: Format) -> None:
         )
 
 
-def _is_structure(path: ValuePath, fmt: Format) -> bool:
+def _is_structure(path: ValuePath, fmt: TranscriptFormat) -> bool:
     if path[0] == MARKER:
         return True
     return path[-1] in {MARKER, *fmt.ties} and not any(step in _FREE for step in path[:-1])
 
 
-def _check(located: Located, fmt: Format, line: bytes, wanted: Document) -> None:
+def _check(located: Located, fmt: TranscriptFormat, line: bytes, wanted: Document) -> None:
     """Make sure that the session still holds together, and that the line says what was wished."""
     entry = parse_entry(line)
     if entry is None or not same(_read(line), wanted):
         raise Conflict(f"line {located.line.index} cannot be edited safely; it was left alone")
-    old, new = located.facts, fmt.facts(entry)
+    old, new = located.info, fmt.info(entry)
     for what in _TIES:
         if _tie(old, what) != _tie(new, what):
             name = what.replace("_", " ").removeprefix("is ")
@@ -320,10 +320,10 @@ def _check(located: Located, fmt: Format, line: bytes, wanted: Document) -> None
         )
 
 
-def _tie(facts: Facts, what: str) -> Any:
+def _tie(info: EntryInfo, what: str) -> Any:
     if what == "calls":  # which they are, in order: a block before them may come or go
-        return [(call.id, call.name) for call in facts.calls]
-    return getattr(facts, what)
+        return [(call.id, call.name) for call in info.calls]
+    return getattr(info, what)
 
 
 def _placeholders_moved(old: Entry, new: Entry) -> Iterator[str]:
@@ -427,7 +427,7 @@ class ExtractableSet(Answer):
 
 
 def plan_set_extractable(
-    source: Transcript, fmt: Format, entry: str, value: Extractable
+    source: Transcript, fmt: TranscriptFormat, entry: str, value: Extractable
 ) -> tuple[Plan, ExtractableSet]:
     """Plan the setting of `_extractable`, or with None its removal; either frees the entry.
 
@@ -447,7 +447,7 @@ def plan_set_extractable(
         new = edit(raw, put={EXTRACTABLE: _extractable_json(value)})
     edits = () if new == raw else (Edit(located.line.offset, len(raw), new),)
     answer = ExtractableSet(
-        entry_id=located.facts.id,
+        entry_id=located.info.id,
         extractable=value,
         previous=previous,
         index=located.line.index,

@@ -21,8 +21,8 @@ from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
-from bsd.transcripts.agents.dialect import Format, Shape, Value
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
+from bsd.transcripts.agents.format import Shape, TranscriptFormat, Value
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath, format_path
@@ -52,7 +52,7 @@ _LONGEST_TYPE = 40  # characters of a file name
 
 def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     source: Transcript,
-    fmt: Format,
+    fmt: TranscriptFormat,
     config: PruningConfig,
     now: float,
     stored: Stored,
@@ -103,7 +103,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
 
 
 def why_it_stays(
-    source: Transcript, fmt: Format, config: PruningConfig, now: float, index: int
+    source: Transcript, fmt: TranscriptFormat, config: PruningConfig, now: float, index: int
 ) -> Reason | None:
     """Return why the entry in line `index` would stay if its `_extractable` were true.
 
@@ -115,7 +115,7 @@ def why_it_stays(
         if outcome.index == index:
             entry = parse_entry(source.read(outcome.offset, outcome.length))
         if entry is not None:
-            subject = subject_of(entry, fmt.facts(entry), fmt.values(entry), policy)
+            subject = subject_of(entry, fmt.info(entry), fmt.values(entry), policy)
             forced = replace(subject, extractable=True)
             reason = decide(forced, outcome.standing, policy, now).reason
             return None if reason is Reason.EXTRACT else reason
@@ -217,7 +217,7 @@ class _Extraction:
     """Makes the new line of one entry after the other."""
 
     def __init__(
-        self, source: Transcript, fmt: Format, stored: Stored, survey: Survey, at: str
+        self, source: Transcript, fmt: TranscriptFormat, stored: Stored, survey: Survey, at: str
     ) -> None:
         self._source = source
         self._fmt = fmt
@@ -311,7 +311,7 @@ class _Extraction:
         # `in` would take the bytes for a number first, and make an exception of that.
         some_away = outcome.subject.marked or raw.find(_PLACEHOLDER) >= 0
         if some_away and (entry := parse_entry(raw)) is not None:
-            markers = self._markers.of(entry, self._fmt.facts(entry), outcome.index)
+            markers = self._markers.of(entry, self._fmt.info(entry), outcome.index)
             if len(markers) == 1:
                 return self._kept_of_marked(outcome, raw, entry, markers[0], leaving, first)
             # Several have no place, or the member is another's.

@@ -22,8 +22,8 @@ from bsd.planning.undo import Past
 from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import RESTORED
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
 from bsd.transcripts.spans import ValuePath, paths_of
@@ -63,7 +63,7 @@ class _Stamped:
 
 def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was before
     source: Transcript,
-    fmt: Format,
+    fmt: TranscriptFormat,
     now: float,
     stored: Stored,
     witness: Witness,
@@ -90,14 +90,14 @@ def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was be
     return replace(plan, noting=NOTHING, complete=back.complete and complete), answers
 
 
-def _stamped(revised: Revised, fmt: Format) -> Iterator[_Stamped]:
+def _stamped(revised: Revised, fmt: TranscriptFormat) -> Iterator[_Stamped]:
     for line in revised.lines():
         if _NEEDLE not in line.raw or (entry := parse_entry(line.raw)) is None:
             continue
         value = restored_of(line.raw, entry)
-        facts = fmt.facts(entry)
-        if value is not None and _OURS.fullmatch(value) and facts.id and not facts.is_header:
-            yield _Stamped(line.index, line.offset, len(line.raw), facts.id, value)
+        info = fmt.info(entry)
+        if value is not None and _OURS.fullmatch(value) and info.id and not info.is_header:
+            yield _Stamped(line.index, line.offset, len(line.raw), info.id, value)
 
 
 def _take_out(

@@ -10,8 +10,8 @@ from bsd.core.errors import Conflict, NotFound
 from bsd.core.immutable import immutable
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import loose_placeholders, source_paths, stored_line
-from bsd.transcripts.agents.dialect import Facts, Format
 from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker, placeholder
+from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry, parse_kept
 from bsd.transcripts.spans import ValuePath, is_present
 from bsd.transcripts.splice import SpliceError, edit, find, text_size
@@ -28,12 +28,12 @@ class Located:
 
     line: Line
     entry: Entry
-    facts: Facts
+    info: EntryInfo
 
     @property
     def name(self) -> str:
         """How it is called in answers."""
-        return name_of(self.facts.id, self.line.index)
+        return name_of(self.info.id, self.line.index)
 
 
 def name_of(entry_id: str | None, index: int) -> str:
@@ -41,7 +41,9 @@ def name_of(entry_id: str | None, index: int) -> str:
     return entry_id if entry_id is not None else f"#{index}"
 
 
-def locate(source: Transcript, fmt: Format, name: str, *, header: bool = False) -> Located:
+def locate(
+    source: Transcript, fmt: TranscriptFormat, name: str, *, header: bool = False
+) -> Located:
     """Find an entry by id; by its 0-based line number if that is all digits and no id; `#n` always.
 
     A copy that got another id is found by that which its placeholders name; with `header`, the
@@ -59,7 +61,7 @@ def locate(source: Transcript, fmt: Format, name: str, *, header: bool = False) 
     return found
 
 
-def _by_id(source: Transcript, fmt: Format, entry_id: str) -> Located | None:
+def _by_id(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> Located | None:
     for lines in _lines_that_may_have(source, fmt, entry_id):
         found = list(_with_id(lines, fmt, entry_id))
         if len(found) > 1:
@@ -74,7 +76,7 @@ def _by_id(source: Transcript, fmt: Format, entry_id: str) -> Located | None:
 
 
 def _lines_that_may_have(
-    source: Transcript, fmt: Format, entry_id: str
+    source: Transcript, fmt: TranscriptFormat, entry_id: str
 ) -> Iterator[Iterable[Line]]:
     """The lines that show an id; then, for whom that is not enough, those that may spell it.
 
@@ -99,42 +101,42 @@ def _escape_of_any(characters: set[str]) -> re.Pattern[bytes]:
     return re.compile(rb"%b|\\[^u]" % numbers if characters & _SHORT_ESCAPES else numbers)
 
 
-def _by_placeholder(source: Transcript, fmt: Format, name: str) -> Located | None:
+def _by_placeholder(source: Transcript, fmt: TranscriptFormat, name: str) -> Located | None:
     wanted = placeholder(name).encode("utf-8", "surrogatepass")
     for line in source.lines_holding(wanted):
         entry = parse_entry(line.raw)
         if entry is not None and name in loose_placeholders(entry, fmt).values():
-            return Located(line, entry, fmt.facts(entry))
+            return Located(line, entry, fmt.info(entry))
     return None
 
 
-def _header(source: Transcript, fmt: Format, entry_id: str) -> Located | None:
+def _header(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> Located | None:
     for line in source.lines():
         if (entry := parse_entry(line.raw)) is not None:
-            facts = fmt.facts(entry)
-            is_meant = facts.is_header and entry_id in {facts.id, entry.get("id")}
-            return Located(line, entry, facts) if is_meant else None
+            info = fmt.info(entry)
+            is_meant = info.is_header and entry_id in {info.id, entry.get("id")}
+            return Located(line, entry, info) if is_meant else None
     return None
 
 
-def _with_id(lines: Iterable[Line], fmt: Format, entry_id: str) -> Iterator[Located]:
+def _with_id(lines: Iterable[Line], fmt: TranscriptFormat, entry_id: str) -> Iterator[Located]:
     for line in lines:
         if (entry := parse_entry(line.raw)) is not None:
-            facts = fmt.facts(entry)
-            if facts.id == entry_id and not facts.is_header:
-                yield Located(line, entry, facts)
+            info = fmt.info(entry)
+            if info.id == entry_id and not info.is_header:
+                yield Located(line, entry, info)
 
 
-def _by_index(source: Transcript, fmt: Format, number: str, *, header: bool) -> Located:
+def _by_index(source: Transcript, fmt: TranscriptFormat, number: str, *, header: bool) -> Located:
     index = int(number) if len(number) <= _MOST_DIGITS else -1
     for line in source.lines():
         if line.index == index:
             if is_too_large(line.raw):
                 raise _too_large(line)
             entry = parse_entry(line.raw)
-            if entry is None or ((facts := fmt.facts(entry)).is_header and not header):
+            if entry is None or ((info := fmt.info(entry)).is_header and not header):
                 break
-            return Located(line, entry, facts)
+            return Located(line, entry, info)
     raise _not_found(source, f"#{number}")
 
 
@@ -215,7 +217,9 @@ class OriginalLine:
                 return {}
         return {found: value for path in paths for found, value in self.values([path]).items()}
 
-    def companions(self, fmt: Format, paths: Collection[ValuePath]) -> dict[ValuePath, ValuePath]:
+    def companions(
+        self, fmt: TranscriptFormat, paths: Collection[ValuePath]
+    ) -> dict[ValuePath, ValuePath]:
         """Members that left together with values, without a placeholder: member → its value.
 
         Only values that are no leaves have any, so no leaf needs to be listed.
@@ -229,7 +233,7 @@ class OriginalLine:
 
 
 def original_of(
-    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stored
+    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: Stored
 ) -> OriginalLine | Missing:
     """The original that a marker of this entry names; see `stored_line`."""
     line = stored_line(raw, entry, marker, fmt, stored)
@@ -247,7 +251,11 @@ class Return:
 
     @classmethod
     def of(
-        cls, entry: Entry, original: OriginalLine, fmt: Format, paths: Collection[ValuePath]
+        cls,
+        entry: Entry,
+        original: OriginalLine,
+        fmt: TranscriptFormat,
+        paths: Collection[ValuePath],
     ) -> Return:
         """Plan the return of those of these values that the original has."""
         sources = source_paths(entry, original.entry, fmt, list(paths))

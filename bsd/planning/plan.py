@@ -21,8 +21,8 @@ from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.extracted import Keep, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.state import Checkpoint
-from bsd.transcripts.agents.dialect import Facts, Value
 from bsd.transcripts.agents.entry import MARKER, Entry, Sent, answer_of, sent_tokens
+from bsd.transcripts.agents.format import EntryInfo, Value
 from bsd.transcripts.change import Edit, Identity
 from bsd.transcripts.reader import Line, Transcript
 
@@ -79,9 +79,9 @@ class Meter:
         self._tokens: int | None = None  # that were sent with it; None: it tells nothing
         self._answer: str | None = None
 
-    def follow(self, entry: Entry, facts: Facts, values: Iterable[Value]) -> None:
+    def follow(self, entry: Entry, info: EntryInfo, values: Iterable[Value]) -> None:
         """Note the next entry."""
-        usage = None if facts.role in _UNCHARGED else self._usage(entry)
+        usage = None if info.role in _UNCHARGED else self._usage(entry)
         if usage and not usage.with_answer:
             self._compare(usage.tokens)
         for value in values:
@@ -93,7 +93,7 @@ class Meter:
                 self._characters += len(value.text)
         if usage and usage.with_answer:
             self._compare(usage.tokens)
-        if facts.is_compaction or facts.rolls_back or MARKER in entry:
+        if info.is_compaction or info.rolls_back or MARKER in entry:
             self._tokens = None  # what is sent with the next answer is not what stands here
 
     def _usage(self, entry: Entry) -> Sent | None:

@@ -20,7 +20,6 @@ from bsd.store.changed_lines import gaps_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import away_paths
-from bsd.transcripts.agents.dialect import Format, ToolCall
 from bsd.transcripts.agents.entry import (
     MARKER,
     REDACTED,
@@ -29,6 +28,7 @@ from bsd.transcripts.agents.entry import (
     same_author,
     says_something,
 )
+from bsd.transcripts.agents.format import ToolCall, TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript, is_too_large, parse_kept
 from bsd.transcripts.spans import ValuePath, paths_of, value_at
@@ -62,13 +62,13 @@ class LineChange:
     def moves_blocks(self) -> bool:
         return bool(self.blocks_out or self.blocks_in)
 
-    def apply(self, seen: Located, fmt: Format, stored: Stored) -> bytes:
+    def apply(self, seen: Located, fmt: TranscriptFormat, stored: Stored) -> bytes:
         """Make the new line; raises CannotChange, SpliceError."""
         raw, entry = seen.line.raw, seen.entry
         if self.moves_blocks and self._shifts_extracted(entry):
             raw = inline_again(seen, fmt, stored)
             entry = parse_kept(raw) or {}
-        seen = Located(seen.line, entry, fmt.facts(entry))
+        seen = Located(seen.line, entry, fmt.info(entry))
         raw = self._put_note(raw, seen, fmt)
         for call in self.marked:
             raw = _cut_arguments(raw, entry, call)
@@ -79,7 +79,7 @@ class LineChange:
             raw = self._move_blocks(raw, entry)
         return raw
 
-    def _put_note(self, raw: bytes, seen: Located, fmt: Format) -> bytes:
+    def _put_note(self, raw: bytes, seen: Located, fmt: TranscriptFormat) -> bytes:
         put = {REDACTED: b"true"} if self.redacted else {}
         values = content_values(seen, fmt) if self.note is not None else []
         if not values:
@@ -108,9 +108,9 @@ class LineChange:
         return False
 
 
-def inline_again(seen: Located, fmt: Format, stored: Stored) -> bytes:
+def inline_again(seen: Located, fmt: TranscriptFormat, stored: Stored) -> bytes:
     """The line with everything back that was taken out of it; raises CannotChange."""
-    marker, entry_id = Marker.of(seen.entry), seen.facts.id
+    marker, entry_id = Marker.of(seen.entry), seen.info.id
     if marker is None or entry_id is None:
         return seen.line.raw
     original = original_of(seen.line.raw, seen.entry, marker, fmt, stored)
@@ -203,7 +203,7 @@ class Redaction(Answer):
 
 
 def plan_redact(
-    source: Transcript, fmt: Format, calls: Sequence[CallToRedact], stored: Stored
+    source: Transcript, fmt: TranscriptFormat, calls: Sequence[CallToRedact], stored: Stored
 ) -> tuple[Plan, Redaction]:
     """Plan the redaction of these calls; those that cannot be are left, and the answer says why.
 
@@ -272,7 +272,7 @@ def _find(tree: EntryTree, call: CallToRedact) -> _Target:
 class _Redaction:
     """One attempt: which lines go, and what the others become."""
 
-    def __init__(self, tree: EntryTree, fmt: Format, stored: Stored) -> None:
+    def __init__(self, tree: EntryTree, fmt: TranscriptFormat, stored: Stored) -> None:
         self._tree = tree
         self._fmt = fmt
         self._stored = stored
@@ -457,6 +457,6 @@ class _Blocks:
             path,
             len(listed),
             gone,
-            has_calls=len(seen.facts.calls) > len(found),
+            has_calls=len(seen.info.calls) > len(found),
             remaining=any(says_something(b) for at, b in enumerate(listed) if at not in gone),
         )

@@ -32,7 +32,7 @@ from bsd.planning.targets import (
     text_or_note,
 )
 from bsd.store.history import TouchedLine
-from bsd.transcripts.agents.dialect import Format, Shape, Value
+from bsd.transcripts.agents.format import Shape, TranscriptFormat, Value
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript
 from bsd.transcripts.splice import SpliceError
@@ -78,7 +78,7 @@ class _Search:
 
 def plan_replace(
     source: Transcript,
-    fmt: Format,
+    fmt: TranscriptFormat,
     operations: Sequence[Replacement],
     *,
     include_user: bool = False,
@@ -120,7 +120,7 @@ class _Finder:
         self.extracted = False  # there is text that is not at hand
         self._include_user = include_user
 
-    def look(self, seen: Located, fmt: Format) -> None:
+    def look(self, seen: Located, fmt: TranscriptFormat) -> None:
         """Search one entry."""
         self.conversation.follow(seen)
         if not self._is_searched(seen):
@@ -131,15 +131,15 @@ class _Finder:
                 self.extracted = True
                 continue
             for number, search in enumerate(self.searches):
-                if not is_users(value, seen.facts) or self._include_user:
+                if not is_users(value, seen.info) or self._include_user:
                     self._search(number, seen, value, text, protection)
                 elif search.users is None and any(_ranges(text, search.operation)):
                     search.users = seen.name
 
     def _is_searched(self, seen: Located) -> bool:
-        if not seen.facts.is_message or seen.facts.is_header:
+        if not seen.info.is_message or seen.info.is_header:
             return False
-        return not self.conversation.is_own_answer(seen.facts)
+        return not self.conversation.is_own_answer(seen.info)
 
     def _search(
         self, number: int, seen: Located, value: Value, text: str, protection: str | None
@@ -158,7 +158,7 @@ class _Finder:
                 what = excerpt(text, at, at + len(search.operation.start))
                 search.starts_in = f"entry {name}: {what}"
 
-    def problems(self, source: Transcript, fmt: Format) -> list[FieldError]:
+    def problems(self, source: Transcript, fmt: TranscriptFormat) -> list[FieldError]:
         """Everything that is wrong, in the order of the operations."""
         problems: list[FieldError] = []
         missing: dict[int, str] = {}  # operation → marker that is nowhere
@@ -218,14 +218,14 @@ class _Finder:
         problems: list[FieldError],
         missing: Mapping[int, str],
         source: Transcript,
-        fmt: Format,
+        fmt: TranscriptFormat,
     ) -> list[FieldError]:
         """Add the nearest similar text to the problems of markers that are nowhere."""
         similar = {number: Similar(marker) for number, marker in missing.items()}
         for seen in read_through(source, fmt):
             if self._is_searched(seen):
                 for value, text in texts_of(seen, fmt):
-                    if text and (self._include_user or not is_users(value, seen.facts)):
+                    if text and (self._include_user or not is_users(value, seen.info)):
                         for one in similar.values():
                             one.look(seen.name, text)
         told = []
@@ -255,9 +255,9 @@ class _Finder:
                 reach = max(reach, match, key=lambda one: one.end)
 
 
-def texts_of(seen: Located, fmt: Format) -> Iterator[tuple[Value, str | None]]:
+def texts_of(seen: Located, fmt: TranscriptFormat) -> Iterator[tuple[Value, str | None]]:
     """The texts of an entry that may be changed; None for one that is in the store."""
-    away = away_test(seen.entry, seen.facts.id)
+    away = away_test(seen.entry, seen.info.id)
     for value in fmt.values(seen.entry):
         if may_change(value) and value.shape is Shape.TEXT:
             yield value, None if away(value) else value.text
@@ -280,7 +280,9 @@ def _hint(finder: _Finder) -> str:
     return "`bsd show AGENT/SESSION` shows the texts as they are now"
 
 
-def _apply(source: Transcript, fmt: Format, finder: _Finder) -> tuple[Plan, ContextChanged]:
+def _apply(
+    source: Transcript, fmt: TranscriptFormat, finder: _Finder
+) -> tuple[Plan, ContextChanged]:
     operations = [search.operation for search in finder.searches]
     by_line: dict[int, list[Match]] = defaultdict(list)
     for search in finder.searches:
@@ -301,7 +303,7 @@ def _apply(source: Transcript, fmt: Format, finder: _Finder) -> tuple[Plan, Cont
             problems += [FieldError(f"targets[{one.operation}]", message) for one in here]
             continue
         edits.append(Edit(seen.line.offset, len(seen.line.raw), new))
-        touched.append(TouchedLine(seen.line.index, seen.facts.id))
+        touched.append(TouchedLine(seen.line.index, seen.info.id))
         changed |= {
             one.operation: _changed(one, operations[one.operation], finder.conversation)
             for one in here

@@ -27,8 +27,8 @@ from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Line, Transcript, parse_entry
 from bsd.transcripts.spans import ValuePath, names_value, paths_of
@@ -96,7 +96,7 @@ class Restored(Answer):
 
 def plan_restore(
     source: Transcript,
-    fmt: Format,
+    fmt: TranscriptFormat,
     entry: str,
     keys: Sequence[str] | None,
     now: float,
@@ -117,7 +117,7 @@ def plan_restore(
 
 def plan_restore_all(
     source: Transcript,
-    fmt: Format,
+    fmt: TranscriptFormat,
     now: float,
     stored: Stored,
     budget_bytes: int = BUDGET,
@@ -147,7 +147,7 @@ def plan_restore_all(
 
 
 def restored_lines(
-    source: Transcript, fmt: Format, stored: Stored
+    source: Transcript, fmt: TranscriptFormat, stored: Stored
 ) -> Iterator[tuple[bytes, Restored | None]]:
     """Every line of a session with what is away of it inline, for a copy: nothing is planned.
 
@@ -165,7 +165,7 @@ def restored_lines(
 
 
 def restored_copy(
-    source: Transcript, fmt: Format, stored: Stored, write: Callable[[bytes], object]
+    source: Transcript, fmt: TranscriptFormat, stored: Stored, write: Callable[[bytes], object]
 ) -> tuple[int, dict[str, str]]:
     """Write a session as it would be with everything back, line by line.
 
@@ -205,7 +205,7 @@ def _marked(located: Located, markers: Markers) -> list[_MarkedValues]:
             frozenset(away_paths(located.entry, marker)),
             marker == Marker.of(located.entry),
         )
-        for marker in markers.of(located.entry, located.facts, located.line.index)
+        for marker in markers.of(located.entry, located.info, located.line.index)
     ]
 
 
@@ -236,7 +236,7 @@ def _nothing_away(located: Located, found: Sequence[_MarkedValues]) -> Conflict:
 class _Returning:
     """Brings values back to entries; `now` is in epoch seconds."""
 
-    fmt: Format
+    fmt: TranscriptFormat
     now: float
     stored: Stored
 
@@ -270,7 +270,7 @@ class _Returning:
         """The line with what can come back, and without a note that it did."""
         previous = located.entry.get(RESTORED)
         answer = Restored(
-            entry_id=located.facts.id or "",
+            entry_id=located.info.id or "",
             index=located.line.index,
             ref=found[0].marker.ref,
             previous_restored_at=None if previous is None else str(previous),
@@ -336,12 +336,12 @@ def _apply(
     return back.apply(raw, remove=[(MARKER,)] if marked.in_line else [])
 
 
-def _located(line: Line, fmt: Format) -> Located | None:
+def _located(line: Line, fmt: TranscriptFormat) -> Located | None:
     """An entry from which something may be away."""
     # Markers and placeholders are written by bsd, so they stand in the line as they are spelled.
     if any(map(line.raw.__contains__, NEEDLES)) and (entry := parse_entry(line.raw)):
-        facts = fmt.facts(entry)
-        return None if facts.is_header else Located(line, entry, facts)
+        info = fmt.info(entry)
+        return None if info.is_header else Located(line, entry, info)
     return None
 
 
@@ -358,7 +358,9 @@ def _plan(
 # --- markers that a program has dropped ---
 
 
-def plan_remark(source: Transcript, fmt: Format, stored: Stored) -> tuple[Plan, tuple[str, ...]]:
+def plan_remark(
+    source: Transcript, fmt: TranscriptFormat, stored: Stored
+) -> tuple[Plan, tuple[str, ...]]:
     """Plan a marker for each entry whose placeholders stand alone, and whose content is stored.
 
     The answer names these entries, by id or `#line`. One that several stored lines are away from
@@ -371,15 +373,15 @@ def plan_remark(source: Transcript, fmt: Format, stored: Stored) -> tuple[Plan, 
         entry = parse_entry(line.raw) if NEEDLES[1] in line.raw else None
         if entry is None or Marker.of(entry) is not None:  # one that says nothing is lost, too
             continue
-        facts = fmt.facts(entry)
-        found = markers.of(entry, facts, line.index)
-        if len(found) != 1 or facts.is_header:
+        info = fmt.info(entry)
+        found = markers.of(entry, info, line.index)
+        if len(found) != 1 or info.is_header:
             continue
         try:
             new = edit(line.raw, put={MARKER: found[0].to_json()})
         except SpliceError:  # a line that is never edited
             continue
         edits.append(Edit(line.offset, len(line.raw), new))
-        touched.append(TouchedLine(line.index, facts.id))
+        touched.append(TouchedLine(line.index, info.id))
     names = tuple(name_of(one.entry_id, one.index) for one in touched)
     return Plan.of("remark", source.identity, edits, touched), names

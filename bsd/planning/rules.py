@@ -17,7 +17,6 @@ from bsd.core.immutable import immutable
 from bsd.core.pattern import Pattern
 from bsd.core.pruning_fields import PruningConfig, TriggerRule
 from bsd.core.verb_names import TOOLS
-from bsd.transcripts.agents.dialect import Facts, Shape, Value
 from bsd.transcripts.agents.entry import (
     EXTRACTABLE,
     MARKER,
@@ -31,6 +30,7 @@ from bsd.transcripts.agents.entry import (
     placeholder,
     time_ms,
 )
+from bsd.transcripts.agents.format import EntryInfo, Shape, Value
 from bsd.transcripts.spans import paths_of
 
 _ANY = "*"
@@ -67,9 +67,9 @@ class Trigger:
             matchers=tuple(rule.matchers.items()),
         )
 
-    def fits_entry(self, entry: Entry, facts: Facts) -> bool:
+    def fits_entry(self, entry: Entry, info: EntryInfo) -> bool:
         """Whether role and matchers hold for an entry."""
-        if self.roles is not None and (facts.role or "").lower() not in self.roles:
+        if self.roles is not None and (info.role or "").lower() not in self.roles:
             return False
         if not self.matchers:
             return True
@@ -277,7 +277,7 @@ def own_tool(name: str | None) -> bool:
 
 def subject_of(
     entry: Entry,
-    facts: Facts,
+    info: EntryInfo,
     values: Iterable[Value],
     policy: Policy,
     *,
@@ -285,7 +285,7 @@ def subject_of(
     undone: bool = False,
 ) -> Subject:
     """Look at one entry."""
-    fitting = [t for t in policy.triggers if t.fits_entry(entry, facts)]
+    fitting = [t for t in policy.triggers if t.fits_entry(entry, info)]
     away: Callable[[Value], bool] | None = None
     options = []
     some_away = False
@@ -293,19 +293,19 @@ def subject_of(
         if value.fixed:
             continue
         if value.text is not None and value.text.endswith(PLACEHOLDER_END):
-            away = away or away_test(entry, facts.id)
+            away = away or away_test(entry, info.id)
             if away(value):
                 some_away = True
                 continue
         options.append(Option(value, policy.trigger_for(value, fitting)))
     return Subject(
-        id_problem=_id_problem(facts.id),
+        id_problem=_id_problem(info.id),
         options=tuple(options),
         some_away=some_away,
         marked=MARKER in entry,
         extractable=_extractable(entry[EXTRACTABLE]) if EXTRACTABLE in entry else None,
         restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
-        own_result=own_result or own_tool(facts.result_tool),
+        own_result=own_result or own_tool(info.result_tool),
         undone=undone,
     )
 

@@ -17,7 +17,7 @@ from math import inf
 
 from bsd.core.immutable import immutable
 from bsd.store.state import NO_ID, Checkpoint
-from bsd.transcripts.agents.dialect import Facts, Turn
+from bsd.transcripts.agents.format import EntryInfo, Turn
 
 _NOBODY, _EARLIER = -1, -2  # who is followed: nobody, or an entry before the checkpoint
 _NEAR = 64  # entries: most follow one of those
@@ -45,9 +45,9 @@ class _Compaction:
     last: int | None
 
     @classmethod
-    def of(cls, facts: Facts) -> _Compaction:
-        ends = [None if one is None else id_hash(one) for one in (facts.kept_from, facts.kept_to)]
-        return cls(tuple(map(id_hash, facts.kept)), *ends)
+    def of(cls, info: EntryInfo) -> _Compaction:
+        ends = [None if one is None else id_hash(one) for one in (info.kept_from, info.kept_to)]
+        return cls(tuple(map(id_hash, info.kept)), *ends)
 
 
 class Sight:
@@ -76,33 +76,33 @@ class Sight:
         self._leads_on = False  # and on before the checkpoint
         self._compacted_before = 0
 
-    def follow(self, index: int, facts: Facts) -> None:
+    def follow(self, index: int, info: EntryInfo) -> None:
         """Note the next entry."""
         row = len(self.lines)
         self._sent = self._order = None
         self.lines.append(index)
-        self.ids.append(id_hash(facts.id) if facts.id else NO_ID)
-        self._follows.append(self._followed(row, facts))
-        self._answers.append(id_hash(facts.answer) if facts.answer else NO_ID)
-        if facts.is_compaction:
-            self._compactions[row] = _Compaction.of(facts)
-        if facts.result_of is not None:
+        self.ids.append(id_hash(info.id) if info.id else NO_ID)
+        self._follows.append(self._followed(row, info))
+        self._answers.append(id_hash(info.answer) if info.answer else NO_ID)
+        if info.is_compaction:
+            self._compactions[row] = _Compaction.of(info)
+        if info.result_of is not None:
             before = self._follows[row]
             if row in self._far or (before >= 0 and self._answers[before] != NO_ID):
                 self._results.append(row)
-        if facts.id is not None:
-            self._before, self._gap = (facts.id, row), False
-        if facts.may_be_last:
+        if info.id is not None:
+            self._before, self._gap = (info.id, row), False
+        if info.may_be_last:
             self._last = row
 
     def pass_over(self) -> None:
         """Note a line that nobody has read: what follows it stands for what it follows."""
         self._gap = True
 
-    def _followed(self, row: int, facts: Facts) -> int:
-        if not facts.names_parent:
-            return self._in_line(row, facts)
-        parent = facts.parent
+    def _followed(self, row: int, info: EntryInfo) -> int:
+        if not info.names_parent:
+            return self._in_line(row, info)
+        parent = info.parent
         if parent is None:
             return _NOBODY
         if self._before is not None and parent == self._before[0]:
@@ -118,17 +118,17 @@ class Sight:
         self._far[row] = number
         return _NOBODY
 
-    def _in_line(self, row: int, facts: Facts) -> int:
+    def _in_line(self, row: int, info: EntryInfo) -> int:
         """The row before an entry, in a dialect without branches; turns may be taken back."""
-        if facts.turn is Turn.STARTS:
+        if info.turn is Turn.STARTS:
             if self._answered:
                 self._starts.append(row)
             self._answered = False
-        elif facts.turn is Turn.OPEN or facts.is_assistant:
+        elif info.turn is Turn.OPEN or info.is_assistant:
             self._answered = True
-        if facts.rolls_back and self._starts:
-            back = self._starts[-facts.rolls_back :]
-            del self._starts[-facts.rolls_back :]
+        if info.rolls_back and self._starts:
+            back = self._starts[-info.rolls_back :]
+            del self._starts[-info.rolls_back :]
             self._answered = True
             row = back[0]
         return row - 1 if row or self._since is None else _EARLIER
@@ -293,23 +293,23 @@ class Prefix:
         self._signed, self._reach = array("Q"), array("Q")
         # The latest compaction took everything before a line out of sight. Which line that is, only
         # a signature after it wants to know: to look for what is kept takes long.
-        self._compaction: Facts | None = None
+        self._compaction: EntryInfo | None = None
         self._barrier: int | None = 0  # None: not looked for yet
         self._compacted = 0  # entries before that compaction
         self._compacted_ids: set[int] | None = None
         self._before: str | None = None  # id of the entry before
 
-    def follow(self, index: int, facts: Facts) -> None:
+    def follow(self, index: int, info: EntryInfo) -> None:
         """Note the next entry."""
-        if self._barrier != 0 and facts.may_be_last and self._goes_back(facts.parent):
+        if self._barrier != 0 and info.may_be_last and self._goes_back(info.parent):
             self._barrier = 0
-        if facts.is_compaction:
-            self._compaction, self._barrier = facts, None
+        if info.is_compaction:
+            self._compaction, self._barrier = info, None
             self._compacted, self._compacted_ids = len(self.ids), None
-        elif facts.signed_by is not None and self._binds(facts.signed_by):
+        elif info.signed_by is not None and self._binds(info.signed_by):
             self._note_signature(index)
-        self._before = facts.id
-        self.sight.follow(index, facts)
+        self._before = info.id
+        self.sight.follow(index, info)
 
     def pass_over(self, index: int, raw: bytes) -> None:
         """Note a line that is too large to be parsed: it may carry a signature, of any model."""
@@ -332,8 +332,8 @@ class Prefix:
         What the latest compaction keeps is still sent, so a signature after it still covers that.
         """
         if self._barrier is None:
-            facts, own = self._compaction, self.lines[self._compacted]
-            kept = (facts.kept or (facts.kept_from,)) if facts else ()
+            info, own = self._compaction, self.lines[self._compacted]
+            kept = (info.kept or (info.kept_from,)) if info else ()
             self._barrier = min((self._line_of(one, own) for one in kept if one), default=own)
         return self._barrier
 
@@ -385,26 +385,26 @@ class LastTurn:
         self._latest: set[int] = set()  # lines of the latest assistant message
         self._answer: str | None = None  # what those have in common
 
-    def follow(self, index: int, facts: Facts) -> None:
+    def follow(self, index: int, info: EntryInfo) -> None:
         """Note the next entry, and its line number."""
         # A user's message ends what came before it, even a turn that crashed: whoever speaks
         # again does not wait for it.
-        if facts.turn is Turn.STARTS:
+        if info.turn is Turn.STARTS:
             self._begins = self._open_from = index
             self._waiting.clear()
-        if facts.calls:
-            self._waiting.update([call.id for call in facts.calls if call.id])
-        if facts.result_of is not None:
-            self._waiting.discard(facts.result_of)
-        if facts.turn is Turn.OPEN:
+        if info.calls:
+            self._waiting.update([call.id for call in info.calls if call.id])
+        if info.result_of is not None:
+            self._waiting.discard(info.result_of)
+        if info.turn is Turn.OPEN:
             if self._begins is None:
                 self._begins = index
             if self._open_from is None:
                 self._open_from = index
-        elif facts.turn is Turn.CLOSES and not self._waiting:
+        elif info.turn is Turn.CLOSES and not self._waiting:
             self._open_from = None
-        if facts.is_assistant:
-            self._follow_answer(index, facts.answer)
+        if info.is_assistant:
+            self._follow_answer(index, info.answer)
 
     def _follow_answer(self, index: int, answer: str | None) -> None:
         if answer is None or answer != self._answer:

@@ -37,8 +37,8 @@ from bsd.planning.rules import (
 )
 from bsd.planning.sight import LastTurn, Prefix
 from bsd.store.state import NO_ID, Checkpoint
-from bsd.transcripts.agents.dialect import Facts, Format, ToolCall
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
+from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath, value_at
 from bsd.transcripts.splice import SeenText
@@ -168,7 +168,7 @@ class Survey:
     def of(  # noqa: PLR0913 - wishes, each by its name
         cls,
         source: Transcript,
-        fmt: Format,
+        fmt: TranscriptFormat,
         policy: Policy,
         now: float,
         *,
@@ -209,44 +209,44 @@ class Survey:
         elif line.raw.strip():
             self.unreadable += 1
 
-    def _add(self, line: Line, entry: Entry, fmt: Format) -> None:
-        facts = fmt.facts(entry)
-        if facts.is_header:
+    def _add(self, line: Line, entry: Entry, fmt: TranscriptFormat) -> None:
+        info = fmt.info(entry)
+        if info.is_header:
             return
-        self.messages += facts.is_message
-        self._last_turn.follow(line.index, facts)
-        self._prefix.follow(line.index, facts)
-        if MARKER in entry or facts.calls:
-            self._note_bsd(line, entry, facts)
+        self.messages += info.is_message
+        self._last_turn.follow(line.index, info)
+        self._prefix.follow(line.index, info)
+        if MARKER in entry or info.calls:
+            self._note_bsd(line, entry, info)
 
         values = fmt.values(entry, self._shortest)
-        self._meter.follow(entry, facts, values)
-        own_result = facts.result_of in self._own_calls
-        undone = facts.id in self._undone
+        self._meter.follow(entry, info, values)
+        own_result = info.result_of in self._own_calls
+        undone = info.id in self._undone
         subject = subject_of(
-            entry, facts, values, self._policy, own_result=own_result, undone=undone
+            entry, info, values, self._policy, own_result=own_result, undone=undone
         )
         number, candidate = self._hold(subject)
         texts_from = len(self._measured)
         if candidate:
             self._measure(subject, line.raw)
-        if facts.id is not None and (candidate or self._keep_names):
-            self._names += facts.id.encode("utf-8", "surrogatepass")
-        self._time.append(nan if facts.time_ms is None else facts.time_ms)
+        if info.id is not None and (candidate or self._keep_names):
+            self._names += info.id.encode("utf-8", "surrogatepass")
+        self._time.append(nan if info.time_ms is None else info.time_ms)
         self._places.extend((line.offset, len(self._names)))
-        kind = self._kinds.setdefault(facts.kind, len(self._kinds))
+        kind = self._kinds.setdefault(info.kind, len(self._kinds))
         self._numbers.extend((len(line.raw), self.messages, number, kind, texts_from))
 
-    def _note_bsd(self, line: Line, entry: Entry, facts: Facts) -> None:
+    def _note_bsd(self, line: Line, entry: Entry, info: EntryInfo) -> None:
         """Note what has to do with bsd itself: markers, calls of its tools, leaked placeholders."""
         marker = Marker.of(entry) if MARKER in entry else None
         if marker:
             self.refs.add(marker.ref)
-        for call in facts.calls:
+        for call in info.calls:
             if call.id and own_tool(call.name):
                 self._own_calls[call.id] = line.index
-        if facts.calls and _PLACEHOLDER_START in line.raw:
-            for leak in _leaks(line.index, entry, facts, extracted=marker is not None):
+        if info.calls and _PLACEHOLDER_START in line.raw:
+            for leak in _leaks(line.index, entry, info, extracted=marker is not None):
                 if len(self.leaked) < _MOST_WARNINGS:
                     self.leaked.append(leak)
 
@@ -436,13 +436,13 @@ def _start(text: str, raw: bytes) -> int:
         return 0
 
 
-def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterator[Leaked]:
-    for call in facts.calls:
+def _leaks(index: int, entry: Entry, info: EntryInfo, *, extracted: bool) -> Iterator[Leaked]:
+    for call in info.calls:
         if own_tool(call.name):
             continue
         for mentioned in mentioned_ids(_arguments_text(entry, call)):
-            if not (extracted and mentioned == facts.id):
-                yield Leaked(index, facts.id, intern(call.name), mentioned)
+            if not (extracted and mentioned == info.id):
+                yield Leaked(index, info.id, intern(call.name), mentioned)
 
 
 def _arguments_text(entry: Entry, call: ToolCall) -> str:

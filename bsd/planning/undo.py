@@ -27,8 +27,8 @@ from bsd.store.history import (
 )
 from bsd.store.markers import away_paths
 from bsd.store.provenance import is_marked_copy
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import RESTORED, Entry, Marker, standing_at
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
 
@@ -170,7 +170,7 @@ def _told(operation: KeptOperation, names: tuple[str, ...], undone: int) -> Past
 
 def plan_undo(
     source: Transcript,
-    fmt: Format,
+    fmt: TranscriptFormat,
     number: int | None,
     past: Past,
     stored: Stored,
@@ -207,7 +207,11 @@ def plan_undo(
 
 
 def _find(
-    source: Transcript, fmt: Format, past: Past, operation: KeptOperation, over: Container[int]
+    source: Transcript,
+    fmt: TranscriptFormat,
+    past: Past,
+    operation: KeptOperation,
+    over: Container[int],
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
     """Where the lines of an operation are that are not undone yet, and those that are gone.
 
@@ -239,16 +243,21 @@ def _find(
     return found, [lines[at] for at in gone]
 
 
-def _ids(source: Transcript, fmt: Format) -> set[str | None]:
+def _ids(source: Transcript, fmt: TranscriptFormat) -> set[str | None]:
     entries = (parse_entry(line.raw) for line in source.lines())
-    return {fmt.facts(entry).id for entry in entries if entry}
+    return {fmt.info(entry).id for entry in entries if entry}
 
 
 class _Undoing:
     """Takes back one line after the other."""
 
     def __init__(
-        self, source: Transcript, fmt: Format, past: Past, stored: Stored, operation: KeptOperation
+        self,
+        source: Transcript,
+        fmt: TranscriptFormat,
+        past: Past,
+        stored: Stored,
+        operation: KeptOperation,
     ) -> None:
         self._source = source
         self._fmt = fmt
@@ -313,7 +322,7 @@ class _Undoing:
         """What must be in the store if values leave the line again with this."""
         entry = parse_kept(was)
         marker = Marker.of(entry) if entry else None
-        entry_id = self._fmt.facts(entry).id if entry else None
+        entry_id = self._fmt.info(entry).id if entry else None
         if entry is None or marker is None or entry_id is None:
             return None
         paths = away_paths(entry, marker)

@@ -24,8 +24,8 @@ from bsd.planning.locate import locate, nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Line, Transcript, parse_entry
@@ -102,7 +102,7 @@ def preview_of(text: str) -> str:
 
 
 def views(
-    source: Transcript, fmt: Format, *, start: int = 0, limit: int | None = None
+    source: Transcript, fmt: TranscriptFormat, *, start: int = 0, limit: int | None = None
 ) -> Iterator[EntryView]:
     """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
 
@@ -117,7 +117,7 @@ def views(
         entry = parse_entry(line.raw)
         if entry is None:
             continue
-        is_message = fmt.facts(entry).is_message
+        is_message = fmt.info(entry).is_message
         seen += is_message
         if line.index >= start:
             yield view_of(line, entry, fmt, messages - seen, _shortest(line_hash(line.raw), hashes))
@@ -152,7 +152,7 @@ class Context(Answer):
     entries: tuple[ContextEntry, ...]
 
 
-def context(name: SessionName, source: Transcript, fmt: Format) -> Context:
+def context(name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Context:
     """Read what an agent may know of its session."""
     entries = list(views(source, fmt))
     away = [entry for entry in entries if entry.extracted]
@@ -198,7 +198,7 @@ class ExtractedContent(Answer):
 
 
 def extracted_content(
-    source: Transcript, fmt: Format, entry: str, stored: Stored
+    source: Transcript, fmt: TranscriptFormat, entry: str, stored: Stored
 ) -> ExtractedContent:
     """What was taken out of an entry, by key, without putting it back.
 
@@ -207,7 +207,7 @@ def extracted_content(
     """
     located = locate(source, fmt, entry)
     finder = Markers(source, fmt, stored)
-    markers = finder.of(located.entry, located.facts, located.line.index)
+    markers = finder.of(located.entry, located.info, located.line.index)
     if not markers:
         raise nothing_away()
     content: dict[str, Any] = {}
@@ -228,7 +228,7 @@ def extracted_content(
             else:
                 missing[key] = UNAVAILABLE[Missing.CORRUPT]
     return ExtractedContent(
-        entry_id=located.facts.id,
+        entry_id=located.info.id,
         index=located.line.index,
         ref=markers[0].ref,
         extracted_at=markers[0].at,
@@ -239,14 +239,14 @@ def extracted_content(
     )
 
 
-def _overview(source: Transcript, fmt: Format) -> tuple[int, Counter[str]]:
+def _overview(source: Transcript, fmt: TranscriptFormat) -> tuple[int, Counter[str]]:
     messages = 0
     hashes: Counter[str] = Counter()
     for line in source.lines():
         entry = parse_entry(line.raw)
         if entry is None:
             continue
-        messages += fmt.facts(entry).is_message
+        messages += fmt.info(entry).is_message
         digest = line_hash(line.raw)
         hashes[digest[:SHORTEST]] += 1
         hashes[digest[: 2 * SHORTEST]] += 1
@@ -260,17 +260,17 @@ def _shortest(digest: str, hashes: Counter[str]) -> str:
     return digest
 
 
-def view_of(line: Line, entry: Entry, fmt: Format, position: int, hash: str) -> EntryView:
+def view_of(line: Line, entry: Entry, fmt: TranscriptFormat, position: int, hash: str) -> EntryView:
     """An entry as a row; `position` and `hash` depend on the other lines."""
-    facts = fmt.facts(entry)
+    info = fmt.info(entry)
     marker = Marker.of(entry)
     extractable = entry.get(EXTRACTABLE)
     restored = entry.get(RESTORED)
     return EntryView(
         index=line.index,
-        id=facts.id,
-        type=facts.kind,
-        role=facts.role,
+        id=info.id,
+        type=info.kind,
+        role=info.role,
         size=len(line.raw),
         position=position,
         extracted=bool(marker and marker.keys),
@@ -281,15 +281,15 @@ def view_of(line: Line, entry: Entry, fmt: Format, position: int, hash: str) -> 
         restored=restored if isinstance(restored, str) else None,
         hash=hash,
         preview=_preview(entry, fmt),
-        time=_time(facts.time_ms),
-        calls=tuple(CallRow(call.id, call.name) for call in facts.calls),
-        result_of=facts.result_of,
-        tool=facts.result_tool,
+        time=_time(info.time_ms),
+        calls=tuple(CallRow(call.id, call.name) for call in info.calls),
+        result_of=info.result_of,
+        tool=info.result_tool,
         marker=marker if marker and marker.keys else None,
     )
 
 
-def _preview(entry: Entry, fmt: Format) -> str:
+def _preview(entry: Entry, fmt: TranscriptFormat) -> str:
     for value in fmt.values(entry):
         if value.text:
             return preview_of(value.text)
@@ -357,7 +357,9 @@ class Outline:
             if flag is None or self.flags[number] & _EXTRACTED == flag:
                 yield number
 
-    def views(self, source: Transcript, fmt: Format, numbers: Iterable[int]) -> Iterator[EntryView]:
+    def views(
+        self, source: Transcript, fmt: TranscriptFormat, numbers: Iterable[int]
+    ) -> Iterator[EntryView]:
         """The entries that stand in these lines."""
         for number in numbers:
             start, after = self.offsets[number], number + 1
@@ -379,7 +381,7 @@ class Outline:
         return digest
 
 
-def outline_of(source: Transcript, fmt: Format, begun: Outline | None = None) -> Outline:
+def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None = None) -> Outline:
     """Read a session, or only what was appended to the one that `begun` is of."""
     sketch = _Sketch(begun)
     lines = source.lines(begun.end, begun.complete) if begun else source.lines()
@@ -413,14 +415,14 @@ class _Sketch:
         self.longs = array("Q", begun.longs if begun else ())
         self.end, self.complete = (begun.end, known) if begun else (0, 0)
 
-    def take(self, line: Line, fmt: Format) -> None:
+    def take(self, line: Line, fmt: TranscriptFormat) -> None:
         kind, flags = _NO_ENTRY, 0
         entry = parse_entry(line.raw)
         if entry is not None:
-            facts = fmt.facts(entry)
+            info = fmt.info(entry)
             marker = Marker.of(entry)
-            kind = self._number(facts.kind)
-            flags = _MESSAGE * facts.is_message | _EXTRACTED * bool(marker and marker.keys)
+            kind = self._number(info.kind)
+            flags = _MESSAGE * info.is_message | _EXTRACTED * bool(marker and marker.keys)
             digest = line_hash(line.raw)
             self.shorts.append(int(digest[:SHORTEST], 16))
             self.longs.append(int(digest[: 2 * SHORTEST], 16))

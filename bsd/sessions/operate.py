@@ -28,8 +28,8 @@ from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import Act
 from bsd.store.index import Record
 from bsd.store.state import guard, state_at
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.owners import in_use, secure
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.programs import in_use, secure
 from bsd.transcripts.change import Change, Identity
 from bsd.transcripts.reader import TranscriptFile
 
@@ -46,7 +46,7 @@ _FINAL = {
 }
 
 Answer = TypeVar("Answer")
-Planner = Callable[[TranscriptFile, Format, SessionStore], tuple[Plan, Answer]]
+Planner = Callable[[TranscriptFile, TranscriptFormat, SessionStore], tuple[Plan, Answer]]
 
 # Whether a plan is worth the writing. Asked of every plan, once it is made.
 Worth = Callable[[Plan], bool]
@@ -266,10 +266,10 @@ class _Operation:
                     plan.edits,
                     session.name,
                     planned_at_ns,
-                    keeps_mtime=session.owner.keeps_mtime,
+                    keeps_mtime=session.program.keeps_mtime,
                 ),
                 inflight=self.by.inflight,
-                session_lock=session.owners_lock(self.path, waiting.left),
+                session_lock=session.program_lock(self.path, waiting.left),
                 still_idle=lambda: in_use(session.layout, session.name),
                 keep=keep,
             )

@@ -27,8 +27,8 @@ from bsd.sessions.commit.displaced import Access, Recovered, State
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
 from bsd.sessions.commit.recovery import blank, recover
-from bsd.transcripts.agents.owner import Free, Stale
-from bsd.transcripts.agents.owners import in_use, owner_of
+from bsd.transcripts.agents.program import Free, Stale
+from bsd.transcripts.agents.programs import in_use, program_of
 from bsd.transcripts.change import Identity
 
 _AGAIN = "again later"
@@ -101,8 +101,8 @@ class Rest:
         `path`: its transcript, of who has just asked the layout for it.
         """
         path = path or self._layout.transcript(name)
-        owner = owner_of(self._layout, name.agent)
-        if not isinstance(owner.lock_state(path), Free | Stale):
+        program = program_of(self._layout, name.agent)
+        if not isinstance(program.lock_state(path), Free | Stale):
             return Unrest("its lock is held")
         if why := in_use(self._layout, name):
             return Unrest(why)
@@ -118,7 +118,7 @@ class Rest:
         used_ns = None if weak_quiet else self._inflight.own.used_before(name, found)
         age = (now_ns - found.mtime_ns) / 1e9
         used = age if used_ns is None else (now_ns - used_ns) / 1e9
-        quiet = max(self._patience.quiet, owner.quiet_seconds, weak_quiet)
+        quiet = max(self._patience.quiet, program.quiet_seconds, weak_quiet)
         rules = ((age, UNCERTAIN_SECONDS), (used, quiet))
         pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
         return Unrest(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None
@@ -198,13 +198,13 @@ class Rest:
             return None
         return None if closed else (name, Unrest("somebody has it open"))
 
-    def owners_lock(self, name: SessionName, wait: float) -> AbstractContextManager[object]:
+    def program_lock(self, name: SessionName, wait: float) -> AbstractContextManager[object]:
         """The owner's lock of a session, if there is a file to lock or a lock to bury."""
         path = self._layout.transcript(name)
-        owner = owner_of(self._layout, name.agent)
-        if not path.exists() and isinstance(owner.lock_state(path), Free):
+        program = program_of(self._layout, name.agent)
+        if not path.exists() and isinstance(program.lock_state(path), Free):
             return nullcontext()
-        return owner.lock(name, path, wait, sleep=self._patience.sleep)
+        return program.lock(name, path, wait, sleep=self._patience.sleep)
 
     def refuse_unless(self, names: Iterable[SessionName]) -> None:
         """Look again, now that the locks are held and nobody can begin; raises Busy."""

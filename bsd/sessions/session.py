@@ -23,9 +23,9 @@ from bsd.planning.plan import Means
 from bsd.sessions.notes import Notes
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
-from bsd.transcripts.agents.dialect import Format, NotOurs
-from bsd.transcripts.agents.owner import ENDING, Owner
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
+from bsd.transcripts.agents.program import ENDING, AgentProgram
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import Transcript, TranscriptFile
 
 _log = get_logger("session")
@@ -48,9 +48,9 @@ class Session:
         return self.layout.session_file(self.name)
 
     @cached_property
-    def owner(self) -> Owner:
+    def program(self) -> AgentProgram:
         """What is known of the program whose session it is."""
-        return owner_of(self.layout, self.name.agent)
+        return program_of(self.layout, self.name.agent)
 
     @cached_property
     def store(self) -> SessionStore:
@@ -76,7 +76,7 @@ class Session:
         self._refuse_no_session(unless_stored=unless_stored)
 
     def _refuse_no_session(self, *, unless_stored: bool) -> None:
-        why = self.owner.why_no_session(f"{self.name.session}{ENDING}")
+        why = self.program.why_no_session(f"{self.name.session}{ENDING}")
         if why is None or (unless_stored and self._has_stored()):
             return
         raise LeftAlone(f"{self.name} is no session: {why}", hint="`bsd sessions` lists sessions")
@@ -85,25 +85,27 @@ class Session:
         archive = self.layout.archive_dir(self.name)
         return self.has_traces() or os.path.lexists(archive)
 
-    def open(self, path: Path | None = None) -> tuple[TranscriptFile, Format]:
+    def open(self, path: Path | None = None) -> tuple[TranscriptFile, TranscriptFormat]:
         """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden.
 
         `path` is its own, of who has just asked for it.
         """
         return self._open(to_read=False, path=path)
 
-    def open_to_read(self) -> tuple[TranscriptFile, Format]:
+    def open_to_read(self) -> tuple[TranscriptFile, TranscriptFormat]:
         """The same of one that need not be ours to edit, as long as its lines are understood."""
         return self._open(to_read=True)
 
-    def _open(self, *, to_read: bool, path: Path | None = None) -> tuple[TranscriptFile, Format]:
-        if database := self.owner.database():
+    def _open(
+        self, *, to_read: bool, path: Path | None = None
+    ) -> tuple[TranscriptFile, TranscriptFormat]:
+        if database := self.program.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
         path = path or self.path
         self._refuse_no_session(unless_stored=True)
         source = TranscriptFile(path)
         try:
-            found = self.owner.detect(line.raw for line in source.lines())
+            found = self.program.detect(line.raw for line in source.lines())
         except BaseException:  # nobody else has it to close
             source.close()
             raise
@@ -125,9 +127,9 @@ class Session:
         """bsd's own lock, held from planning to audit; entering it raises Busy after `wait` s."""
         return own_lock(self.layout, self.name, wait, sleep=sleep)
 
-    def owners_lock(self, path: Path, wait: float) -> AbstractContextManager[object]:
+    def program_lock(self, path: Path, wait: float) -> AbstractContextManager[object]:
         """The lock that its owner honours; entering it raises Busy."""
-        return self.owner.lock(self.name, path, wait)
+        return self.program.lock(self.name, path, wait)
 
 
 _asked_log = get_logger("surgeon")
@@ -135,9 +137,9 @@ _asked_log = get_logger("surgeon")
 _Answer = TypeVar("_Answer")
 
 
-def format_of(source: Transcript, owner: Owner) -> Format | None:
+def format_of(source: Transcript, program: AgentProgram) -> TranscriptFormat | None:
     """How the lines of a session are made, as far as anybody knows; it need not be ours to edit."""
-    found = owner.detect(line.raw for line in source.lines())
+    found = program.detect(line.raw for line in source.lines())
     return found.reads if isinstance(found, NotOurs) else found
 
 
@@ -159,7 +161,7 @@ class Queries:
         self.notes = Notes(layout, actor, clock)
 
     def look(
-        self, name: SessionName, query: Callable[[Transcript, Format, Means], _Answer]
+        self, name: SessionName, query: Callable[[Transcript, TranscriptFormat, Means], _Answer]
     ) -> _Answer:
         """Ask something of a session as it stands; raises NotFound and what the query raises."""
         session = Session(self.layout, name)

@@ -24,7 +24,7 @@ from bsd.store.changed_lines import undone_in
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.state import Checkpoint, StateDb
-from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Transcript, TranscriptFile
 
@@ -120,7 +120,9 @@ class Surgeon(Queries):
         remembered = Remembered(self._state, name, config)
         history = History(self.layout, name)
 
-        def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, None]:
+        def plan(
+            source: TranscriptFile, fmt: TranscriptFormat, store: SessionStore
+        ) -> tuple[Plan, None]:
             undone = undone_in(source, history)
             found = plan_extraction(
                 source,
@@ -176,7 +178,7 @@ class Surgeon(Queries):
         """
 
         def plan(
-            source: TranscriptFile, fmt: Format, store: SessionStore
+            source: TranscriptFile, fmt: TranscriptFormat, store: SessionStore
         ) -> tuple[Plan, tuple[str, ...]]:
             return plan_remark(source, fmt, store)
 
@@ -188,7 +190,7 @@ class Surgeon(Queries):
     def perform(
         self,
         name: SessionName,
-        plan: Callable[[Transcript, Format, Means], tuple[Plan, Answer]],
+        plan: Callable[[Transcript, TranscriptFormat, Means], tuple[Plan, Answer]],
         note: Callable[[Notes, Report | None, Answer], None],
         *,
         dry_run: bool = False,
@@ -200,7 +202,7 @@ class Surgeon(Queries):
         """
 
         def planner(
-            source: TranscriptFile, fmt: Format, store: SessionStore
+            source: TranscriptFile, fmt: TranscriptFormat, store: SessionStore
         ) -> tuple[Plan, Answer]:
             return plan(source, fmt, self._means(name, store))
 

@@ -17,7 +17,6 @@ from bsd.core.immutable import immutable
 from bsd.store.contents import StoredPlace
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy
-from bsd.transcripts.agents.dialect import Facts, Format
 from bsd.transcripts.agents.entry import (
     MARKER,
     RESTORED,
@@ -27,6 +26,7 @@ from bsd.transcripts.agents.entry import (
     placeholder,
     standing_at,
 )
+from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
 from bsd.transcripts.spans import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.transcripts.splice import SpliceError, edit, find
@@ -38,13 +38,13 @@ NEEDLES = (b'"_extracted"', b"[[extracted-")
 class Markers:
     """Those of one session, as it is read in one go."""
 
-    def __init__(self, source: Transcript, fmt: Format, stored: Stored) -> None:
+    def __init__(self, source: Transcript, fmt: TranscriptFormat, stored: Stored) -> None:
         self._source = source
         self._fmt = fmt
         self._stored = stored
         self._ids: set[str | None] | None = None
 
-    def of(self, entry: Entry, facts: Facts, index: int) -> list[Marker]:
+    def of(self, entry: Entry, info: EntryInfo, index: int) -> list[Marker]:
         """The entry's marker, and those that it must have had; nothing if nothing of it is away.
 
         A marker names one stored line. Of several only a program that makes one entry of two, or
@@ -58,7 +58,7 @@ class Markers:
             for path, name in loose_placeholders(entry, self._fmt).items()
             if path not in named and path[:-1] not in named
         }
-        one = _PossibleCopy(entry, facts, index)
+        one = _PossibleCopy(entry, info, index)
         names = dict.fromkeys(standing.values())
         lost = (
             self._lost(one, name, [path for path in standing if standing[path] == name])
@@ -81,23 +81,23 @@ class Markers:
         # The newest of those that have most in common.
         return min(found, key=lambda one: one[0])[1] if found else None
 
-    def may_be_lost(self, entry: Entry, facts: Facts, index: int, name: str) -> bool:
+    def may_be_lost(self, entry: Entry, info: EntryInfo, index: int, name: str) -> bool:
         """Whether a placeholder that opens nothing may have been written by bsd, all the same.
 
         Otherwise it is text: if a line is stored of the entry that it names, and this entry is not
         proved to be a copy of it.
         """
-        one = _PossibleCopy(entry, facts, index)
+        one = _PossibleCopy(entry, info, index)
         if not self._may_be_named(one, name):
             return False
-        if name != facts.id and self._fmt.tells_origin and not self._has_origin:
+        if name != info.id and self._fmt.tells_origin and not self._has_origin:
             return False
         proofs = [proof for _, _, _, proof in self._candidates(one, name)]
         return not proofs or Proof.CERTAIN in proofs
 
     def _may_be_named(self, one: _PossibleCopy, name: str) -> bool:
         """Whether an entry can be that which a placeholder in it names."""
-        if name == one.facts.id:
+        if name == one.info.id:
             return True
         return self._fmt.renews_id(one.entry, name) and not self.stands_here(name)
 
@@ -112,7 +112,7 @@ class Markers:
             original = None if isinstance(line, Missing) else parse_kept(line)
             if original is None or isinstance(line, Missing):
                 continue
-            if self._fmt.facts(original).id != name:  # its key alone is the same
+            if self._fmt.info(original).id != name:  # its key alone is the same
                 continue
             own = self._stored.is_own(place)
             at_its_place = self._stands_at_its_place(one.index, place)
@@ -173,8 +173,8 @@ class Markers:
             entry = parse_entry(line.raw)
             if entry is None:
                 continue
-            one = _PossibleCopy(entry, self._fmt.facts(entry), line.index)
-            for name in {*loose_placeholders(entry, self._fmt).values()} - {one.facts.id}:
+            one = _PossibleCopy(entry, self._fmt.info(entry), line.index)
+            for name in {*loose_placeholders(entry, self._fmt).values()} - {one.info.id}:
                 for place, _, _, proof in self._candidates(one, name):
                     if proof is Proof.CERTAIN and place.index is not None:
                         found.add((place.store, line.index, place.index))
@@ -184,7 +184,7 @@ class Markers:
         """Whether an entry of this id is in the session: others only speak of it, then."""
         if self._ids is None:
             entries = (parse_entry(line.raw) for line in self._source.lines())
-            self._ids = {self._fmt.facts(entry).id for entry in entries if entry is not None}
+            self._ids = {self._fmt.info(entry).id for entry in entries if entry is not None}
         return name in self._ids
 
     def _differing(self, entry: Entry, original: Entry, name: str) -> int:
@@ -202,11 +202,11 @@ class _PossibleCopy:
     """An entry that may be a copy, and its line number."""
 
     entry: Entry
-    facts: Facts
+    info: EntryInfo
     index: int
 
 
-def loose_placeholders(entry: Entry, fmt: Format) -> dict[ValuePath, str]:
+def loose_placeholders(entry: Entry, fmt: TranscriptFormat) -> dict[ValuePath, str]:
     """The values of an entry that end in a placeholder, and which entry each of these names."""
     return {
         value.path: name
@@ -216,7 +216,7 @@ def loose_placeholders(entry: Entry, fmt: Format) -> dict[ValuePath, str]:
 
 
 def source_paths(
-    entry: Entry, original: Entry, fmt: Format, paths: list[ValuePath]
+    entry: Entry, original: Entry, fmt: TranscriptFormat, paths: list[ValuePath]
 ) -> dict[ValuePath, ValuePath]:
     """Where values that are away stand in the original: nearly always at the same path.
 
@@ -238,7 +238,9 @@ def source_paths(
     return found
 
 
-def _keys(entry: Entry, original: Entry, fmt: Format, paths: list[ValuePath]) -> Iterator[str]:
+def _keys(
+    entry: Entry, original: Entry, fmt: TranscriptFormat, paths: list[ValuePath]
+) -> Iterator[str]:
     """The keys of what is away, as the marker would name them."""
     blocks = {path: path[:-1] if _is_other_block(original, path) else path for path in paths}
     known = source_paths(entry, original, fmt, list(blocks.values()))
@@ -278,7 +280,7 @@ def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
 
 
 def stored_line(
-    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stored
+    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: Stored
 ) -> bytes | Missing:
     """The line that a marker names, if it is of this very entry (`is_marked_copy`).
 
@@ -301,7 +303,12 @@ def stored_line(
 
 
 def _made_of_copies(
-    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stored, names: Iterable[str]
+    raw: bytes,
+    entry: Entry,
+    marker: Marker,
+    fmt: TranscriptFormat,
+    stored: Stored,
+    names: Iterable[str],
 ) -> Iterator[bytes]:
     paths = list(away_paths(entry, marker).values())
     for place in (place for name in names for place in stored.of_entry(name)):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName, check_name
-from bsd.transcripts.agents.dialect import NotOurs
-from bsd.transcripts.agents.owner import ENDING
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.format import NotOurs
+from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import TranscriptFile, parse_entry
 
 _MOST_LINES = 400  # of a transcript; the program's own notes may stand before the first message
@@ -24,7 +24,7 @@ _MOST_GENERATIONS = 16
 def ids_of(layout: Layout, name: SessionName) -> frozenset[str]:
     """The ids by which a session's program may know it, told by its name."""
     with suppress(BsdError):  # of an agent whose directory or source is gone
-        return frozenset(owner_of(layout, name.agent).ids_in(name.session))
+        return frozenset(program_of(layout, name.agent).ids_in(name.session))
     return frozenset((name.session,))
 
 
@@ -68,7 +68,7 @@ def _ids_in(layout: Layout, name: SessionName) -> tuple[set[str], set[str]]:
 def _named_in(layout: Layout, agent: str, path: Path) -> Iterator[tuple[str, ...]]:
     """What the first lines of a transcript say of its origin; nothing if it cannot be read."""
     with suppress(BsdError, OSError), TranscriptFile(path) as source:
-        found = owner_of(layout, agent).detect(line.raw for line in source.lines())
+        found = program_of(layout, agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
         if fmt is None:
             return

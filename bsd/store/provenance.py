@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from bsd.transcripts.agents.dialect import Facts, Format
 from bsd.transcripts.agents.entry import Entry, ends_in_placeholder
+from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.spans import value_at
 
 
@@ -24,21 +24,21 @@ class Proof(Enum):
     CERTAIN = "the same entry"
 
 
-def is_marked_copy(entry: Entry, original: Entry, fmt: Format) -> bool:
+def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
     """Whether an entry whose marker names the hash of a stored line is that line's entry.
 
     Its own id must be the stored one. Only an entry that its program has written anew under
     another id may differ in that, if it is like the stored one in all that is still there.
     """
-    facts, was = fmt.facts(entry), fmt.facts(original)
-    if was.id == facts.id:
+    info, was = fmt.info(entry), fmt.info(original)
+    if was.id == info.id:
         # Calls may have been taken out of an entry; its role and what it answers stay.
-        return _ties(was)[:-1] == _ties(facts)[:-1]
-    return _may_be_renamed(entry, facts, was, fmt) and _agrees(entry, original, fmt)
+        return _ties(was)[:-1] == _ties(info)[:-1]
+    return _may_be_renamed(entry, info, was, fmt) and _agrees(entry, original, fmt)
 
 
 def proof_of_copy(
-    entry: Entry, original: Entry, fmt: Format, *, own: bool, at_its_place: bool
+    entry: Entry, original: Entry, fmt: TranscriptFormat, *, own: bool, at_its_place: bool
 ) -> Proof:
     """How far an entry without marker is proved to be a stored line's.
 
@@ -50,45 +50,45 @@ def proof_of_copy(
         at_its_place: the program says that it made the session from the one whose line is
             stored, and the entry stands at the line to which that one was copied.
     """
-    facts, was = fmt.facts(entry), fmt.facts(original)
-    if was.is_header or _ties(was) != _ties(facts):
+    info, was = fmt.info(entry), fmt.info(original)
+    if was.is_header or _ties(was) != _ties(info):
         return Proof.NONE
-    if was.id == facts.id and own:
+    if was.id == info.id and own:
         return Proof.CERTAIN
-    if was.id != facts.id and not _may_be_renamed(entry, facts, was, fmt):
+    if was.id != info.id and not _may_be_renamed(entry, info, was, fmt):
         return Proof.NONE
     if not _agrees(entry, original, fmt):
         return Proof.NONE
-    if at_its_place or _is_of_the_same_time(facts, was):
+    if at_its_place or _is_of_the_same_time(info, was):
         return Proof.CERTAIN
-    if was.id == facts.id or fmt.tells_origin:
+    if was.id == info.id or fmt.tells_origin:
         # An id without a time is too little: flat entries are numbered anew in each session.
         return Proof.NONE
-    return Proof.CERTAIN if _shares_provider_ids(facts, was) else Proof.LIKELY
+    return Proof.CERTAIN if _shares_provider_ids(info, was) else Proof.LIKELY
 
 
-def _may_be_renamed(entry: Entry, facts: Facts, was: Facts, fmt: Format) -> bool:
-    return was.id is not None and _ties(was) == _ties(facts) and fmt.renews_id(entry, was.id)
+def _may_be_renamed(entry: Entry, info: EntryInfo, was: EntryInfo, fmt: TranscriptFormat) -> bool:
+    return was.id is not None and _ties(was) == _ties(info) and fmt.renews_id(entry, was.id)
 
 
-def _ties(facts: Facts) -> tuple[object, ...]:
+def _ties(info: EntryInfo) -> tuple[object, ...]:
     """Return the members that an entry and its copy must share, even if their ids differ."""
-    calls = tuple((call.id, call.name) for call in facts.calls)
-    return facts.is_message, facts.role, facts.result_of, calls
+    calls = tuple((call.id, call.name) for call in info.calls)
+    return info.is_message, info.role, info.result_of, calls
 
 
-def _is_of_the_same_time(facts: Facts, was: Facts) -> bool:
-    return facts.time_ms is not None and facts.time_ms == was.time_ms
+def _is_of_the_same_time(info: EntryInfo, was: EntryInfo) -> bool:
+    return info.time_ms is not None and info.time_ms == was.time_ms
 
 
-def _shares_provider_ids(facts: Facts, was: Facts) -> bool:
+def _shares_provider_ids(info: EntryInfo, was: EntryInfo) -> bool:
     """Whether both have the id of a call or of an answer; providers give no id twice."""
-    if any(call.id for call in facts.calls) or facts.result_of:
+    if any(call.id for call in info.calls) or info.result_of:
         return True  # they are the same, as the ties were compared
-    return facts.answer is not None and facts.answer == was.answer
+    return info.answer is not None and info.answer == was.answer
 
 
-def _agrees(entry: Entry, original: Entry, fmt: Format) -> bool:
+def _agrees(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
     """Whether each value that is inline in both is the same in both."""
     originals = {value.path for value in fmt.values(original, 1)}
     return all(

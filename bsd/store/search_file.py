@@ -23,8 +23,8 @@ from bsd.core.files import make_private_dir
 from bsd.core.immutable import immutable
 from bsd.core.layout import inside
 from bsd.store.search_words import TOKENIZE, without_fts5
-from bsd.transcripts.agents.dialect import Facts, Rank, Title, better
 from bsd.transcripts.agents.entry import Entry, Marker, answer_of, model_of, tokens_of
+from bsd.transcripts.agents.format import EntryInfo, Rank, Title, better
 
 
 @immutable
@@ -199,10 +199,10 @@ class Statistics:
     extracted_bytes: int = 0  # of their original lines
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # how the session is called by what stands in it
-    title_rank: int = 0  # `bsd.transcripts.agents.dialect.Rank`
+    title_rank: int = 0  # `bsd.transcripts.agents.format.Rank`
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
-    def take(self, entry: Entry, facts: Facts | None, title: Title | None, size: int) -> None:
+    def take(self, entry: Entry, info: EntryInfo | None, title: Title | None, size: int) -> None:
         """Count an entry; `size` is its line's bytes. A foreign dialect tells no facts."""
         self.entries += 1
         self._take_out(out_of(entry, size))
@@ -213,15 +213,15 @@ class Statistics:
             for word, count in tokens_of(entry).items():
                 self.tokens[word] = self.tokens.get(word, 0) + count
         self._answer = answer or self._answer
-        if facts is None:
+        if info is None:
             return
         self._call(title)
-        self.messages += facts.is_message
-        self.tool_calls += len(facts.calls)
-        self.tool_outputs += facts.kind == "tool_result"
-        if facts.time_ms is not None:
-            self.created_ms = min(facts.time_ms, self.created_ms or facts.time_ms)
-            self.last_ms = max(facts.time_ms, self.last_ms or facts.time_ms)
+        self.messages += info.is_message
+        self.tool_calls += len(info.calls)
+        self.tool_outputs += info.kind == "tool_result"
+        if info.time_ms is not None:
+            self.created_ms = min(info.time_ms, self.created_ms or info.time_ms)
+            self.last_ms = max(info.time_ms, self.last_ms or info.time_ms)
 
     def add(self, later: Statistics) -> Statistics:
         """Count what was counted in the lines that follow, too; returns itself."""

@@ -42,7 +42,7 @@ from bsd.planning.view import EntryView, views
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import Queries
 from bsd.sessions.surgeon import Surgeon
-from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript
 
 
@@ -87,7 +87,7 @@ def extraction(
 def extracted_content(queries: Queries, name: SessionName, entry: str) -> dict[str, Any]:
     """What was taken out of an entry, by key, without putting it back."""
 
-    def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
+    def ask(source: Transcript, fmt: TranscriptFormat, means: Means) -> dict[str, Any]:
         return view.extracted_content(source, fmt, entry, means.stored).as_json()
 
     return queries.look(name, ask)
@@ -98,7 +98,7 @@ def restored_copy(
 ) -> tuple[int, dict[str, str]]:
     """A session as it would be with everything back."""
 
-    def ask(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
+    def ask(source: Transcript, fmt: TranscriptFormat, means: Means) -> tuple[int, dict[str, str]]:
         return restore_planner.restored_copy(source, fmt, means.stored, write)
 
     return queries.look(name, ask)
@@ -166,7 +166,7 @@ def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict
 def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:
     """Calls taken out of sight, which only transcripts ask for; the note is that of verbs."""
 
-    def plan(source: Transcript, fmt: Format, means: Means) -> tuple[Plan, Redaction]:
+    def plan(source: Transcript, fmt: TranscriptFormat, means: Means) -> tuple[Plan, Redaction]:
         return plan_redact(source, fmt, calls, means.stored)
 
     def note(notes: Notes, report: Report | None, answer: Redaction) -> None:

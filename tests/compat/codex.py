@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from tests.compat.provider import Json, Provider
 from tests.openclaw_tree import set_at_rest
 from tests.waiting import DEADLINE_SECONDS

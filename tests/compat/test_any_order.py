@@ -29,7 +29,7 @@ from bsd.planning.view import EntryView, outline_of
 from bsd.sessions.rest import Patience
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
 from bsd.transcripts.spans import parse_path
 from tests.actions import performed

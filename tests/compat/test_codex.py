@@ -24,7 +24,7 @@ from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.codex import CODEX
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.programs import program_of
 from tests.actions import performed
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
@@ -113,7 +113,7 @@ def test_archived_taken_back_and_resumed(codex: Codex) -> None:
 def test_a_thread_is_not_moved_while_bsd_changes_it(codex: Codex) -> None:
     thread = codex.legacy_thread(turns=1)
     path, name = codex.file(thread), codex.name(thread)
-    lock = owner_of(codex.layout, name.agent).lock(name, codex.layout.transcript(name))
+    lock = program_of(codex.layout, name.agent).lock(name, codex.layout.transcript(name))
     common = codex.home / "thread-writer-locks" / ".coordination.lock"
     with lock:
         process = codex.start("archive", thread)

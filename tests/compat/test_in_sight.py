@@ -10,7 +10,7 @@ import pytest
 
 from bsd.planning.sight import Sight
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
-from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.pi import PI
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.compat
 UP = "\x1b[A"
 
 
-def counted(path: Path, fmt: Format) -> set[str]:
+def counted(path: Path, fmt: TranscriptFormat) -> set[str]:
     """The results in sight, by the ids of their calls."""
     entries: list[Any] = [json.loads(line) for line in path.read_bytes().splitlines()]
     sight, facts = Sight(), list(map(fmt.facts, entries))

@@ -23,7 +23,7 @@ from bsd.core.pruning_fields import (
     unknown_field,
 )
 from bsd.core.spelling import DAY, HOUR, lifetime_seconds, shown
-from bsd.transcripts.agents.dialect import VALUE_TYPES
+from bsd.transcripts.agents.format import VALUE_TYPES
 
 
 def complaint(field: str, value: object) -> str:

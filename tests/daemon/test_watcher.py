@@ -14,7 +14,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
 from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, settle, with_a_session
 from tests.needs import as_ordinary_user
 from tests.waiting import DEADLINE_SECONDS

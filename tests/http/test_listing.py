@@ -16,7 +16,7 @@ from bsd.actions.list_sessions import Cursor, ListSessions, Sessions, list_sessi
 from bsd.core.errors import Invalid
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from tests.openclaw_tree import add_session
 
 STALE = {"stale": True, "active": False}

@@ -22,7 +22,7 @@ from bsd.core.layout import Layout
 from bsd.core.settings import SourceSettings
 from bsd.maintenance.bring_back import sweep_returning
 from bsd.maintenance.keeping import gone_sessions
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import WORDS, everywhere, forgetting, said, secret_session
 from tests.openclaw_tree import set_at_rest

@@ -13,7 +13,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.shelves import Packing
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, bring_back, keep
 from tests.openclaw_tree import set_at_rest
 from tests.session_files import Clock, make_surgeon

@@ -18,8 +18,8 @@ from bsd.core.errors import Invalid
 from bsd.core.layout import Layout, SessionName
 from bsd.core.processes import starttime
 from bsd.mcp.scope import Scope, ancestors, sessions_of_client
-from bsd.transcripts.agents.owner import Process
-from bsd.transcripts.agents.owners import at_work
+from bsd.transcripts.agents.program import Process
+from bsd.transcripts.agents.programs import at_work
 from tests.mcp.conftest import NAME, Desk
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

@@ -29,7 +29,7 @@ LOG = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"
 NESTED = {"start": "BEGIN OF LOG", "end": "END OF LOG", "replacement": f"<{LOG}>"}
 
 
-class Owner:
+class AgentProgram:
     """Whoever writes a session; lines are appended as an agent's owner does."""
 
     def __init__(self, root: Path, name: str) -> None:
@@ -62,7 +62,7 @@ class Owner:
         raise NotImplementedError
 
 
-class OpenClawOwner(Owner):
+class OpenClawProgram(AgentProgram):
     def begin(self) -> None:
         self._talk = Talk()
         self.write(HEADER)
@@ -88,7 +88,7 @@ class OpenClawOwner(Owner):
         }
 
 
-class FlatOwner(Owner):
+class FlatProgram(AgentProgram):
     def begin(self) -> None:
         self.turn(("read", {"path": "a"}, LONG), ("read", {"path": "b"}, LOG))
         for _ in range(3):
@@ -114,35 +114,35 @@ class FlatOwner(Owner):
 def test_two_agents_and_a_daemon_that_is_killed(tmp_path: Path, root: Path) -> None:
     require_linux()
     configure(root, retention="never")
-    owners: list[Owner] = [OpenClawOwner(root, "openclaw"), FlatOwner(root, "flat")]
-    for owner in owners:
-        owner.begin()
-        set_at_rest(owner.path)
+    programs: list[AgentProgram] = [OpenClawProgram(root, "openclaw"), FlatProgram(root, "flat")]
+    for program in programs:
+        program.begin()
+        set_at_rest(program.path)
     with launched(root, tmp_path) as daemon:
-        wait_for(lambda: all(map(is_away, owners)), "the first extraction")
-        olds = [first(owner) for owner in owners]
-        restore_in_band(owners, olds)
-        wait_for(lambda: all(map(is_back, owners, olds)), "the restorations")
-        for owner, old in zip(owners, olds, strict=True):
+        wait_for(lambda: all(map(is_away, programs)), "the first extraction")
+        olds = [first(program) for program in programs]
+        restore_in_band(programs, olds)
+        wait_for(lambda: all(map(is_back, programs, olds)), "the restorations")
+        for program, old in zip(programs, olds, strict=True):
             # They go on, pin what came back, and forget the log.
-            owner.turn()
+            program.turn()
             pin = {"action": "set_extractable", "entry": old, "value": False}
             replace = {"action": "replace", "targets": [NESTED]}
-            owner.turn(("purge_control", pin, "?"), ("context", replace, "?"))
+            program.turn(("purge_control", pin, "?"), ("context", replace, "?"))
         killed(daemon, root)
     with launched(root, tmp_path) as daemon:
-        wait_for(lambda: all(map(is_replaced, owners)), "what the killed one has left undone")
+        wait_for(lambda: all(map(is_replaced, programs)), "what the killed one has left undone")
         wait_for(lambda: len(in_band(root)) >= 4, "the audit")
         wait_for(daemon.is_running, "the daemon to be ready")
-        for owner in owners:
-            owner.turn()
+        for program in programs:
+            program.turn()
         now = iso_utc(time.time())
         wait_for(lambda: looked_at(daemon, since=now) >= {"main/openclaw", "main/flat"}, "a look")
-    for owner, old in zip(owners, olds, strict=True):
-        assert owner.results()[old] == LONG
-        assert owner.entry(old)["_extractable"] is False
-        assert list(owner.results().values()).count(f"<{LOG}>") == 1
-        text = owner.path.read_text()
+    for program, old in zip(programs, olds, strict=True):
+        assert program.results()[old] == LONG
+        assert program.entry(old)["_extractable"] is False
+        assert list(program.results().values()).count(f"<{LOG}>") == 1
+        text = program.path.read_text()
         assert "<<BEGIN" not in text
         assert "restore_remote" not in text
         assert text.count('"_redacted"') == 4
@@ -151,25 +151,25 @@ def test_two_agents_and_a_daemon_that_is_killed(tmp_path: Path, root: Path) -> N
     assert max(map(actions.count, actions)) <= 2, "once for each agent"
 
 
-def first(owner: Owner) -> str:
-    return next(iter(owner.results()))
+def first(program: AgentProgram) -> str:
+    return next(iter(program.results()))
 
 
-def is_away(owner: Owner) -> bool:
-    return owner.results()[first(owner)].startswith("[[extracted-")
+def is_away(program: AgentProgram) -> bool:
+    return program.results()[first(program)].startswith("[[extracted-")
 
 
-def restore_in_band(owners: list[Owner], olds: list[str]) -> None:
-    for owner, old in zip(owners, olds, strict=True):
-        owner.turn(("restore_remote", {"session": owner.path.stem, "entry": old}, "?"))
+def restore_in_band(programs: list[AgentProgram], olds: list[str]) -> None:
+    for program, old in zip(programs, olds, strict=True):
+        program.turn(("restore_remote", {"session": program.path.stem, "entry": old}, "?"))
 
 
-def is_back(owner: Owner, old: str) -> bool:
-    return owner.results()[old] == LONG
+def is_back(program: AgentProgram, old: str) -> bool:
+    return program.results()[old] == LONG
 
 
-def is_replaced(owner: Owner) -> bool:
-    return f"<{LOG}>" in owner.results().values()
+def is_replaced(program: AgentProgram) -> bool:
+    return f"<{LOG}>" in program.results().values()
 
 
 def killed(daemon: Running, root: Path) -> None:

@@ -21,7 +21,7 @@ from bsd.mcp.tools import TOOLS
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sessions.surgeon import Surgeon
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from tests.daemon.running import configure, running
 from tests.mcp.answers import document_of
 from tests.openclaw_tree import add_session, set_at_rest, set_status

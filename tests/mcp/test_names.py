@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bsd.mcp.own_calls import NEEDLES, Ran, own_tool_name, ran_by_shell
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 
 
 @pytest.mark.parametrize(

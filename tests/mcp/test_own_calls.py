@@ -12,8 +12,8 @@ import pytest
 from bsd.mcp.own_calls import OwnCall, own_calls
 from bsd.planning.rules import Policy
 from bsd.store.state import Checkpoint
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.reader import BytesTranscript, Line
 from tests.planning.in_memory import config
 from tests.session_files import HEADER, jsonl
@@ -21,12 +21,14 @@ from tests.session_files import HEADER, jsonl
 DONE = {"restored": True, "entry_id": "e", "keys_restored": ["x"], "sizes_bytes": {}}
 
 
-def found(fmt: Format, *entries: dict[str, Any] | bytes, **settings: Any) -> list[OwnCall]:
+def found(
+    fmt: TranscriptFormat, *entries: dict[str, Any] | bytes, **settings: Any
+) -> list[OwnCall]:
     source = BytesTranscript(jsonl(HEADER, *entries) if fmt is OPENCLAW else jsonl(*entries))
     return own_calls(source, fmt, Policy.of(config(**settings)), None)
 
 
-def due(fmt: Format, *entries: dict[str, Any] | bytes) -> list[str]:
+def due(fmt: TranscriptFormat, *entries: dict[str, Any] | bytes) -> list[str]:
     return [call.key for call in found(fmt, *entries) if call.is_due]
 
 

@@ -16,7 +16,7 @@ from bsd.mcp.server import INSTRUCTIONS, MEMORY_TOOLS
 from bsd.mcp.tools import TOOLS, read_call
 from bsd.planning.replace import plan_replace
 from bsd.planning.targets import Refused, Replacement
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
 from tests.session_files import HEADER, jsonl
 

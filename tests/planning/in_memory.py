@@ -19,9 +19,9 @@ from bsd.planning.restore import Restored, plan_restore, plan_restore_all
 from bsd.store.contents import StoredPlace
 from bsd.store.extracted import FileSpan, Keep, Missing, digest
 from bsd.transcripts import splice
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import RESTORED
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
 
 NOW = 1_800_000_000.0
@@ -105,7 +105,7 @@ class Shelf:
 class Session:
     """A transcript that plans are carried out on."""
 
-    def __init__(self, raw: bytes, fmt: Format = OPENCLAW) -> None:
+    def __init__(self, raw: bytes, fmt: TranscriptFormat = OPENCLAW) -> None:
         self.raw = raw
         self.fmt = fmt
         self.shelf = Shelf()

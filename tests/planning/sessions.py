@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.session_files import HEADER
 
 _texts = st.sampled_from(
@@ -116,9 +116,9 @@ _line_ends = st.sampled_from([b"\n", b"\n", b"\n", b"\r\n"])
 
 
 @st.composite
-def sessions(draw: st.DrawFn) -> tuple[bytes, Format]:
+def sessions(draw: st.DrawFn) -> tuple[bytes, TranscriptFormat]:
     """The bytes of a session and its dialect."""
-    fmt: Format = OPENCLAW if draw(st.booleans()) else FLAT
+    fmt: TranscriptFormat = OPENCLAW if draw(st.booleans()) else FLAT
     entries = _messages() if fmt is OPENCLAW else _flat()
     lines = [json.dumps(HEADER).encode() + b"\n"] if fmt is OPENCLAW else []
     for item in draw(st.lists(entries | _accidents, max_size=9)):

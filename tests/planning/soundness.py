@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bsd.transcripts.agents.dialect import Format, Turn
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat, Turn
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import BytesTranscript, parse_entry
 
 
-def faults(raw: bytes, fmt: Format = OPENCLAW) -> list[str]:
+def faults(raw: bytes, fmt: TranscriptFormat = OPENCLAW) -> list[str]:
     """Everything that makes a session unfit for its owner or a provider; empty if it is sound."""
     entries = [(n, parse_entry(line.raw)) for n, line in enumerate(BytesTranscript(raw).lines())]
     found = []
@@ -22,22 +22,22 @@ def faults(raw: bytes, fmt: Format = OPENCLAW) -> list[str]:
         if entry is None:
             found.append(f"line {number} is no entry")
             continue
-        facts = fmt.facts(entry)
-        if facts.is_header != (number == 0 and fmt is OPENCLAW):
+        info = fmt.info(entry)
+        if info.is_header != (number == 0 and fmt is OPENCLAW):
             found.append(f"line {number}: header")
-        if facts.is_header:
+        if info.is_header:
             continue
         parent = entry.get("parentId")
         if parent is not None and parent not in ids:
-            found.append(f"{facts.id}: its parent {parent} is not before it")
-        ids.add(facts.id or "")
-        asked |= {one.id for one in facts.calls}
-        if facts.result_of is not None:
-            answered.add(facts.result_of)
-            if facts.result_of not in asked:
-                found.append(f"{facts.id}: nobody asked for it")
+            found.append(f"{info.id}: its parent {parent} is not before it")
+        ids.add(info.id or "")
+        asked |= {one.id for one in info.calls}
+        if info.result_of is not None:
+            answered.add(info.result_of)
+            if info.result_of not in asked:
+                found.append(f"{info.id}: nobody asked for it")
         if fmt is OPENCLAW:
-            found += _spoken(facts.id or "", entry, parent, spoke)
+            found += _spoken(info.id or "", entry, parent, spoke)
     found += [f"call {one} has no result" for one in sorted(asked - answered)]
     return found
 
@@ -46,18 +46,18 @@ def _spoken(
     name: str, entry: dict[str, Any], parent: str | None, spoke: dict[str | None, str | None]
 ) -> list[str]:
     before = spoke.get(parent)
-    facts = OPENCLAW.facts(entry)
+    info = OPENCLAW.info(entry)
     spoke[name] = before
-    if not facts.is_message:
+    if not info.is_message:
         return []
     found = []
-    who = "assistant" if facts.is_assistant else "user" if facts.turn is Turn.STARTS else "other"
+    who = "assistant" if info.is_assistant else "user" if info.turn is Turn.STARTS else "other"
     if who == before and who != "other":
         found.append(f"{name}: {who} speaks twice")
     content = entry.get("message", {}).get("content")
-    if facts.is_assistant and not content:
+    if info.is_assistant and not content:
         found.append(f"{name}: it says nothing")
-    if facts.is_assistant and all(block.get("type") == "thinking" for block in content or ()):
+    if info.is_assistant and all(block.get("type") == "thinking" for block in content or ()):
         found.append(f"{name}: it only thinks")
     spoke[name] = who
     return found

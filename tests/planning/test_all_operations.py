@@ -20,9 +20,9 @@ from bsd.planning.replace import plan_replace, texts_of
 from bsd.planning.restore import plan_restore
 from bsd.planning.targets import ContextChanged, Discard, Replacement
 from bsd.planning.view import line_hash
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import Marker
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.planning.in_memory import NOW, data
 from tests.planning.soundness import faults
 from tests.planning.test_undo import Patient
@@ -37,7 +37,7 @@ ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "syste
 class Surgery:
     """Does random things to one session, and looks after it after each."""
 
-    def __init__(self, raw: bytes, fmt: Format, chance: Random) -> None:
+    def __init__(self, raw: bytes, fmt: TranscriptFormat, chance: Random) -> None:
         self.session = Patient(raw, fmt)
         self.fmt = fmt
         self.chance = chance
@@ -127,7 +127,7 @@ class Surgery:
         calls = [
             CallToRedact(one.name, self.chance.choice(list(RedactionKind)), one.id)
             for seen in read_through(self.session.source, self.fmt)
-            for one in seen.facts.calls
+            for one in seen.info.calls
         ]
         session, some = self.session, self.chance.sample(calls, min(len(calls), 3))
         plan, answer = plan_redact(session.source, self.fmt, some, session.shelf)
@@ -187,7 +187,9 @@ def flat(chance: Random) -> bytes:
 @settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(st.randoms(use_true_random=False))
 @pytest.mark.parametrize(("write", "fmt"), [(talk, OPENCLAW), (flat, FLAT)])
-def test_made_up_sessions(write: Callable[[Random], bytes], fmt: Format, chance: Random) -> None:
+def test_made_up_sessions(
+    write: Callable[[Random], bytes], fmt: TranscriptFormat, chance: Random
+) -> None:
     surgery = Surgery(write(chance), fmt, chance)
     for _ in range(chance.randrange(1, 12)):
         surgery.step()

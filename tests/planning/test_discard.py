@@ -14,7 +14,7 @@ from bsd.planning.rules import Policy
 from bsd.planning.targets import DISCARDED, Discard, Refused, Replacement, read_targets
 from bsd.planning.view import line_hash, views
 from bsd.transcripts.agents.entry import Marker
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.planning.soundness import faults
 from tests.planning.test_undo import Patient
 from tests.session_files import Talk, call, jsonl, text, thought

@@ -22,8 +22,8 @@ from bsd.planning.edit import (
     show_entry,
     write_document,
 )
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.reader import BytesTranscript, parse_entry
 from bsd.transcripts.spans import format_path
 from tests.planning.in_memory import NOW, Session
@@ -231,13 +231,13 @@ _values = st.sampled_from(['"x"', "1.50", "[]", '{"a":[1,{"b":null}]}', "true", 
 @settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(sessions(), st.data())
 def test_an_edit_says_what_was_wished_and_touches_nothing_else(
-    given: tuple[bytes, Format], data: st.DataObject
+    given: tuple[bytes, TranscriptFormat], data: st.DataObject
 ) -> None:
     one = Session(*given)
     found = [
         (line.index, path)
         for line in one.source.lines()
-        if (entry := parse_entry(line.raw)) and not one.fmt.facts(entry).is_header
+        if (entry := parse_entry(line.raw)) and not one.fmt.info(entry).is_header
         for path in _paths(entry, ())
     ]
     if not found:

@@ -16,9 +16,9 @@ from bsd.planning.plan import Plan
 from bsd.planning.restore import plan_restore
 from bsd.store.entry_notes import KeptLine, Stamps, learn
 from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import EXTRACTABLE
-from bsd.transcripts.agents.openclaw.dialect import FLAT
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT
 from bsd.transcripts.reader import BytesTranscript, parse_entry
 from bsd.transcripts.splice import SpliceError, edit
 from tests.planning.in_memory import NOW
@@ -53,7 +53,7 @@ class Witness:
 class Guest(Patient):
     """A session that bsd works on, and notes what it does; then it leaves."""
 
-    def __init__(self, raw: bytes, fmt: Format = FLAT) -> None:
+    def __init__(self, raw: bytes, fmt: TranscriptFormat = FLAT) -> None:
         super().__init__(raw, fmt)
         self.witness = Witness()
 
@@ -106,7 +106,7 @@ class NoEdits:
 @settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(sessions(), st.data())
 def test_whatever_was_done_every_byte_is_as_before_but_for_pins(
-    given: tuple[bytes, Format], data: st.DataObject
+    given: tuple[bytes, TranscriptFormat], data: st.DataObject
 ) -> None:
     guest = Guest(*given)
     for step in range(data.draw(st.integers(1, 10))):

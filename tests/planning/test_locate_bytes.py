@@ -10,8 +10,8 @@ from bsd.core.errors import Conflict, NotFound
 from bsd.planning import locate as locating
 from bsd.planning.locate import locate
 from bsd.transcripts.agents.codex import CODEX
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import BytesTranscript, parse_entry
 from tests.planning.test_extract import LONG, message, session, turn
 from tests.planning.test_redact import consume
@@ -93,12 +93,12 @@ def rollout(what: str, **payload: object) -> bytes:
     ],
 )
 def test_ids_that_a_dialect_makes_are_found_by_what_they_are_made_of(
-    fmt: Format, line: bytes, name: str, parsed: list[bytes]
+    fmt: TranscriptFormat, line: bytes, name: str, parsed: list[bytes]
 ) -> None:
     others = [rollout("message", id=f"msg_{n}", text="words " * 50) for n in range(40)]
     source = BytesTranscript(b"".join([*others, line, *others]))
     found = locate(source, fmt, name)
-    assert (found.line.index, found.facts.id) == (40, name)
+    assert (found.line.index, found.info.id) == (40, name)
     with pytest.raises(NotFound):
         locate(source, fmt, "function_call_output.call_nosuch")
     if "call_" in name:  # the others have in common what they are made of

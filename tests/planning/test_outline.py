@@ -12,7 +12,7 @@ from bsd.actions.list_entries import Outlines
 from bsd.core.layout import SessionName
 from bsd.planning.view import EntryView, outline_of, views
 from bsd.sample import session_lines
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import BytesTranscript
 

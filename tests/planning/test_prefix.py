@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bsd.planning.sight import Prefix, id_hash
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import Entry
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from tests.planning.in_memory import Session
 from tests.planning.test_properties import EXAMPLES
 from tests.session_files import HEADER, jsonl, text, thought
@@ -70,7 +70,7 @@ def follow(session: list[Entry], start: int = 0) -> Prefix:
     ids = array("Q", (id_hash(entry["id"]) for entry in session[:start]))
     prefix = Prefix(binds, Checkpoint(0, start, 0, ids) if start else None)
     for index, entry in enumerate(session[start:], start):
-        prefix.follow(index, OPENCLAW.facts(entry))
+        prefix.follow(index, OPENCLAW.info(entry))
     return prefix
 
 

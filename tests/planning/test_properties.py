@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.planning.extract import plan_extraction
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import MARKER, Marker
-from bsd.transcripts.agents.openclaw.dialect import FLAT
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT
 from bsd.transcripts.reader import BytesTranscript, parse_entry
 from tests.planning.in_memory import NOW, Session, config, without_restored
 from tests.planning.sessions import sessions
@@ -26,7 +26,7 @@ policies = st.fixed_dictionaries(
         "keep_chars": st.sampled_from([0, 0, 3, 30]),
     }
 )
-Given = tuple[bytes, Format]
+Given = tuple[bytes, TranscriptFormat]
 EXAMPLES = int(os.environ.get("BSD_EXAMPLES", "30"))  # more, to look for trouble
 
 
@@ -100,8 +100,8 @@ def test_structure_stays(given: Given, fields: dict[str, Any]) -> None:
         if before is None or after is None:
             assert old.raw == new.raw
             continue
-        facts, now = session.fmt.facts(before), session.fmt.facts(after)
-        assert (facts.id, facts.kind, facts.role, facts.calls) == (
+        info, now = session.fmt.info(before), session.fmt.info(after)
+        assert (info.id, info.kind, info.role, info.calls) == (
             *(now.id, now.kind, now.role),
             now.calls,
         )

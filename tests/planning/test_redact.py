@@ -10,7 +10,7 @@ import pytest
 from bsd.core.errors import Conflict
 from bsd.planning.redact import CallToRedact, Redaction, RedactionKind, plan_redact
 from bsd.transcripts.agents.entry import Marker
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.planning.soundness import faults, shown
 from tests.planning.test_undo import Patient
 from tests.session_files import Talk, call, jsonl, text, thought

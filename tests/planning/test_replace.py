@@ -14,7 +14,7 @@ from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.replace import plan_replace
 from bsd.planning.rules import Policy
 from bsd.planning.targets import Refused, Replacement, read_targets
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.planning.soundness import faults, shown
 from tests.planning.test_undo import Patient
 from tests.session_files import Talk, call, jsonl, text, thought

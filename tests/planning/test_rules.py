@@ -8,9 +8,9 @@ import pytest
 
 from bsd.core.spelling import iso_utc
 from bsd.planning.rules import Decision, Policy, Reason, Standing, decide, subject_of
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import placeholder
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.spans import format_path
 from tests.planning.in_memory import NOW, config
 
@@ -23,12 +23,12 @@ def result(text: Any = LONG, **more: Any) -> dict[str, Any]:
 
 
 def judge(
-    entry: dict[str, Any], standing: Standing = OLD, *, fmt: Format = FLAT, **fields: Any
+    entry: dict[str, Any], standing: Standing = OLD, *, fmt: TranscriptFormat = FLAT, **fields: Any
 ) -> Decision:
     undone = fields.pop("undone", False)
     policy = Policy.of(config(**fields))
     values = fmt.values(entry, policy.shortest)
-    subject = subject_of(entry, fmt.facts(entry), values, policy, undone=undone)
+    subject = subject_of(entry, fmt.info(entry), values, policy, undone=undone)
     return decide(subject, standing, policy, NOW)
 
 

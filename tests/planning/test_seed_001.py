@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from bsd.core.spelling import iso_utc
-from bsd.transcripts.agents.openclaw.dialect import FLAT
+from bsd.transcripts.agents.openclaw.format import FLAT
 from tests.planning.in_memory import NOW, Session
 from tests.session_files import jsonl
 

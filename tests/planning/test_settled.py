@@ -16,8 +16,8 @@ from bsd.planning.rules import Policy, Reason
 from bsd.planning.sight import id_hash
 from bsd.planning.survey import Survey, fingerprint
 from bsd.store.state import Checkpoint
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
 from tests.planning.in_memory import NOW, Session, config
 from tests.planning.sessions import sessions
@@ -55,7 +55,7 @@ several_policies = policies | st.just({"trigger_rules": RULES}) | st.just({"min_
     st.data(),
 )
 def test_a_checkpoint_hides_nothing(
-    given: tuple[bytes, Format], fields: dict[str, Any], data: st.DataObject
+    given: tuple[bytes, TranscriptFormat], fields: dict[str, Any], data: st.DataObject
 ) -> None:
     raw, fmt = given
     whole, by_parts = Session(b"", fmt), Session(b"", fmt)
@@ -78,7 +78,7 @@ def test_a_checkpoint_hides_nothing(
 @settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(bound_sessions, several_policies, st.data())
 def test_from_a_checkpoint_on_every_entry_is_judged_as_from_the_first_line(
-    given: tuple[bytes, Format], fields: dict[str, Any], data: st.DataObject
+    given: tuple[bytes, TranscriptFormat], fields: dict[str, Any], data: st.DataObject
 ) -> None:
     raw, fmt = given
     lines = raw.splitlines(keepends=True)

@@ -10,27 +10,27 @@ from hypothesis import given, settings
 from bsd.planning.sight import Sight
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE, SUBAGENT
 from bsd.transcripts.agents.codex import CODEX
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import Entry
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.planning.test_prefix import entries
 from tests.planning.test_properties import EXAMPLES
 from tests.transcripts import nasty
 
 
-def sight_of(session: list[Entry], fmt: Format) -> Sight:
+def sight_of(session: list[Entry], fmt: TranscriptFormat) -> Sight:
     sight = Sight()
     for index, entry in enumerate(session):
-        sight.follow(index, fmt.facts(entry))
+        sight.follow(index, fmt.info(entry))
     return sight
 
 
-def sent(session: list[Entry], fmt: Format) -> list[int]:
+def sent(session: list[Entry], fmt: TranscriptFormat) -> list[int]:
     sight = sight_of(session, fmt)
     return [row for row in range(len(session)) if sight.sends(row)]
 
 
-def compacted(session: list[Entry], fmt: Format) -> list[int]:
+def compacted(session: list[Entry], fmt: TranscriptFormat) -> list[int]:
     sight = sight_of(session, fmt)
     return [row for row in range(len(session)) if sight.has_compacted(row)]
 

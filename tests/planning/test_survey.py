@@ -11,8 +11,8 @@ from bsd.planning.rules import Policy
 from bsd.planning.sight import id_hash
 from bsd.planning.survey import Survey
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
 from tests.planning.in_memory import NOW, config
 from tests.planning.test_extract import LONG, message, turn
@@ -23,7 +23,7 @@ SIGNED = [{"type": "thinking", "thinking": "t", "thinkingSignature": "s"}]
 
 
 def reasons(
-    *entries: dict[str, Any] | bytes, fmt: Format = OPENCLAW, **fields: Any
+    *entries: dict[str, Any] | bytes, fmt: TranscriptFormat = OPENCLAW, **fields: Any
 ) -> dict[str | None, str]:
     source = BytesTranscript(jsonl(*entries))
     survey = Survey.of(source, fmt, Policy.of(config(**fields)), NOW, keep_names=True)

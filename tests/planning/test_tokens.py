@@ -15,19 +15,19 @@ from bsd.planning.targets import Discard, Replacement
 from bsd.planning.view import line_hash
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
-from bsd.transcripts.agents.dialect import Format, Shape, Value
 from bsd.transcripts.agents.entry import Entry, sent_tokens
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.format import Shape, TranscriptFormat, Value
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from tests.planning.in_memory import Session, config
 from tests.session_files import HEADER, jsonl
 
 TEXT = "x" * 3000
 
 
-def rate_of(session: list[Entry], fmt: Format = OPENCLAW) -> Rate:
+def rate_of(session: list[Entry], fmt: TranscriptFormat = OPENCLAW) -> Rate:
     meter = Meter()
     for entry in session:
-        meter.follow(entry, fmt.facts(entry), fmt.values(entry, 500))
+        meter.follow(entry, fmt.info(entry), fmt.values(entry, 500))
     return meter.rate()
 
 

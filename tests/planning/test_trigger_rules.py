@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bsd.planning.rules import Policy, Standing
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.planning.in_memory import config
 from tests.planning.test_rules import LONG, at, judge, leaving, result
 

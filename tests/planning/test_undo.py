@@ -28,9 +28,9 @@ from bsd.store.history import (
     write_recipe,
     write_recipe_with,
 )
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import Marker
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import parse_path
 from tests.planning.in_memory import NOW, Session, data
@@ -104,7 +104,7 @@ class Memory:
 class Patient(Session):
     """A session with a history."""
 
-    def __init__(self, raw: bytes, fmt: Format) -> None:
+    def __init__(self, raw: bytes, fmt: TranscriptFormat) -> None:
         super().__init__(raw, fmt)
         self.memory = Memory()
 
@@ -138,14 +138,12 @@ class Patient(Session):
     def entries(self) -> list[tuple[int, dict[str, Any]]]:
         found = [(line.index, parse_entry(line.raw)) for line in self.source.lines()]
         return [
-            (index, entry)
-            for index, entry in found
-            if entry and not self.fmt.facts(entry).is_header
+            (index, entry) for index, entry in found if entry and not self.fmt.info(entry).is_header
         ]
 
     def id_of(self, line: bytes) -> str | None:
         entry = parse_entry(line)
-        return self.fmt.facts(entry).id if entry else None
+        return self.fmt.info(entry).id if entry else None
 
     def standing(self) -> list[KeptOperation]:
         operations = self.memory.operations()
@@ -203,7 +201,7 @@ def something(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any], n
 @settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(sessions(), st.data())
 def test_undoing_everything_brings_back_every_byte(
-    given: tuple[bytes, Format], data: st.DataObject
+    given: tuple[bytes, TranscriptFormat], data: st.DataObject
 ) -> None:
     session = Patient(*given)
     appended = b""

@@ -6,7 +6,7 @@ import pytest
 
 from bsd.core.errors import Conflict
 from bsd.planning.undo import plan_undo
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from tests.planning.soundness import faults
 from tests.planning.test_redact import LONG, consume
 from tests.planning.test_undo import Patient, conversation

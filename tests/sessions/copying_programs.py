@@ -13,8 +13,8 @@ from uuid import UUID, uuid5
 
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
-from bsd.transcripts.agents.dialect import Format
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.agents.pi import PI
 from tests.transcripts.agents import sources
 from tests.transcripts.agents.sources.tree import LONG
@@ -30,7 +30,7 @@ class Program:
     """One format, and what the program that owns it does."""
 
     name: str
-    fmt: Format
+    fmt: TranscriptFormat
     directory: str  # of its sessions, below the top
     lines: Callable[[], Lines]
     file_name: Callable[[UUID], str]

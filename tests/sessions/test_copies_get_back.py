@@ -26,9 +26,9 @@ from bsd.maintenance.verify import Verification, verify
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import digest
-from bsd.transcripts.agents.dialect import Format
 from bsd.transcripts.agents.entry import Marker, ends_in_placeholder, is_placeholder
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.spans import ValuePath, format_path
 from tests.actions import performed
 from tests.sessions.copying_programs import PROGRAMS, Program, lines_of, written
@@ -328,7 +328,7 @@ def left_away(root: Root, world: World) -> set[str]:
                 gone = Gone(now, place, value, instead, fmt)
                 assert not gone.is_held(stored), f"{name} {place} after {world}"
                 if gone.is_certain():
-                    found.add(f"{name} {fmt.facts(now).id}")
+                    found.add(f"{name} {fmt.info(now).id}")
     return found
 
 
@@ -340,7 +340,7 @@ class Gone:
     place: ValuePath
     value: Any
     instead: Any
-    fmt: Format
+    fmt: TranscriptFormat
 
     @property
     def text(self) -> str:
@@ -362,12 +362,12 @@ class Gone:
         wanted = ends_in_placeholder(self.text)
         entries = map(json.loads, stored)
         return any(
-            self.fmt.facts(entry).id == wanted and contains(entry, self.value) for entry in entries
+            self.fmt.info(entry).id == wanted and contains(entry, self.value) for entry in entries
         )
 
     def is_certain(self) -> bool:
         """Not so: the end of a text, in another entry, without marker. Anybody may write that."""
-        own = ends_in_placeholder(self.text) == self.fmt.facts(self.line).id
+        own = ends_in_placeholder(self.text) == self.fmt.info(self.line).id
         return own or self.marker is not None or is_placeholder(self.text)
 
 

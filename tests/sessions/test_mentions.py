@@ -23,7 +23,7 @@ from bsd.maintenance.verify import verify
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from tests.actions import performed
 from tests.sessions.copying_programs import PROGRAMS, Json, Lines, Program, lines_of, written
 from tests.transcripts.agents.sources.claude_code import claude_code_line
@@ -99,7 +99,7 @@ def make(program: Program, top: Path) -> Place:
     done = place.surgeon.extract(place.name(place.origin))
     assert done.values > 0
     lean = lines_of(place.origin.read_bytes())
-    ids = [program.fmt.facts(line).id for line in lean if "_extracted" in line]
+    ids = [program.fmt.info(line).id for line in lean if "_extracted" in line]
     place.away.extend(filter(None, ids))
     return place
 

@@ -13,7 +13,7 @@ import pytest
 from bsd.core.errors import Busy
 from bsd.core.filesystem import strength
 from bsd.planning.result import Status
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.programs import program_of
 from tests.openclaw_tree import set_at_rest
 from tests.session_files import Clock, make_surgeon
 from tests.transcripts.agents.sources import CODEX
@@ -58,15 +58,15 @@ def test_a_thread_is_left_alone_while_codex_holds_its_lock(
 
 def test_codex_cannot_open_a_thread_while_it_is_changed(codex: Home, clock: Clock) -> None:
     lock_of(codex).touch()
-    owner = owner_of(codex.layout, codex.name.agent)
+    program = program_of(codex.layout, codex.name.agent)
 
     def lock() -> AbstractContextManager[object]:
-        return owner.lock(codex.name, codex.path)
+        return program.lock(codex.name, codex.path)
 
     with lock(), lock_of(codex, ".coordination.lock").open("a") as file:
         with pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert owner.in_use(codex.name.session) is None
+        assert program.in_use(codex.name.session) is None
     with held(lock_of(codex, ".coordination.lock")), pytest.raises(Busy), lock():
         pass
 

@@ -22,7 +22,7 @@ from bsd.mcp.inband import InBand
 from bsd.planning.edit import becoming, setting
 from bsd.planning.result import Status
 from bsd.sessions.commit.displaced import State
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from tests.actions import performed
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest

@@ -58,8 +58,8 @@ from bsd.sessions.commit.late import (
 )
 from bsd.sessions.commit.protocol import commit, header_hash
 from bsd.sessions.commit.record import InFlightRecord, Mark, Note, add_note
-from bsd.transcripts.agents.owner import Owner
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.program import AgentProgram
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Change, Edit
 
 KEEP_NS = 60 * 10**9  # for so long the displaced file stays
@@ -109,16 +109,16 @@ class Access:
     own_lock: Callable[[SessionName], AbstractContextManager[object]]
     session_lock: Callable[[SessionName, Path], AbstractContextManager[object]]
     still_idle: Callable[[SessionName, Path], str | None]
-    owner: Callable[[SessionName], Owner]
+    program: Callable[[SessionName], AgentProgram]
 
     @classmethod
     def to(cls, layout: Layout, still_idle: Callable[[SessionName, Path], str | None]) -> Access:
         """Access by the usual locks, without waiting."""
         return cls(
             own_lock=lambda name: own_lock(layout, name, 0.0),
-            session_lock=lambda name, path: owner_of(layout, name.agent).lock(name, path),
+            session_lock=lambda name, path: program_of(layout, name.agent).lock(name, path),
             still_idle=still_idle,
-            owner=lambda name: owner_of(layout, name.agent),
+            program=lambda name: program_of(layout, name.agent),
         )
 
 
@@ -341,13 +341,13 @@ class Displaced:
     def put(self, lines: bytes, other: Mark, *, again: bool) -> None:
         record = self.record
         carried = sum(note.written for note in self.done_with() if note.note == "carried")
-        owner = self.access.owner(record.session)
+        program = self.access.program(record.session)
         with self.access.session_lock(record.session, record.target):
             self.refuse_unless_idle()
             with Target(record.target, strong=record.strong) as target:
                 target.check_header(*filter(None, (record.old, record.new)))
-                insert = target.put(lines, other, carried, owner.is_named, again=again)
-                if insert is None and owner.keeps_mtime:
+                insert = target.put(lines, other, carried, program.is_named, again=again)
+                if insert is None and program.keeps_mtime:
                     target.date_back(os.fstat(self.fd).st_mtime_ns)
         if insert is not None:
             self.insert(insert)
@@ -363,7 +363,7 @@ class Displaced:
                 record.session,
                 self.now_ns(),
                 carries_late=True,
-                keeps_mtime=self.access.owner(record.session).keeps_mtime,
+                keeps_mtime=self.access.program(record.session).keeps_mtime,
             ),
             inflight=self.given.inflight,
             session_lock=self.access.session_lock(record.session, record.target),

@@ -24,7 +24,7 @@ from bsd.sessions.commit.displaced import KEEP_NS, Access, Displaced, Given, Rec
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord, Mark, Note, add_note
-from bsd.transcripts.agents.owner import Stale
+from bsd.transcripts.agents.program import Stale
 
 _log = get_logger("recovery")
 
@@ -124,8 +124,8 @@ def _recovered(path: Path, given: Given) -> Recovered | None:
 
 def _bury_its_lock(record: InFlightRecord, given: Given) -> None:
     """Take away the owner's lock that a commit held when its process died, and nobody needs."""
-    owner = given.access.owner(record.session)
-    if isinstance(owner.lock_state(record.target), Stale):
+    program = given.access.program(record.session)
+    if isinstance(program.lock_state(record.target), Stale):
         with suppress(Busy), given.access.session_lock(record.session, record.target):
             pass  # to take it is to bury the dead one
 

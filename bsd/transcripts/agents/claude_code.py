@@ -23,23 +23,29 @@ from typing import Any
 from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.immutable import immutable
 from bsd.core.processes import alive
-from bsd.transcripts.agents.dialect import (
+from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
+from bsd.transcripts.agents.format import (
     TIES,
-    Facts,
-    Format,
+    EntryInfo,
     NotOurs,
     Rank,
     Shape,
     Title,
+    TranscriptFormat,
     Turn,
     Value,
     asked,
     named,
     texts_in,
 )
-from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
-from bsd.transcripts.agents.owner import ENDING, Owner, Process, SourceKind, directory_below
 from bsd.transcripts.agents.page_size import PageSize
+from bsd.transcripts.agents.program import (
+    ENDING,
+    AgentProgram,
+    Process,
+    SourceKind,
+    directory_below,
+)
 from bsd.transcripts.agents.values import calls_in, leaf_values, text_value
 from bsd.transcripts.spans import ValuePath
 
@@ -79,14 +85,14 @@ _NEVER = frozenset(
 )
 
 
-class ClaudeCode(Format):
+class ClaudeCode(TranscriptFormat):
     """Lines of versions 1 and 2."""
 
     name = "claude-code"
     parent_key = "parentUuid"
     ties = TIES | {"uuid", "parentUuid", "logicalParentUuid", "sessionId"}
 
-    def facts(self, entry: Entry) -> Facts:
+    def info(self, entry: Entry) -> EntryInfo:
         kind = text_of(entry.get("type")) or "unknown"
         message = message_of(entry) if kind in _MESSAGES else {}
         result = _result_of(message) if kind == "user" else None
@@ -95,7 +101,7 @@ class ClaudeCode(Format):
         calls = calls_in(message.get("content"), _CONTENT, _CALLS) if kind == "assistant" else ()
         boundary = kind == "system" and entry.get("subtype") == "compact_boundary"
         kept = _what_stays(entry) if boundary else None
-        return Facts(
+        return EntryInfo(
             id=text_of(entry.get("uuid")),
             kind="tool_result" if result is not None else kind,
             is_message=bool(message),
@@ -328,7 +334,7 @@ _MESSAGES_LOOKED_AT = 20
 _VERSIONS = re.compile(r"[12]\.")
 
 
-def _detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> Format | NotOurs:
+def _detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat | NotOurs:
     """Tell a session by its first messages: a single one that is not as we know it is enough."""
     known = 0
     for entry in first_entries(first_lines, _LINES_LOOKED_AT):
@@ -378,7 +384,7 @@ _UNTOLD_QUIET_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class ClaudeCodeProject(Owner):
+class ClaudeCodeProject(AgentProgram):
     """One project: its sessions are an agent's."""
 
     projects: Path
@@ -437,7 +443,7 @@ class ClaudeCodeProject(Owner):
         named = [days for days in map(_cleanup_days, files) if days is not None]
         return min(named, default=_CLEANUP_DAYS) * 86_400.0
 
-    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+    def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines, CLAUDE_CODE)
 
     def conversations(self, entry: Entry) -> set[str]:
@@ -482,7 +488,7 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
             return None
         return "Claude Code names the files of its subagents agent-<id>"
 
-    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+    def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines, SUBAGENT)
 
     def in_use(self, session: str) -> str | None:  # noqa: ARG002
@@ -502,7 +508,7 @@ def _cleanup_days(settings: Path) -> float | None:
     return days if 0 < days < _MOST_DAYS else None
 
 
-def _owner(projects: Path, directory: Path) -> Owner:
+def _owner(projects: Path, directory: Path) -> AgentProgram:
     is_project = directory.parent == projects
     return (ClaudeCodeProject if is_project else ClaudeCodeSubagents)(projects, directory)
 
@@ -532,7 +538,7 @@ KIND = SourceKind(
         (None, None, "subagents", "workflows", None),
     ),
     called="projects",
-    owner=_owner,
+    program=_owner,
     at_work=_at_work,
     # It takes 500,000 characters of a tool that asks for them; its model shall have room to work.
     page_size=PageSize(most=60_000, texts=57_000, whole=60_000, as_json=False),

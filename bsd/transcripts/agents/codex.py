@@ -25,21 +25,6 @@ from bsd.core.errors import Busy
 from bsd.core.files import open_plain
 from bsd.core.layout import SessionName
 from bsd.core.sources import PutAway
-from bsd.transcripts.agents.dialect import (
-    TIES,
-    Facts,
-    Format,
-    NotOurs,
-    Rank,
-    Shape,
-    Title,
-    ToolCall,
-    Turn,
-    Value,
-    asked,
-    named,
-    texts_in,
-)
 from bsd.transcripts.agents.entry import (
     Entry,
     arguments_at,
@@ -48,7 +33,28 @@ from bsd.transcripts.agents.entry import (
     payload_of,
     text_of,
 )
-from bsd.transcripts.agents.owner import ENDING, Owner, Process, SourceKind, directory_below
+from bsd.transcripts.agents.format import (
+    TIES,
+    EntryInfo,
+    NotOurs,
+    Rank,
+    Shape,
+    Title,
+    ToolCall,
+    TranscriptFormat,
+    Turn,
+    Value,
+    asked,
+    named,
+    texts_in,
+)
+from bsd.transcripts.agents.program import (
+    ENDING,
+    AgentProgram,
+    Process,
+    SourceKind,
+    directory_below,
+)
 from bsd.transcripts.agents.values import leaf_values, text_value
 from bsd.transcripts.spans import ValuePath
 
@@ -81,7 +87,7 @@ _BEFORE_A_PROMPT = re.compile(
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._~-]")
 
 
-class Codex(Format):
+class Codex(TranscriptFormat):
     """Lines of threads whose history is one file, read from its beginning."""
 
     name = "codex"
@@ -89,12 +95,12 @@ class Codex(Format):
     ties = TIES | {"ordinal"}
     tells_origin = True
 
-    def facts(self, entry: Entry) -> Facts:
+    def info(self, entry: Entry) -> EntryInfo:
         kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
         what = text_of(payload.get("type"))
         is_item = kind == "response_item"
         role = text_of(payload.get("role")) if is_item and what == "message" else None
-        return Facts(
+        return EntryInfo(
             id=_id(entry, payload),
             kind=_kind(kind, what, role),
             is_message=is_item,
@@ -276,7 +282,7 @@ CODEX = Codex()
 _VERSION = re.compile(r"0\.[0-9]+\.")
 
 
-def _detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
+def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
     """Tell a rollout by its first line, and by every other of its first lines."""
     header: Entry | None = None
     for entry in first_entries(first_lines):
@@ -326,7 +332,7 @@ _MOVING = "Codex is opening or closing a thread"
 
 
 @dataclass(frozen=True, slots=True)
-class CodexDay(Owner):
+class CodexDay(AgentProgram):
     """One day's threads: they are an agent's sessions."""
 
     sessions: Path
@@ -354,7 +360,7 @@ class CodexDay(Owner):
             return None
         return "Codex names its threads rollout-<time>-<id>"
 
-    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+    def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines)
 
     def ids_in(self, session: str) -> tuple[str, ...]:
@@ -491,7 +497,7 @@ def _open_files(pid: int) -> list[Path]:
 KIND = SourceKind(
     routes=((None, None, None),),
     called="sessions",
-    owner=CodexDay,
+    program=CodexDay,
     # Codex neither resumes nor forks what lies there, and moves it under its common lock: that of
     # threads in their place keeps these in theirs, too.
     put_away=PutAway("archived_sessions", _day, "archived"),

@@ -16,8 +16,8 @@ from bsd.core.errors import ConfigError
 from bsd.core.immutable import immutable
 from bsd.core.locations import home, settings_file, usual_roots
 from bsd.core.sources import Source
-from bsd.transcripts.agents.owner import ENDING
-from bsd.transcripts.agents.owners import KINDS, kind_of
+from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.programs import KINDS, kind_of
 
 
 @immutable

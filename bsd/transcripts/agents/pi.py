@@ -17,10 +17,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.transcripts.agents.dialect import Facts, Format, NotOurs, Turn, Value
 from bsd.transcripts.agents.entry import Entry, first_entries, message_of, text_of
-from bsd.transcripts.agents.openclaw.dialect import OPENCLAW, OpenClaw, detect, header_ids
-from bsd.transcripts.agents.owner import ENDING, Owner, Process, SourceKind, directory_below
+from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat, Turn, Value
+from bsd.transcripts.agents.openclaw.format import OPENCLAW, OpenClaw, detect, header_ids
+from bsd.transcripts.agents.program import (
+    ENDING,
+    AgentProgram,
+    Process,
+    SourceKind,
+    directory_below,
+)
 
 _VERSIONS = (2, 3)
 _SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
@@ -32,12 +38,12 @@ class Pi(OpenClaw):
 
     name = "pi"
 
-    def facts(self, entry: Entry) -> Facts:
-        facts = super().facts(entry)
-        if facts.turn is Turn.CLOSES and message_of(entry).get("stopReason") != "stop":
+    def info(self, entry: Entry) -> EntryInfo:
+        info = super().info(entry)
+        if info.turn is Turn.CLOSES and message_of(entry).get("stopReason") != "stop":
             # Broken off, and pi may go on with it: the next prompt ends it.
-            return replace(facts, turn=Turn.NONE)
-        return facts
+            return replace(info, turn=Turn.NONE)
+        return info
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         values = super().values(entry, at_least)
@@ -50,7 +56,7 @@ PI = Pi()
 
 
 @dataclass(frozen=True, slots=True)
-class PiProject(Owner):
+class PiProject(AgentProgram):
     """What pi did in one working directory: its sessions are an agent's."""
 
     sessions: Path
@@ -75,7 +81,7 @@ class PiProject(Owner):
     def conversations(self, entry: Entry) -> set[str]:
         return header_ids(entry)
 
-    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+    def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         lines = list(_until_header(first_lines))
         found = detect(lines)
         if found is not OPENCLAW:
@@ -117,7 +123,7 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 KIND = SourceKind(
     routes=((None,),),
     called=None,
-    owner=PiProject,
+    program=PiProject,
     at_work=_at_work,
     title="pi",
     usual_directory=directory_below("PI_CODING_AGENT_DIR", ".pi/agent", "sessions"),

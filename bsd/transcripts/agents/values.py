@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from bsd.transcripts.agents.dialect import Facts, Format, Rank, Shape, Title, ToolCall, Value
 from bsd.transcripts.agents.entry import (
     PLACEHOLDER_START,
     Entry,
@@ -21,6 +20,15 @@ from bsd.transcripts.agents.entry import (
     is_placeholder,
     is_structural,
     text_of,
+)
+from bsd.transcripts.agents.format import (
+    EntryInfo,
+    Rank,
+    Shape,
+    Title,
+    ToolCall,
+    TranscriptFormat,
+    Value,
 )
 from bsd.transcripts.spans import ValuePath, value_at
 
@@ -339,8 +347,8 @@ _LONGEST_ARGUMENTS = 64 << 10  # characters, of those that are a JSON text
 
 def words_of(
     entry: Entry,
-    fmt: Format,
-    facts: Facts,
+    fmt: TranscriptFormat,
+    info: EntryInfo,
     title: Title | None,
     original: Callable[[], Entry | None] = lambda: None,
 ) -> str:
@@ -360,7 +368,7 @@ def words_of(
             whole = whole or original() or {}
             text = text_of(value_at(whole, value.path)) or text
         found.append(text)
-    for call in facts.calls:
+    for call in info.calls:
         found += [call.name, *_paths_of(entry, call)]
     found += [text_of(entry.get(key)) for key in _SAYINGS]
     if title and title.rank is not Rank.PROMPT and title.text not in found:

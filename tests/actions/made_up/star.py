@@ -10,7 +10,7 @@ from bsd.core.definition import Answer
 from bsd.planning.locate import locate
 from bsd.planning.plan import Plan
 from bsd.store.history import TouchedLine
-from bsd.transcripts.agents.dialect import Format
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript
 from bsd.transcripts.splice import edit
@@ -31,14 +31,14 @@ class Starred(Answer):
     entry_id: str | None
 
 
-def plan_star(source: Transcript, fmt: Format, entry: str) -> tuple[Plan, Starred]:
+def plan_star(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[Plan, Starred]:
     located = locate(source, fmt, entry)
     raw = located.line.raw
     new = raw if "_star" in located.entry else edit(raw, put={"_star": b"true"})
     edits = () if new == raw else (Edit(located.line.offset, len(raw), new),)
-    touched = [TouchedLine(located.line.index, located.facts.id) for _ in edits]
+    touched = [TouchedLine(located.line.index, located.info.id) for _ in edits]
     plan = Plan.of("star", source.identity, edits, touched)
-    return plan, Starred(bool(edits), located.facts.id)
+    return plan, Starred(bool(edits), located.info.id)
 
 
 STAR = Verb(

@@ -24,8 +24,8 @@ from bsd.sessions.commit.recovery import recover
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from bsd.transcripts.agents.dialect import NotOurs
-from bsd.transcripts.agents.openclaw.dialect import detect
+from bsd.transcripts.agents.format import NotOurs
+from bsd.transcripts.agents.openclaw.format import detect
 from bsd.transcripts.agents.openclaw.lock import SessionLock
 from bsd.transcripts.change import Change
 from bsd.transcripts.reader import TranscriptFile

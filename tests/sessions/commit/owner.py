@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.sessions.commit.ledger import Ledger, line
 
-Owner = Callable[[Path, Ledger], None]
+AgentProgram = Callable[[Path, Ledger], None]
 
 
 def append(path: Path, data: bytes) -> None:
@@ -77,9 +77,9 @@ def replaces_by_another(path: Path, ledger: Ledger) -> None:
     ledger.created_another(content)
 
 
-OWNERS: dict[str, Owner] = {
-    owner.__name__: owner
-    for owner in (
+OWNERS: dict[str, AgentProgram] = {
+    program.__name__: program
+    for program in (
         nothing,
         appends,
         rewrites_in_place,

@@ -81,7 +81,7 @@ class Scene:
     own_lock_held: bool = False
     session_lock_held: bool = False
     idle: str | None = None
-    owner: type[RootAgent] = RootAgent
+    program: type[RootAgent] = RootAgent
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ class Scene:
                 own_lock=lambda _: _Lock(held=self.own_lock_held),
                 session_lock=lambda _name, _path: self.session_lock(),
                 still_idle=lambda _name, _path: self.idle,
-                owner=lambda name: self.owner(self.layout, name.agent),
+                program=lambda name: self.program(self.layout, name.agent),
             ),
             now_ns=lambda: time.time_ns() + int(after_seconds * 10**9),
             after_step=after_step,

@@ -19,7 +19,7 @@ import pytest
 from tests.openclaw_tree import set_at_rest
 from tests.sessions.commit.children import Children, Order, Report
 from tests.sessions.commit.crashed import Theatre, theatre
-from tests.sessions.commit.owner import OWNERS
+from tests.sessions.commit.program import OWNERS
 from tests.sessions.commit.worlds import WORLDS
 
 pytestmark = pytest.mark.crash
@@ -31,14 +31,14 @@ Item = TypeVar("Item")
 
 
 def _crash(
-    children: Children, order: Order, owner: str, *, at_once: bool = True
+    children: Children, order: Order, program: str, *, at_once: bool = True
 ) -> tuple[Report, list[str]]:
     """One child with one end, what the owner does then, and what is wrong after recovery."""
     with theatre() as scene:
         report = children.run(_in(scene, order))
         problems = [report.error] if report.error else []
         if scene.path.exists():
-            OWNERS[owner](scene.path, scene.ledger)
+            OWNERS[program](scene.path, scene.ledger)
         problems += scene.recover_and_judge(at_once=at_once)
     return report, problems
 
@@ -76,15 +76,15 @@ def _share(places: Sequence[Item], turn: int, of: int) -> Sequence[Item]:
     return places if _ALL else places[turn % of :: of]
 
 
-def _takes_along(world: str, when: str, owner: str) -> bool:
+def _takes_along(world: str, when: str, program: str) -> bool:
     """Whether this owner spoils, before anybody can mend it, what these worlds left half done.
 
     A line that is torn at the path: only a power cut tears it, and that ends the owner, too. And a
     file that somebody put there, which the exchange brought away: from a session that was compacted
     meanwhile its line is kept as an orphan.
     """
-    torn = when == "torn" and owner not in ("nothing", "appends")
-    return torn or (world == "replaced before the exchange" and owner == "compacts")
+    torn = when == "torn" and program not in ("nothing", "appends")
+    return torn or (world == "replaced before the exchange" and program == "compacts")
 
 
 def _judge(failures: list[str], runs: int) -> None:
@@ -95,30 +95,30 @@ def _judge(failures: list[str], runs: int) -> None:
 
 @pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize("at_once", [True, False], ids=["recovered-at-once", "recovered-late"])
-def test_killed_after_each_step(children: Children, owner: str, at_once: bool) -> None:
+def test_killed_after_each_step(children: Children, program: str, at_once: bool) -> None:
     steps = _unhurt(children, "quiet").steps
     assert {"begun", "recorded", "leased_old", "exchanged", "drained", "durable"} <= set(steps)
     first = 0 if at_once or _ALL else steps.index("recorded")
-    places = _share(list(enumerate(steps, 1))[first:], list(OWNERS).index(owner) + at_once, 3)
+    places = _share(list(enumerate(steps, 1))[first:], list(OWNERS).index(program) + at_once, 3)
     failures = []
     for number, step in places:
         order = Order("", "", die_after_step=number)
-        report, problems = _crash(children, order, owner, at_once=at_once)
+        report, problems = _crash(children, order, program, at_once=at_once)
         assert report.killed, f"lived on after {step}: {report}"
         failures += [f"after {step}: {problem}" for problem in problems]
     _judge(failures, len(places))
 
 
 @pytest.mark.parametrize("owner", OWNERS)
-def test_killed_at_each_call_that_changes_the_disk(children: Children, owner: str) -> None:
+def test_killed_at_each_call_that_changes_the_disk(children: Children, program: str) -> None:
     calls = _unhurt(children, "quiet").calls
-    plain = _ALL or owner in ("nothing", "appends")
+    plain = _ALL or program in ("nothing", "appends")
     # As long as nothing is in flight, the owner meets nothing of ours.
     places = list(_places(calls, 1 if plain else _from_record_on(calls), twice=plain))
-    places = list(_share(places, list(OWNERS).index(owner), 2 if plain else 4))
+    places = list(_share(places, list(OWNERS).index(program), 2 if plain else 4))
     failures = []
     for number, when in places:
-        report, problems = _crash(children, Order("", "", die_at_call=number, when=when), owner)
+        report, problems = _crash(children, Order("", "", die_at_call=number, when=when), program)
         assert report.killed, f"lived on {when} {calls[number - 1]}: {report}"
         failures += [f"{when} {calls[number - 1]}: {problem}" for problem in problems]
     _judge(failures, len(places))
@@ -128,35 +128,37 @@ def test_killed_at_each_call_that_changes_the_disk(children: Children, owner: st
 def test_killed_while_others_write(children: Children, world: str) -> None:
     """Drains, undoings and everything between: owners take turns after the crash."""
     calls = _unhurt(children, world).calls
-    owners = list(OWNERS) if _ALL else ["nothing", "appends"]
+    programs = list(OWNERS) if _ALL else ["nothing", "appends"]
     exchanged = next(n for n, call in enumerate(calls, 1) if call.startswith("renameat2"))
     places = _share(list(_places(calls, exchanged)), list(WORLDS).index(world), 4)
     failures = []
     for turn, (number, when) in enumerate(places):
-        for owner in owners if _ALL else [owners[turn % 2]]:
-            if _takes_along(world, when, owner):
+        for program in programs if _ALL else [programs[turn % 2]]:
+            if _takes_along(world, when, program):
                 continue
             order = Order("", "", world=world, die_at_call=number, when=when)
             # The others' timing may have made it shorter: then it lives, and is judged alike.
-            _, problems = _crash(children, order, owner)
-            failures += [f"{when} {calls[number - 1]}, {owner}: {problem}" for problem in problems]
+            _, problems = _crash(children, order, program)
+            failures += [
+                f"{when} {calls[number - 1]}, {program}: {problem}" for problem in problems
+            ]
     _judge(failures, len(places))
 
 
 @pytest.mark.parametrize("world", [world for world in WORLDS if world != "quiet"])
 def test_killed_after_each_step_while_others_write(children: Children, world: str) -> None:
     steps = _unhurt(children, world).steps
-    owners = list(OWNERS) if _ALL else ["appends", "nothing"]
+    programs = list(OWNERS) if _ALL else ["appends", "nothing"]
     failures, runs = [], 0
     places = list(enumerate(steps, 1))[steps.index("verified") :]
     for turn, (number, step) in enumerate(_share(places, list(WORLDS).index(world), 2)):
-        for owner in owners if _ALL else [owners[turn % 2]]:
-            if _takes_along(world, "after", owner):
+        for program in programs if _ALL else [programs[turn % 2]]:
+            if _takes_along(world, "after", program):
                 continue
             runs += 1
             order = Order("", "", world=world, die_after_step=number)
-            _, problems = _crash(children, order, owner)
-            failures += [f"after {step}, {owner}: {problem}" for problem in problems]
+            _, problems = _crash(children, order, program)
+            failures += [f"after {step}, {program}: {problem}" for problem in problems]
     _judge(failures, runs)
 
 
@@ -185,9 +187,9 @@ def test_killed_in_the_hands_of_the_surgeon(children: Children, act: str) -> Non
         with theatre() as scene:
             order = prepare(scene)
             assert children.run(replace(order, die_at_call=number, when="torn")).killed
-            owner = ("appends", "nothing")[turn % 2]
-            OWNERS[owner](scene.path, scene.ledger)
-            failures += [f"{call}, {owner}: {problem}" for problem in scene.recover_and_judge()]
+            program = ("appends", "nothing")[turn % 2]
+            OWNERS[program](scene.path, scene.ledger)
+            failures += [f"{call}, {program}: {problem}" for problem in scene.recover_and_judge()]
     _judge(failures, len(places))
 
 

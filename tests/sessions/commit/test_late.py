@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.sessions.commit.late import missing, without
-from bsd.transcripts.agents.owners import owner_of
+from bsd.transcripts.agents.programs import program_of
 from tests.transcripts.agents.sources import KINDS
 from tests.transcripts.agents.sources.tree import Home, Kind
 
@@ -88,10 +88,10 @@ def test_whatever_is_torn_is_mended(
 def test_every_program_says_by_what_its_lines_are_known(kind: Kind, tmp_path: Path) -> None:
     """A line that was carried before a crash is not carried twice, whatever its id is called."""
     home = Home.of(kind, tmp_path, kind.lines())
-    owner = owner_of(home.layout, home.name.agent)
+    program = program_of(home.layout, home.name.agent)
     lines = home.path.read_bytes().splitlines(keepends=True)[1:]
-    named = [line for line in lines if owner.is_named(json.loads(line))]
+    named = [line for line in lines if program.is_named(json.loads(line))]
     assert len(named) > len(lines) / 2
     others = b'{"theirs":1}\n'
     for line in named:
-        assert missing(line, others + line, owner.is_named)[2] == b""
+        assert missing(line, others + line, program.is_named)[2] == b""

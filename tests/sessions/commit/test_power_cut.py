@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sessions.commit import owner
+from tests.sessions.commit import program
 from tests.sessions.commit.children import Children, Order
 from tests.sessions.commit.committing import recover_all
 from tests.sessions.commit.crashed import Theatre, theatre
@@ -97,14 +97,14 @@ def _late(scene: Theatre) -> None:
     (file,) = scene.root.glob(".brainsurgeon/inflight/*.file")
     for number in range(2):
         data = line("late", number)
-        owner.append(file, data)
+        program.append(file, data)
         scene.ledger.wrote(data, file.stat().st_ino, durable=True)
 
 
 def _appended(scene: Theatre) -> None:
     _late(scene)
     data = line("since", 0)
-    owner.append(scene.path, data)
+    program.append(scene.path, data)
     scene.ledger.wrote(data, scene.path.stat().st_ino, durable=True)
 
 

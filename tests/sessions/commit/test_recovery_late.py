@@ -56,7 +56,7 @@ def test_late_lines_are_carried(scene: Scene) -> None:
 @pytest.mark.parametrize("keeps", [True, False])
 def test_lines_put_back_look_like_news_only_where_they_may(scene: Scene, *, keeps: bool) -> None:
     """Who goes on with the newest session shall not go on with this one for what we did."""
-    scene.owner = KeepsMtime if keeps else RootAgent
+    scene.program = KeepsMtime if keeps else RootAgent
     scene.commit()
     append(displaced(scene), LATE)
     written = time.time_ns() - 10**12
@@ -71,7 +71,7 @@ def test_lines_put_back_look_like_news_only_where_they_may(scene: Scene, *, keep
 def test_lines_put_back_before_others_look_like_news_only_where_they_may(
     scene: Scene, *, keeps: bool
 ) -> None:
-    scene.owner = KeepsMtime if keeps else RootAgent
+    scene.program = KeepsMtime if keeps else RootAgent
     scene.commit()
     append(displaced(scene), LATE)
     append(scene.path, NEXT)

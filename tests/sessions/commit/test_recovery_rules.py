@@ -15,7 +15,7 @@ from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.late import list_orphans
 from tests import forked
 from tests.openclaw_tree import set_at_rest
-from tests.sessions.commit import owner
+from tests.sessions.commit import program
 from tests.sessions.commit.children import Children, Order, Report
 from tests.sessions.commit.committing import NAME, recover_all
 from tests.sessions.commit.crashed import Theatre, theatre
@@ -43,7 +43,7 @@ def _late(scene: Theatre, *writers: str, numbers: range = range(2)) -> bytes:
     for number in numbers:
         for writer in writers:
             data = line(writer, number)
-            owner.append(_displaced(scene), data)
+            program.append(_displaced(scene), data)
             scene.ledger.wrote(data)
             written += data
     return written
@@ -66,7 +66,7 @@ def test_rule_a_the_inode_in_flight_tells_whether_the_exchange_happened(
     with theatre() as scene:
         _killed(children, scene, step)
         assert _is_new(scene) == exchanged
-        owner.appends(scene.path, scene.ledger)
+        program.appends(scene.path, scene.ledger)
         problems = scene.recover_and_judge()
         assert problems == []
         assert _is_new(scene) == exchanged
@@ -88,7 +88,7 @@ def test_rule_b_late_lines_come_once_and_before_what_was_appended_since(
 ) -> None:
     with theatre() as scene:
         _killed(children, scene, "durable")
-        owner.appends(scene.path, scene.ledger)
+        program.appends(scene.path, scene.ledger)
         since = scene.path.read_bytes()[-sum(len(line("owner", n)) for n in range(3)) :]
         late = _late(scene, "late", "other")
         # An insertion is a commit, and a commit wants a file at rest.
@@ -114,7 +114,7 @@ def test_rule_b_a_recovery_that_is_killed_anywhere_doubles_nothing(
     def prepare(scene: Theatre) -> Order:
         _killed(children, scene, step, world)
         if appended:
-            owner.appends(scene.path, scene.ledger)
+            program.appends(scene.path, scene.ledger)
         _late(scene, "late", "other")
         return Order(str(scene.root), str(scene.ledger.path), act="recover", seconds_later=5.0)
 
@@ -128,7 +128,7 @@ def test_rule_b_a_recovery_that_is_killed_anywhere_doubles_nothing(
                 order = prepare(scene)
                 assert children.run(replace(order, die_at_call=number, when=when)).killed
                 if number % 2:
-                    owner.appends(scene.path, scene.ledger, "since")
+                    program.appends(scene.path, scene.ledger, "since")
                 failures += [f"{when} {call}: {p}" for p in scene.recover_and_judge()]
     assert len(calls) > 5
     assert failures == [], "\n".join(failures[:20])
@@ -146,15 +146,17 @@ def test_rule_b_lines_without_an_id_are_told_apart_by_their_place(children: Chil
         other = scene.path.with_suffix(".tmp")  # the gateway writes it anew: another inode
         other.write_bytes(content)
         other.rename(scene.path)
-        owner.append(_displaced(scene), ping)
+        program.append(_displaced(scene), ping)
         recover_all(scene.root, 5.0)
         recover_all(scene.root, 70.0)
         assert scene.path.read_bytes().count(ping) == 2
 
 
-@pytest.mark.parametrize("act", [owner.deletes, owner.renames_away, owner.replaces_by_another])
+@pytest.mark.parametrize(
+    "act", [program.deletes, program.renames_away, program.replaces_by_another]
+)
 def test_rule_c_late_lines_without_their_session_become_an_orphan(
-    children: Children, act: owner.Owner
+    children: Children, act: program.AgentProgram
 ) -> None:
     with theatre() as scene:
         _killed(children, scene, "durable")
@@ -175,7 +177,7 @@ def test_rule_c_late_lines_without_their_session_become_an_orphan(
 def test_rule_c_an_orphan_is_reported_by_doctor_and_verify(children: Children) -> None:
     with theatre() as scene:
         _killed(children, scene, "durable")
-        owner.deletes(scene.path, scene.ledger)
+        program.deletes(scene.path, scene.ledger)
         _late(scene, "late")
         recover_all(scene.root, 5.0)
         (orphan,) = list_orphans(Layout(scene.root))
@@ -235,7 +237,7 @@ def test_rule_e_half_a_last_line_becomes_an_orphan(children: Children) -> None:
         _killed(children, scene, "durable")
         before = scene.path.read_bytes()
         whole = _late(scene, "early")
-        owner.append(_displaced(scene), data[:30])
+        program.append(_displaced(scene), data[:30])
         recover_all(scene.root, 5.0)
         assert scene.path.read_bytes() == before + whole
         (orphan,) = list_orphans(Layout(scene.root))
@@ -265,13 +267,13 @@ def test_late_lines_of_an_earlier_commit_find_the_session_after_a_later_one(
         set_at_rest(scene.path)
         first = _displaced(scene)
         appended = line("between", 0, message={"role": "toolResult", "content": "y" * 3000})
-        owner.append(scene.path, appended)
+        program.append(scene.path, appended)
         scene.ledger.wrote(appended)
         set_at_rest(scene.path)
         report = children.run(Order(str(scene.root), str(scene.ledger.path)))
         assert report.ended == "committed", report
         data = line("late", 0)
-        owner.append(first, data)
+        program.append(first, data)
         scene.ledger.wrote(data)
         problems = scene.recover_and_judge()
         assert problems == []

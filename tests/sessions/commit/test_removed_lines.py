@@ -22,7 +22,7 @@ from tests.openclaw_tree import set_at_rest
 from tests.sessions.commit.children import Children, Order
 from tests.sessions.commit.committing import NAME, recover_all
 from tests.sessions.commit.crashed import Theatre, theatre
-from tests.sessions.commit.owner import OWNERS
+from tests.sessions.commit.program import OWNERS
 from tests.sessions.commit.worlds import WORLDS
 
 pytestmark = pytest.mark.crash
@@ -80,12 +80,12 @@ def test_killed_at_each_call_that_changes_the_disk(children: Children, act: str)
     failures = []
     places = list(enumerate(report.calls, 1))
     for turn, (number, call) in enumerate(places if _ALL else places[act == "undo" :: 3]):
-        owner = ("appends", "nothing")[turn % 2]
+        program = ("appends", "nothing")[turn % 2]
         with theatre() as scene:
             order = _prepared(children, scene, act)
             assert children.run(replace(order, die_at_call=number, when="torn")).killed
-            OWNERS[owner](scene.path, scene.ledger)
-            failures += [f"{call}, {owner}: {problem}" for problem in _judge(scene)]
+            OWNERS[program](scene.path, scene.ledger)
+            failures += [f"{call}, {program}: {problem}" for problem in _judge(scene)]
     assert not failures, "\n".join(failures[:20])
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.sessions.commit import owner
+from tests.sessions.commit import program
 from tests.sessions.commit.led_writers import Hand, Script, Stage
 from tests.sessions.commit.ledger import line
 
@@ -86,7 +86,7 @@ def _appends_durably(stage: Stage) -> None:
 
 
 def _renames(stage: Stage) -> None:
-    owner.renames_away(stage.path, stage.ledger)
+    program.renames_away(stage.path, stage.ledger)
 
 
 def _deletes(stage: Stage) -> None:

@@ -18,8 +18,8 @@ from bsd.maintenance.verify import verify
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
-from bsd.transcripts.agents import owners
-from bsd.transcripts.agents.owners import claims_directory, elsewhere, served_by, take
+from bsd.transcripts.agents import programs
+from bsd.transcripts.agents.programs import claims_directory, elsewhere, served_by, take
 from tests.actions import performed
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
@@ -33,8 +33,8 @@ _ODD = b'{"source": 1, "dev": 1, "ino": 1, "root": "/a\\u0000", "root_id": "", "
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     """Nothing is remembered from another test."""
-    owners._looked.clear()
-    owners._told.clear()
+    programs._looked.clear()
+    programs._told.clear()
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def another(home: Home, name: str = "other") -> Layout:
 
 def forget_all_claims() -> None:
     shutil.rmtree(claims_directory())
-    owners._looked.clear()
+    programs._looked.clear()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
@@ -193,7 +193,7 @@ def test_where_nothing_can_be_noted_bsd_goes_on_and_says_so(
         assert extract(home).status is Status.UNCHANGED
     told = [line["event"] for line in lines]
     assert len([text for text in told if "cannot be noted" in text]) == 1
-    owners._looked.clear()
+    programs._looked.clear()
     # Nor does that let another root in: what stands in the transcripts tells.
     assert extract(home, another(home)).status is Status.LEFT_ALONE
 
@@ -228,15 +228,15 @@ def test_hostile_files_in_a_source_hold_nothing_up(home: Home) -> None:
 
 def test_of_two_that_begin_at_once_one_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     other = another(home)
-    found = owners._claim_to
+    found = programs._claim_to
 
     def first(source: Any) -> Any:
-        monkeypatch.setattr(owners, "_claim_to", found)
+        monkeypatch.setattr(programs, "_claim_to", found)
         claim = found(source)
         take(other, source)  # between the look and the claim
         return claim
 
-    monkeypatch.setattr(owners, "_claim_to", first)
+    monkeypatch.setattr(programs, "_claim_to", first)
     assert extract(home).status is Status.LEFT_ALONE
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE, KIND, SUBAGENT, ClaudeCodeProject
-from bsd.transcripts.agents.dialect import Format, NotOurs, Shape, Turn
-from bsd.transcripts.agents.owner import Owner
+from bsd.transcripts.agents.format import NotOurs, Shape, TranscriptFormat, Turn
+from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.spans import format_path
 
 LONG = "x" * 600
@@ -149,7 +149,7 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
     ],
 )
 def test_turns(entry: dict[str, Any], turn: Turn) -> None:
-    assert CLAUDE_CODE.facts(entry).turn is turn
+    assert CLAUDE_CODE.info(entry).turn is turn
 
 
 ASIDE = {"isSidechain": True, "agentId": "a1b2c3"}
@@ -170,25 +170,25 @@ ASIDE = {"isSidechain": True, "agentId": "a1b2c3"}
     ],
 )
 def test_turns_of_subagents(entry: dict[str, Any], turn: Turn) -> None:
-    assert SUBAGENT.facts(entry | ASIDE).turn is turn
+    assert SUBAGENT.info(entry | ASIDE).turn is turn
 
 
 def test_what_a_subagent_was_asked_is_no_prompt_among_the_lines_of_its_session() -> None:
-    assert CLAUDE_CODE.facts(line("user", "do it", isSidechain=True)).turn is Turn.NONE
+    assert CLAUDE_CODE.info(line("user", "do it", isSidechain=True)).turn is Turn.NONE
 
 
 def test_facts() -> None:
-    facts = CLAUDE_CODE.facts(result("r"))
-    assert (facts.id, facts.kind, facts.role) == ("u1", "tool_result", "toolResult")
-    assert (facts.is_message, facts.is_header, facts.result_of) == (True, False, "toolu_1")
-    assert facts.time_ms == 1770846108049.0
-    facts = CLAUDE_CODE.facts(line("assistant", [CALL]))
-    assert [(call.id, call.name) for call in facts.calls] == [("toolu_1", "Bash")]
-    assert facts.calls[0].path == ("message", "content", 0)
-    assert facts.is_assistant
-    assert not CLAUDE_CODE.facts(line("progress", data={})).is_message
-    assert CLAUDE_CODE.facts({"type": "summary"}).id is None
-    assert CLAUDE_CODE.facts({}).kind == "unknown"
+    info = CLAUDE_CODE.info(result("r"))
+    assert (info.id, info.kind, info.role) == ("u1", "tool_result", "toolResult")
+    assert (info.is_message, info.is_header, info.result_of) == (True, False, "toolu_1")
+    assert info.time_ms == 1770846108049.0
+    info = CLAUDE_CODE.info(line("assistant", [CALL]))
+    assert [(call.id, call.name) for call in info.calls] == [("toolu_1", "Bash")]
+    assert info.calls[0].path == ("message", "content", 0)
+    assert info.is_assistant
+    assert not CLAUDE_CODE.info(line("progress", data={})).is_message
+    assert CLAUDE_CODE.info({"type": "summary"}).id is None
+    assert CLAUDE_CODE.info({}).kind == "unknown"
 
 
 def test_signatures_name_their_model() -> None:
@@ -198,8 +198,8 @@ def test_signatures_name_their_model() -> None:
     ):
         entry = line("assistant", [block])
         entry["message"]["model"] = "claude-opus-5-6"
-        assert CLAUDE_CODE.facts(entry).signed_by == "claude-opus-5-6"
-    assert CLAUDE_CODE.facts(line("assistant", [CALL])).signed_by is None
+        assert CLAUDE_CODE.info(entry).signed_by == "claude-opus-5-6"
+    assert CLAUDE_CODE.info(line("assistant", [CALL])).signed_by is None
 
 
 SEGMENT = {"headUuid": "u7", "anchorUuid": "u1", "tailUuid": "u9"}
@@ -228,27 +228,27 @@ NOTHING, UNKNOWN = (True, (), None, None), (False, (), None, None)
     ],
 )
 def test_what_a_compaction_takes_out_of_sight(metadata: Any, expected: tuple[Any, ...]) -> None:
-    facts = CLAUDE_CODE.facts(line("system", subtype="compact_boundary", compactMetadata=metadata))
-    assert (facts.is_compaction, facts.kept, facts.kept_from, facts.kept_to) == expected
+    info = CLAUDE_CODE.info(line("system", subtype="compact_boundary", compactMetadata=metadata))
+    assert (info.is_compaction, info.kept, info.kept_from, info.kept_to) == expected
 
 
 def test_from_where_a_session_may_go_on() -> None:
     entries = [line("user", "a"), result("r"), answered(None), line("attachment", attachment={})]
     entries += [line("system", subtype="compact_boundary"), line("system", subtype="turn_duration")]
     entries += [line("progress", data={}), {"type": "summary", "leafUuid": "u"}]
-    found = [CLAUDE_CODE.facts(entry).may_be_last for entry in entries]
+    found = [CLAUDE_CODE.info(entry).may_be_last for entry in entries]
     assert found == [True, True, True, False, True, False, False, False]
     aside = [entry | {"isSidechain": True} for entry in entries]
-    assert not any(CLAUDE_CODE.facts(entry).may_be_last for entry in aside)
-    assert SUBAGENT.facts(aside[0]).may_be_last
+    assert not any(CLAUDE_CODE.info(entry).may_be_last for entry in aside)
+    assert SUBAGENT.info(aside[0]).may_be_last
 
 
 def test_an_answer_is_all_its_lines() -> None:
     entry = answered(None)
     entry["message"]["id"] = "msg_1"
-    assert CLAUDE_CODE.facts(entry).answer == "msg_1"
-    assert CLAUDE_CODE.facts(entry).is_assistant
-    assert not CLAUDE_CODE.facts(entry | {"isSidechain": True}).is_assistant
+    assert CLAUDE_CODE.info(entry).answer == "msg_1"
+    assert CLAUDE_CODE.info(entry).is_assistant
+    assert not CLAUDE_CODE.info(entry | {"isSidechain": True}).is_assistant
 
 
 # --- which files ---
@@ -261,7 +261,7 @@ def project(tmp_path: Path) -> ClaudeCodeProject:
     return ClaudeCodeProject(directory.parent, directory)
 
 
-def detected(project: ClaudeCodeProject, *entries: Any) -> Format | NotOurs:
+def detected(project: ClaudeCodeProject, *entries: Any) -> TranscriptFormat | NotOurs:
     return project.detect([json.dumps(entry).encode() + b"\n" for entry in entries])
 
 
@@ -318,16 +318,16 @@ def test_names(project: ClaudeCodeProject, name: str, is_session: bool) -> None:
 
 
 @pytest.fixture(params=["subagents", "subagents/workflows/wf_1"])
-def subagents(request: pytest.FixtureRequest, project: ClaudeCodeProject) -> Owner:
+def subagents(request: pytest.FixtureRequest, project: ClaudeCodeProject) -> AgentProgram:
     directory = project.directory / SESSION / request.param
     directory.mkdir(parents=True)
-    return KIND.owner(project.projects, directory)
+    return KIND.program(project.projects, directory)
 
 
 def test_the_directory_tells_whose_files_they_are(
-    project: ClaudeCodeProject, subagents: Owner
+    project: ClaudeCodeProject, subagents: AgentProgram
 ) -> None:
-    assert KIND.owner(project.projects, project.directory) == project
+    assert KIND.program(project.projects, project.directory) == project
     names = ["agent-a1b2c3.jsonl", "agent-acompact-1f.jsonl", "agent-aname@team-1f.jsonl"]
     assert all(map(subagents.is_session_file, names))
     others = [f"{SESSION}.jsonl", "agent-a1.meta.json", "journal.jsonl", "agent-a1.x.jsonl"]
@@ -335,7 +335,7 @@ def test_the_directory_tells_whose_files_they_are(
 
 
 @pytest.mark.parametrize("missing", [None, "isSidechain", "agentId", "sessionId"])
-def test_subagents_are_told_by_their_messages(subagents: Owner, missing: str | None) -> None:
+def test_subagents_are_told_by_their_messages(subagents: AgentProgram, missing: str | None) -> None:
     odd = without(line("user", "b") | ASIDE, missing) if missing else line("user", "b") | ASIDE
     lines = [json.dumps(each).encode() for each in (line("user", "a") | ASIDE, odd)]
     found = subagents.detect(lines)
@@ -368,7 +368,7 @@ def test_a_busy_process_keeps_its_session(project: ClaudeCodeProject) -> None:
 
 
 def test_a_living_process_keeps_its_subagents_even_if_it_is_idle(
-    project: ClaudeCodeProject, subagents: Owner
+    project: ClaudeCodeProject, subagents: AgentProgram
 ) -> None:
     assert subagents.in_use("agent-a1") is None
     path = says(project, os.getpid(), status="idle")

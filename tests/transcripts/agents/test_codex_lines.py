@@ -10,8 +10,8 @@ import pytest
 
 from bsd.core.sources import Source
 from bsd.transcripts.agents.codex import CODEX, KIND, CodexDay
-from bsd.transcripts.agents.dialect import Format, NotOurs, Shape, Turn
 from bsd.transcripts.agents.entry import is_safe_id
+from bsd.transcripts.agents.format import NotOurs, Shape, TranscriptFormat, Turn
 from bsd.transcripts.spans import format_path
 
 LONG = "x" * 600
@@ -142,7 +142,7 @@ def test_what_was_said_can_be_read() -> None:
     ],
 )
 def test_names(entry: dict[str, Any], name: str | None) -> None:
-    found = CODEX.facts(entry).id
+    found = CODEX.info(entry).id
     assert found == name
     assert found is None or is_safe_id(found)
 
@@ -165,22 +165,22 @@ def test_names(entry: dict[str, Any], name: str | None) -> None:
     ],
 )
 def test_turns(entry: dict[str, Any], turn: Turn) -> None:
-    assert CODEX.facts(entry).turn is turn
+    assert CODEX.info(entry).turn is turn
 
 
 def test_facts() -> None:
-    facts = CODEX.facts(item("function_call", name="shell", call_id="c", arguments="{}"))
-    assert [(call.id, call.name, call.path) for call in facts.calls] == [
+    info = CODEX.info(item("function_call", name="shell", call_id="c", arguments="{}"))
+    assert [(call.id, call.name, call.path) for call in info.calls] == [
         ("c", "shell", ("payload",))
     ]
-    assert (facts.kind, facts.is_message, facts.time_ms) == ("tool_call", True, 1758763344764.0)
-    facts = CODEX.facts(item("function_call_output", call_id="c"))
-    assert (facts.kind, facts.role, facts.result_of) == ("tool_result", "toolResult", "c")
-    facts = CODEX.facts(item("message", role="assistant"))
-    assert (facts.kind, facts.is_assistant) == ("assistant", True)
-    assert CODEX.facts(line("session_meta", id="t")).is_header
-    assert CODEX.facts(line("compacted", message="m")).is_compaction
-    assert not CODEX.facts(event("agent_message")).is_message
+    assert (info.kind, info.is_message, info.time_ms) == ("tool_call", True, 1758763344764.0)
+    info = CODEX.info(item("function_call_output", call_id="c"))
+    assert (info.kind, info.role, info.result_of) == ("tool_result", "toolResult", "c")
+    info = CODEX.info(item("message", role="assistant"))
+    assert (info.kind, info.is_assistant) == ("assistant", True)
+    assert CODEX.info(line("session_meta", id="t")).is_header
+    assert CODEX.info(line("compacted", message="m")).is_compaction
+    assert not CODEX.info(event("agent_message")).is_message
 
 
 # --- which files ---
@@ -189,7 +189,7 @@ DAY = CodexDay(Path("/none/sessions"), Path("/none/sessions/2025/09/24"))
 META = line("session_meta", id="t", cli_version="0.40.0")
 
 
-def detected(*entries: Any) -> Format | NotOurs:
+def detected(*entries: Any) -> TranscriptFormat | NotOurs:
     return DAY.detect([json.dumps(entry).encode() + b"\n" for entry in entries])
 
 
@@ -262,5 +262,5 @@ def test_whose_an_archived_file_is(tmp_path: Path, name: str, agent: str | None)
     (archived / name).touch()
     found = [(whose, file.name) for whose, file in source.files_put_away()]
     assert found == ([(agent, name)] if agent else [])
-    owner = KIND.owner(source.path, source.path / "2026" / "05" / "01")
-    assert owner.is_session_file(name) is (agent is not None)
+    program = KIND.program(source.path, source.path / "2026" / "05" / "01")
+    assert program.is_session_file(name) is (agent is not None)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.dialect import NotOurs
 from bsd.transcripts.agents.entry import (
     LINES_LOOKED_AT,
     Marker,
@@ -16,7 +15,8 @@ from bsd.transcripts.agents.entry import (
     placeholder,
     time_ms,
 )
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW, detect
+from bsd.transcripts.agents.format import NotOurs
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW, detect
 from tests.daemon.zones import zone
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

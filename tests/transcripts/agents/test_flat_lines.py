@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.dialect import Shape, Turn
-from bsd.transcripts.agents.openclaw.dialect import FLAT
+from bsd.transcripts.agents.format import Shape, Turn
+from bsd.transcripts.agents.openclaw.format import FLAT
 from bsd.transcripts.spans import format_path
 
 LONG = "x" * 600
@@ -127,7 +127,7 @@ def test_type_comes_from_the_first_name_that_maps(entry: dict[str, Any], type_: 
     ],
 )
 def test_what_counts_as_a_message(entry: dict[str, Any], is_message: bool) -> None:
-    assert FLAT.facts(entry).is_message is is_message
+    assert FLAT.info(entry).is_message is is_message
 
 
 def test_state_is_custom_and_records_hold_nothing() -> None:
@@ -137,16 +137,16 @@ def test_state_is_custom_and_records_hold_nothing() -> None:
 
 
 def test_identity_and_turns() -> None:
-    facts = FLAT.facts({"__id": "a", "id": "b", "type": "assistant"})
-    assert (facts.id, facts.turn, facts.is_assistant) == ("a", Turn.NONE, False)
-    assert FLAT.facts({"id": "b"}).id == "b"
-    assert FLAT.facts({"__id": 5, "id": "b"}).id == "b"
-    assert FLAT.facts({"__id": "", "id": 5}).id is None
+    info = FLAT.info({"__id": "a", "id": "b", "type": "assistant"})
+    assert (info.id, info.turn, info.is_assistant) == ("a", Turn.NONE, False)
+    assert FLAT.info({"id": "b"}).id == "b"
+    assert FLAT.info({"__id": 5, "id": "b"}).id == "b"
+    assert FLAT.info({"__id": "", "id": 5}).id is None
 
 
 def test_calls_and_results_are_paired() -> None:
-    call = FLAT.facts({"__id": "e1", "type": "tool_call", "name": "restore", "toolCallId": "c1"})
+    call = FLAT.info({"__id": "e1", "type": "tool_call", "name": "restore", "toolCallId": "c1"})
     assert [(one.id, one.name, one.path) for one in call.calls] == [("c1", "restore", ())]
-    result = FLAT.facts({"type": "tool_result", "toolCallId": "c1", "toolName": "restore"})
+    result = FLAT.info({"type": "tool_result", "toolCallId": "c1", "toolName": "restore"})
     assert (result.result_of, result.result_tool) == ("c1", "restore")
-    assert FLAT.facts({"type": "tool_call"}).calls[0].id == ""
+    assert FLAT.info({"type": "tool_call"}).calls[0].id == ""

@@ -14,7 +14,7 @@ import pytest
 from bsd.__main__ import HOST_TOKEN
 from bsd.core.errors import Busy
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
-from bsd.transcripts.agents.owner import HeldLock, Stale
+from bsd.transcripts.agents.program import HeldLock, Stale
 from tests.needs import require_linux, require_node
 
 GATEWAY = Path(__file__).with_name("gateway.mjs")

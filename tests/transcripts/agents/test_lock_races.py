@@ -19,7 +19,7 @@ from bsd.core import processes
 from bsd.core.errors import Busy, Forbidden
 from bsd.transcripts.agents.openclaw import lock as openclaw_lock
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
-from bsd.transcripts.agents.owner import Stale
+from bsd.transcripts.agents.program import Stale
 from tests.logs import capture_logs
 from tests.refusing import raising
 from tests.transcripts.agents.locks import (

@@ -28,21 +28,28 @@ from bsd.mcp.inband import InBand
 from bsd.planning.edit import setting
 from bsd.planning.result import Status
 from bsd.sessions.rest import Patience
-from bsd.transcripts.agents.dialect import (
+from bsd.transcripts.agents.entry import Entry, first_entries, text_of
+from bsd.transcripts.agents.format import (
     TIES,
-    Facts,
-    Format,
+    EntryInfo,
     NotOurs,
     Rank,
     Title,
     ToolCall,
+    TranscriptFormat,
     Turn,
     Value,
     named,
 )
-from bsd.transcripts.agents.entry import Entry, first_entries, text_of
-from bsd.transcripts.agents.owner import ENDING, Owner, PutBack, Registered, Registry, SourceKind
-from bsd.transcripts.agents.owners import KINDS
+from bsd.transcripts.agents.program import (
+    ENDING,
+    AgentProgram,
+    PutBack,
+    Registered,
+    Registry,
+    SourceKind,
+)
+from bsd.transcripts.agents.programs import KINDS
 from bsd.transcripts.agents.values import leaf_values, text_value
 from tests.actions import performed
 from tests.openclaw_tree import set_at_rest
@@ -55,20 +62,20 @@ from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Home, raw, w
 _TYPES = {"person": "user", "quill": "assistant", "gear": "tool_result"}
 
 
-class Quill(Format):
+class Quill(TranscriptFormat):
     """Lines of a scroll: a person, the quill, or one of its gears says something."""
 
     name = "quill"
     parent_key = "after"
     ties = TIES | {"nr", "after", "who", "answers", "ask", "gear"}
 
-    def facts(self, entry: Entry) -> Facts:
+    def info(self, entry: Entry) -> EntryInfo:
         who = text_of(entry.get("who"))
         calls = tuple(
             ToolCall(one["ask"], one["gear"], ("asks", at), ("asks", at, "with"))
             for at, one in enumerate(entry.get("asks", ()))
         )
-        return Facts(
+        return EntryInfo(
             id=text_of(entry.get("nr")),
             kind=_TYPES.get(who or "", "scroll"),
             is_message=who is not None,
@@ -105,7 +112,7 @@ QUILL = Quill()
 
 
 @dataclass(frozen=True, slots=True)
-class Desk(Owner):
+class Desk(AgentProgram):
     """One desk: `scrolls/<desk>/scroll-<n>.jsonl`, and `contents` says which there are."""
 
     scrolls: Path
@@ -114,7 +121,7 @@ class Desk(Owner):
     def is_session_file(self, name: str) -> bool:
         return name.startswith("scroll-") and name.endswith(ENDING)
 
-    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+    def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         first = next(first_entries(first_lines), {})
         return QUILL if "scroll" in first else NotOurs("no scroll")
 
@@ -168,7 +175,7 @@ class Desk(Owner):
         return PutBack(tuple(lines))
 
 
-KIND = SourceKind(routes=((None,),), called="scrolls", owner=Desk)
+KIND = SourceKind(routes=((None,),), called="scrolls", program=Desk)
 
 # --- and then it goes all the way ---
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.transcripts.agents.dialect import Format, Shape, Turn
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import Shape, TranscriptFormat, Turn
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.spans import format_path
 
 LONG = "x" * 600
@@ -140,7 +140,7 @@ def test_records_state_and_custom_messages() -> None:
     ],
 )
 def test_turns(entry: dict[str, Any], turn: Turn) -> None:
-    assert OPENCLAW.facts(entry).turn is turn
+    assert OPENCLAW.info(entry).turn is turn
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_turns(entry: dict[str, Any], turn: Turn) -> None:
     ],
 )
 def test_what_counts_as_a_message(kind: str | None, is_message: bool) -> None:
-    facts = OPENCLAW.facts({"type": kind, "id": "a"})
-    assert facts.is_message is is_message
-    assert facts.is_header is (kind == "session")
+    info = OPENCLAW.info({"type": kind, "id": "a"})
+    assert info.is_message is is_message
+    assert info.is_header is (kind == "session")
 
 
 def test_signatures_calls_results_and_compactions() -> None:
@@ -171,16 +171,16 @@ def test_signatures_calls_results_and_compactions() -> None:
         {"type": "thinking", "thinking": "", "thinkingSignature": "s"},
         {"type": "toolCall", "id": "c1", "name": "read"},
     ]
-    facts = OPENCLAW.facts(message("assistant", blocks, model="m"))
-    assert facts.signed_by == "m"
-    assert [(c.id, c.name, c.path) for c in facts.calls] == [
+    info = OPENCLAW.info(message("assistant", blocks, model="m"))
+    assert info.signed_by == "m"
+    assert [(c.id, c.name, c.path) for c in info.calls] == [
         ("c1", "read", ("message", "content", 1))
     ]
-    assert OPENCLAW.facts(message("assistant", blocks)).signed_by == ""
-    assert OPENCLAW.facts(message("assistant", blocks[1:], model="m")).signed_by is None
-    result = OPENCLAW.facts(message("toolResult", toolCallId="c1", toolName="read"))
+    assert OPENCLAW.info(message("assistant", blocks)).signed_by == ""
+    assert OPENCLAW.info(message("assistant", blocks[1:], model="m")).signed_by is None
+    result = OPENCLAW.info(message("toolResult", toolCallId="c1", toolName="read"))
     assert (result.kind, result.result_of, result.result_tool) == ("tool_result", "c1", "read")
-    compaction = OPENCLAW.facts({"type": "compaction", "firstKeptEntryId": "k"})
+    compaction = OPENCLAW.info({"type": "compaction", "firstKeptEntryId": "k"})
     assert (compaction.is_compaction, compaction.kept_from) == (True, "k")
 
 
@@ -203,7 +203,7 @@ def test_signatures_calls_results_and_compactions() -> None:
     ],
 )
 def test_time_by_seed_000s_sources(sources: dict[str, Any], time_ms: float | None) -> None:
-    found = OPENCLAW.facts({"type": "message", **sources}).time_ms
+    found = OPENCLAW.info({"type": "message", **sources}).time_ms
     assert found == time_ms or (time_ms is None and found is not None and found < 0)
 
 
@@ -230,9 +230,9 @@ _anything = st.recursive(
 @settings(deadline=None)
 @given(st.dictionaries(_names, _anything, max_size=8), st.sampled_from([FLAT, OPENCLAW]))
 def test_no_shape_raises_and_every_value_is_where_it_says(
-    entry: dict[str, Any], fmt: Format
+    entry: dict[str, Any], fmt: TranscriptFormat
 ) -> None:
-    fmt.facts(entry)
+    fmt.info(entry)
     for value in fmt.values(entry, 3):
         found: Any = entry
         for step in value.path:
@@ -251,5 +251,5 @@ def test_deep_nesting_does_not_raise() -> None:
         deep = [deep]
     for fmt in (FLAT, OPENCLAW):
         for entry in ({"data": deep}, message("toolResult", details=deep), {"message": deep}):
-            fmt.facts(entry)
+            fmt.info(entry)
             assert all(value.path for value in fmt.values(entry, 500))

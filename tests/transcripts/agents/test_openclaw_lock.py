@@ -21,7 +21,7 @@ from bsd.core.filesystem import judge as judge_mount
 from bsd.core.layout import SessionName
 from bsd.transcripts.agents.openclaw import lock as openclaw_lock
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock, lock_path
-from bsd.transcripts.agents.owner import Free, HeldLock, Stale, Unreadable
+from bsd.transcripts.agents.program import Free, HeldLock, Stale, Unreadable
 from tests.logs import capture_logs
 from tests.needs import as_ordinary_user, require_linux
 from tests.refusing import raising

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.dialect import Format, NotOurs, Turn
+from bsd.transcripts.agents.format import NotOurs, TranscriptFormat, Turn
 from bsd.transcripts.agents.pi import PI, PiProject
 
 PROJECT = PiProject(Path("/none/sessions"), Path("/none/sessions/--p--"))
@@ -19,7 +19,7 @@ def message(role: str, **more: Any) -> dict[str, Any]:
     return {"type": "message", "id": "a", "message": {"role": role, "content": "text", **more}}
 
 
-def detected(*entries: Any) -> Format | NotOurs:
+def detected(*entries: Any) -> TranscriptFormat | NotOurs:
     return PROJECT.detect([b"\n", *(json.dumps(entry).encode() + b"\n" for entry in entries)])
 
 
@@ -75,7 +75,7 @@ CALL = {"type": "toolCall", "id": "c", "name": "bash", "arguments": {}}
     ],
 )
 def test_only_an_answer_that_came_to_its_end_ends_a_turn(more: dict[str, Any], turn: Turn) -> None:
-    assert PI.facts(message("assistant", **more)).turn is turn
+    assert PI.info(message("assistant", **more)).turn is turn
 
 
 def test_what_pi_begins_with_stays_and_what_it_edits_is_its_own() -> None:
@@ -83,5 +83,5 @@ def test_what_pi_begins_with_stays_and_what_it_edits_is_its_own() -> None:
     assert [value.fixed for value in PI.values(message("user"))] == [False]
     edit = {"type": "context_edit", "id": "b", "targetId": "a", "replacement": {"content": "x"}}
     assert PI.values(edit) == []
-    assert not PI.facts(edit).is_message
+    assert not PI.info(edit).is_message
     assert PI.values({"type": "compaction", "id": "c", "summary": "x" * 900}) == []

@@ -8,8 +8,15 @@ import pytest
 
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
-from bsd.transcripts.agents.dialect import LONGEST_TITLE, Format, Rank, Title, better, in_short
-from bsd.transcripts.agents.openclaw.dialect import FLAT, OPENCLAW
+from bsd.transcripts.agents.format import (
+    LONGEST_TITLE,
+    Rank,
+    Title,
+    TranscriptFormat,
+    better,
+    in_short,
+)
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.agents.openclaw.registry import registered
 from bsd.transcripts.agents.pi import PI
 from bsd.transcripts.agents.values import words_of
@@ -41,7 +48,7 @@ def item(text: str, role: str = "user") -> dict[str, Any]:
     return {"type": "response_item", "payload": payload}
 
 
-PROMPTS: list[tuple[Format, dict[str, Any], str | None]] = [
+PROMPTS: list[tuple[TranscriptFormat, dict[str, Any], str | None]] = [
     (OPENCLAW, message("mend the roof"), "mend the roof"),
     (OPENCLAW, message(blocks("mend\n  the roof")), "mend the roof"),
     (OPENCLAW, message("it is mended", "assistant"), None),
@@ -93,13 +100,15 @@ PROMPTS: list[tuple[Format, dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize(("fmt", "entry", "title"), PROMPTS)
-def test_what_a_person_asked(fmt: Format, entry: dict[str, Any], title: str | None) -> None:
+def test_what_a_person_asked(
+    fmt: TranscriptFormat, entry: dict[str, Any], title: str | None
+) -> None:
     found = fmt.title(entry)
     assert (found.text if found else None) == title
     assert found is None or found.rank is Rank.PROMPT
 
 
-NAMES: list[tuple[Format, dict[str, Any], Title]] = [
+NAMES: list[tuple[TranscriptFormat, dict[str, Any], Title]] = [
     (PI, {"type": "session_info", "name": "the roof"}, Title("the roof", Rank.GIVEN)),
     (CLAUDE_CODE, {"type": "custom-title", "customTitle": "roof"}, Title("roof", Rank.GIVEN)),
     (CLAUDE_CODE, {"type": "agent-name", "agentName": "roof"}, Title("roof", Rank.GIVEN)),
@@ -114,15 +123,17 @@ NAMES: list[tuple[Format, dict[str, Any], Title]] = [
 
 
 @pytest.mark.parametrize(("fmt", "entry", "title"), NAMES)
-def test_names_that_are_written_down(fmt: Format, entry: dict[str, Any], title: Title) -> None:
+def test_names_that_are_written_down(
+    fmt: TranscriptFormat, entry: dict[str, Any], title: Title
+) -> None:
     assert fmt.title(entry) == title
-    words = words_of(entry, fmt, fmt.facts(entry), title)
+    words = words_of(entry, fmt, fmt.info(entry), title)
     assert title.text in words, "it is found by its words"
 
 
 @pytest.mark.parametrize("fmt", [OPENCLAW, PI, FLAT, CLAUDE_CODE, CODEX])
 @pytest.mark.parametrize("odd", [None, 5, [], {}, [5], [{"text": 5}], "\ud800", "\0"])
-def test_whatever_stands_there_is_no_failure(fmt: Format, odd: Any) -> None:
+def test_whatever_stands_there_is_no_failure(fmt: TranscriptFormat, odd: Any) -> None:
     for entry in (
         *({"type": kind, "message": odd, "payload": odd} for kind in ("user", "message", odd)),
         *(message(odd), claude(odd), {"type": "session_info", "name": odd}),

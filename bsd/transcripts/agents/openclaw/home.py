@@ -18,9 +18,9 @@ from urllib.parse import quote
 from bsd.core.errors import BsdError
 from bsd.core.files import plain_stream
 from bsd.core.layout import Layout, SessionName, check_name
-from bsd.transcripts.agents.dialect import Format, NotOurs
 from bsd.transcripts.agents.entry import Entry
-from bsd.transcripts.agents.openclaw.dialect import detect, header_ids
+from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import detect, header_ids
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock
 from bsd.transcripts.agents.openclaw.registry import (
     REGISTRY_FILE,
@@ -33,7 +33,7 @@ from bsd.transcripts.agents.openclaw.registry import (
     running,
     take_out,
 )
-from bsd.transcripts.agents.owner import ENDING, LockState, Owner, PutBack, Registry
+from bsd.transcripts.agents.program import ENDING, AgentProgram, LockState, PutBack, Registry
 
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
@@ -42,7 +42,7 @@ _LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
-class RootAgent(Owner):
+class RootAgent(AgentProgram):
     """An agent of the root: its sessions are bsd's to edit, delete and carry calls out in."""
 
     layout: Layout
@@ -71,7 +71,7 @@ class RootAgent(Owner):
             return "it is what a repair has left of a session, or a backup"
         return "the gateway gives no session such a name"
 
-    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+    def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return detect(first_lines)
 
     def put_aside(self, name: str) -> str | None:

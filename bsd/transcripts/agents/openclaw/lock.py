@@ -31,7 +31,7 @@ from bsd.core.leases import release_lease, take_lease
 from bsd.core.locks import WaitingLock
 from bsd.core.logs import get_logger
 from bsd.core.spelling import iso_utc
-from bsd.transcripts.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
+from bsd.transcripts.agents.program import Free, HeldLock, LockState, Stale, Unreadable
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
 MAX_HOLD_MS: Final = 5 * 60 * 1000  # what the gateway grants itself; our holds take milliseconds

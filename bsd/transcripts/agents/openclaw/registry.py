@@ -32,10 +32,10 @@ from bsd.core.files import (
 )
 from bsd.core.filesystem import MetadataNotKept, exchanges, keep_metadata
 from bsd.transcripts import splice
-from bsd.transcripts.agents.dialect import in_short
 from bsd.transcripts.agents.entry import text_of
+from bsd.transcripts.agents.format import in_short
 from bsd.transcripts.agents.openclaw.lock import SessionLock
-from bsd.transcripts.agents.owner import ENDING, PutBack, Registered, Registry
+from bsd.transcripts.agents.program import ENDING, PutBack, Registered, Registry
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import is_too_large
 from bsd.transcripts.spans import Search, encode_key, scan

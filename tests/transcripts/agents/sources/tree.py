@@ -12,7 +12,7 @@ from typing import Any
 
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
-from bsd.transcripts.agents.owners import layout_of
+from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.spans import parse_path
 from tests.openclaw_tree import set_at_rest
 

@@ -11,20 +11,6 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
-from bsd.transcripts.agents.dialect import (
-    VALUE_TYPES,
-    Facts,
-    Format,
-    NotOurs,
-    Rank,
-    Title,
-    ToolCall,
-    Turn,
-    Value,
-    asked,
-    named,
-    texts_in,
-)
 from bsd.transcripts.agents.entry import (
     TYPE_OF_NAME,
     Entry,
@@ -36,6 +22,20 @@ from bsd.transcripts.agents.entry import (
     first_entries,
     message_of,
     text_of,
+)
+from bsd.transcripts.agents.format import (
+    VALUE_TYPES,
+    EntryInfo,
+    NotOurs,
+    Rank,
+    Title,
+    ToolCall,
+    TranscriptFormat,
+    Turn,
+    Value,
+    asked,
+    named,
+    texts_in,
 )
 from bsd.transcripts.agents.values import (
     block_values,
@@ -63,17 +63,17 @@ _BEFORE_A_PROMPT = re.compile(
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
 
 
-class OpenClaw(Format):
+class OpenClaw(TranscriptFormat):
     """Entries below a header of version 2 or 3."""
 
     name = "openclaw"
 
-    def facts(self, entry: Entry) -> Facts:
+    def info(self, entry: Entry) -> EntryInfo:
         kind = text_of(entry.get("type")) or "unknown"
         if kind == "message":
             return _message_facts(entry, message_of(entry))
         is_compaction = kind == "compaction"
-        return Facts(
+        return EntryInfo(
             id=entry_id(entry),
             kind=kind,
             is_message=kind == "custom_message",
@@ -112,11 +112,11 @@ class OpenClaw(Format):
         return []
 
 
-def _message_facts(entry: Entry, message: Entry) -> Facts:
+def _message_facts(entry: Entry, message: Entry) -> EntryInfo:
     role = text_of(message.get("role"))
     is_assistant, is_result = role == "assistant", role == "toolResult"
     calls = calls_in(message.get("content"), _CONTENT) if is_assistant else ()
-    return Facts(
+    return EntryInfo(
         id=entry_id(entry),
         kind=TYPE_OF_NAME.get(role, role) if role else "message",
         is_message=True,
@@ -224,16 +224,16 @@ _TOOL_NAMES = ("toolName", "tool_name", "name", "tool")
 _BLOCKS = frozenset(("text", "thinking", "image", *_CALLS))
 
 
-class Flat(Format):
+class Flat(TranscriptFormat):
     """The dialect of the seeds' examples."""
 
     name = "flat"
 
-    def facts(self, entry: Entry) -> Facts:
+    def info(self, entry: Entry) -> EntryInfo:
         kind = entry.get("type")
         type_ = entry_type(entry)
         is_result = type_ == "tool_result"
-        return Facts(
+        return EntryInfo(
             id=entry_id(entry),
             kind=type_ or text_of(kind) or "entry",
             is_message=not _is_beside(entry),
@@ -346,7 +346,7 @@ def header_ids(entry: Entry) -> set[str]:
     return {found} if found else set()
 
 
-def detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
+def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
     """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`."""
     entries = first_entries(first_lines)
     first = next(entries, None)
@@ -359,7 +359,7 @@ def detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
     return NotOurs("foreign format")
 
 
-def _by_header(header: Entry) -> Format | NotOurs:
+def _by_header(header: Entry) -> TranscriptFormat | NotOurs:
     version = header.get("version")
     if version is None:
         return NotOurs("version 1 session: its entries have no ids")

@@ -18,8 +18,8 @@ from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import PutAway, Route
-from bsd.transcripts.agents.dialect import Format, NotOurs
 from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 
 ENDING = ".jsonl"
@@ -117,7 +117,7 @@ class Unreadable:
 LockState = Free | HeldLock | Stale | Unreadable
 
 
-class Owner(ABC):
+class AgentProgram(ABC):
     """The program whose sessions one agent is. What it has no word for, it need not answer."""
 
     __slots__ = ()
@@ -156,7 +156,7 @@ class Owner(ABC):
         return None if self.is_session_file(name) else "its program gives no session such a name"
 
     @abstractmethod
-    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+    def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         """Tell the dialect of a file whose lines these are."""
 
     def put_aside(self, name: str) -> str | None:  # noqa: ARG002
@@ -267,7 +267,7 @@ class SourceKind(NamedTuple):
 
     routes: tuple[Route, ...]  # as in Source
     called: str | None  # how its directory of sessions is always called
-    owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's
+    program: Callable[[Path, Path], AgentProgram]  # from the source's directory, and the agent's
     put_away: PutAway | None = None  # as in Source
     # Transcripts below the source's directory that a process has at work, as far as can be told.
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()

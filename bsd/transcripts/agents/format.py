@@ -76,7 +76,7 @@ class ToolCall:
 
 
 @immutable
-class Facts:
+class EntryInfo:
     """What one entry is, beside the values it holds."""
 
     id: str | None  # `__id`, else `id`; None if there is none or it is no string
@@ -109,7 +109,7 @@ class NotOurs:
     """A file that is left alone, and why."""
 
     reason: str
-    reads: Format | None = None  # its dialect, if its lines are understood all the same
+    reads: TranscriptFormat | None = None  # its dialect, if its lines are understood all the same
 
 
 # What ties entries, calls and results together, wherever a message keeps it.
@@ -129,7 +129,7 @@ _WRITERS = frozenset(("write", "create", "write_file", "create_file", "file_writ
 _PATHS = ("path", "file_path", "filePath", "filename", "file")
 
 
-class Format(ABC):
+class TranscriptFormat(ABC):
     """A dialect of transcripts. What it has no word for, it need not answer."""
 
     name: str
@@ -140,7 +140,7 @@ class Format(ABC):
     tells_origin: bool = False
 
     @abstractmethod
-    def facts(self, entry: Entry) -> Facts:
+    def info(self, entry: Entry) -> EntryInfo:
         """Say what an entry is."""
 
     @abstractmethod

@@ -45,8 +45,8 @@ from bsd.core.locations import home
 from bsd.core.logs import get_logger
 from bsd.core.sources import Source
 from bsd.transcripts.agents.openclaw.home import RootAgent
-from bsd.transcripts.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
+from bsd.transcripts.agents.program import ENDING, AgentProgram, Process, SourceKind
 
 if TYPE_CHECKING:  # start-up stays light: most calls load no settings
     from bsd.core.settings import SourceSettings
@@ -72,18 +72,18 @@ def page_size_for(client: str | None) -> PageSize:
     return kind_of(client).page_size if client in KINDS else OTHERS
 
 
-def owner_of(layout: Layout, agent: str) -> Owner:
+def program_of(layout: Layout, agent: str) -> AgentProgram:
     """Say whose the sessions of an agent are; raises NotFound if it is no name of a source."""
     if source := layout.source_of(agent):
         # By its name alone, as this is asked for every session of a list; opening one looks closer.
         directory = source.directory(agent) or layout.sessions_dir(agent)
-        return kind_of(source.kind).owner(source.path, directory)
+        return kind_of(source.kind).program(source.path, directory)
     return RootAgent(layout, agent)
 
 
 def in_use(layout: Layout, name: SessionName) -> str | None:
     """Why a session counts as in use by its owner; None if it does not."""
-    return owner_of(layout, name.agent).in_use(name.session)
+    return program_of(layout, name.agent).in_use(name.session)
 
 
 def at_work(layout: Layout, process: Process) -> list[SessionName]:
@@ -95,7 +95,7 @@ def at_work(layout: Layout, process: Process) -> list[SessionName]:
     for source in layout.sources:
         for path in kind_of(source.kind).at_work(source.path, process):
             agent = source.agent_at(path.parent)
-            if agent is not None and owner_of(layout, agent).is_session_file(path.name):
+            if agent is not None and program_of(layout, agent).is_session_file(path.name):
                 found.append(SessionName(agent, path.name.removesuffix(ENDING)))
     return found
 
