@@ -1,4 +1,4 @@
-"""An OpenClaw directory as its owner leaves it: agents, sessions at rest, sessions.json."""
+"""An OpenClaw directory as its owner leaves it: agents, sessions idle, sessions.json."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def add_session(root: Path, name: str, content: Path | bytes) -> Path:
         shutil.copyfile(content, path)
     else:
         path.write_bytes(content)
-    set_at_rest(path)
+    set_idle(path)
     return path
 
 
-def set_at_rest(path: Path, seconds: float = _AT_REST_SECONDS) -> None:
+def set_idle(path: Path, seconds: float = _AT_REST_SECONDS) -> None:
     """Make a file look as if it had last been written to so long ago: an hour."""
     then = time.time() - seconds
     os.utime(path, (then, then))
@@ -63,6 +63,6 @@ def fill(root: Path) -> Path:
 def grow_old(root: Path, days: float = 3) -> None:
     """Let stored lines and transcripts be of days ago; displaced versions are gone by then."""
     for file in (*root.glob("extracted/*/[0-9]*.json"), *root.glob("agents/*/sessions/*.jsonl")):
-        set_at_rest(file, days * 86400)
+        set_idle(file, days * 86400)
     for file in root.glob(".brainsurgeon/inflight/*"):
         file.unlink()

@@ -11,7 +11,7 @@ from typing import Any
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.sample import session_lines
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.openclaw_tree import add_session
 
@@ -37,8 +37,8 @@ class Clock:
 
 
 def make_surgeon(layout: Layout, clock: Clock, wait: float = 30.0) -> Surgeon:
-    patience = Patience(wait=wait, clock=clock.now, sleep=clock.sleep)
-    return Surgeon(layout, ConfigService(layout.config_file), patience=patience)
+    budget = RetryBudget(wait=wait, clock=clock.now, sleep=clock.sleep)
+    return Surgeon(layout, ConfigService(layout.config_file), budget=budget)
 
 
 def entry(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:

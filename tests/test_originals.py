@@ -12,7 +12,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.openclaw.format import FLAT
 from tests.openclaw_tree import add_session
 from tests.planning.in_memory import Session
@@ -105,7 +105,7 @@ def test_v15_v17_values_of_one_name_keep_apart() -> None:
 def test_p1_what_expires_in_the_trash_is_gone(tmp_path: Path) -> None:
     layout, name = Layout(tmp_path), SessionName("main", "s")
     add_session(tmp_path, str(name), sample(1, 1))
-    Trash(layout, "14d", patience=Patience(wait=0.0)).delete(name)
+    Trash(layout, "14d", budget=RetryBudget(wait=0.0)).delete(name)
     assert any(path.is_file() for path in layout.trash.rglob("*"))
     later = time.time() + 15 * 24 * 3600.0
     done = RetentionRun(layout, actor="test", clock=lambda: later).clean_trash("14d")

@@ -226,7 +226,7 @@ def _keep(hands: RootHands, asked: KeepCopies) -> CopiesKept:
         )
     layout = hands.layout
     names = list(dict.fromkeys(map(SessionName.parse, asked.sessions)))
-    patience = hands.trash(writes=not asked.dry_run).patience
+    budget = hands.trash(writes=not asked.dry_run).budget
     found: list[CopiedSession] = []
 
     def stopping() -> bool:
@@ -237,7 +237,7 @@ def _keep(hands: RootHands, asked: KeepCopies) -> CopiesKept:
         found.append(_copied(outcome))
 
     scope = CopyScope(at_once=True, names=frozenset(names), dry_run=asked.dry_run)
-    done = Keeping(layout, keep, patience, stopping=stopping, scope=scope, told=told).run()
+    done = Keeping(layout, keep, budget, stopping=stopping, scope=scope, told=told).run()
     known = {one.session for one in found}
     found += [_not_found(layout, name) for name in names if str(name) not in known]
     copied = sum(one.status is CopyStatus.COPIED for one in found)
@@ -312,16 +312,14 @@ def _bring_back(hands: RootHands, asked: BringBackGone) -> BroughtBack:
     layout = hands.layout
     copy = find_gone(layout, asked.text)
     renamed = SessionName.parse(asked.renamed) if asked.renamed else None
-    patience = hands.trash(writes=True).patience
-    return BringBack(layout, copy, renamed=renamed, actor=hands.actor, patience=patience).run()
+    budget = hands.trash(writes=True).budget
+    return BringBack(layout, copy, renamed=renamed, actor=hands.actor, budget=budget).run()
 
 
 def _forget(hands: RootHands, asked: ForgetKept) -> Forgotten:
     trash = hands.trash(writes=True)
     keep = hands.config.current.trash_retention
-    forgetting = Forgetting(
-        hands.layout, trash_keep=keep, actor=hands.actor, patience=trash.patience
-    )
+    forgetting = Forgetting(hands.layout, trash_keep=keep, actor=hands.actor, budget=trash.budget)
     name, copy = kept_session(hands.layout, asked.text)
     if asked.only is None:
         done = forgetting.session(name, copy)

@@ -197,7 +197,7 @@ def _restore_all(
     def plan(
         source: TranscriptFile, fmt: TranscriptFormat, store: SessionStore
     ) -> tuple[Plan, tuple[Restored, ...]]:
-        now, progress = surgeon.patience.clock(), hands.progressed
+        now, progress = surgeon.budget.clock(), hands.progressed
         if not asked.leaving:
             return plan_restore_all(source, fmt, now, store, progress=progress)
         records = RootRecords(layout, store, history.entry_notes)

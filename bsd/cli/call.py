@@ -248,13 +248,13 @@ class Call:
 
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
-        from bsd.sessions import rest, surgeon
+        from bsd.sessions import idle, surgeon
 
         config = self._config(create=writes)
-        patience = rest.Patience(wait, sleep=sleep or _sleep_and_say_so())
+        budget = idle.RetryBudget(wait, sleep=sleep or _sleep_and_say_so())
         if self.settings:
-            patience = replace(patience, quiet=self.settings.quiet_seconds)
-        hired = surgeon.Surgeon(self.layout, config, actor=actor, patience=patience)
+            budget = replace(budget, quiet=self.settings.quiet_seconds)
+        hired = surgeon.Surgeon(self.layout, config, actor=actor, budget=budget)
         if not self._begun or (writes and not self._writes):
             self.log(writes=writes)
             self._begun, self._writes = True, writes

@@ -222,8 +222,8 @@ class Play:
         now = _RESTORED.sub(b"", _lines(session.path.read_bytes())[index])
         exact = now == _lines(session.content)[index]
         self._screen.check("the restored line is its old self, to the byte", exact)
-        patience = _PATIENCE_SECONDS + _PROTECTED_SECONDS
-        left = self._wait(lambda: session.placeholders >= before, patience)
+        budget = _PATIENCE_SECONDS + _PROTECTED_SECONDS
+        left = self._wait(lambda: session.placeholders >= before, budget)
         stayed = session.path.stat().st_mtime - restored
         self._screen.check(
             f"it stayed for {_PROTECTED_SECONDS} s (keep_after_restore_seconds), then left again",

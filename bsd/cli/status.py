@@ -89,8 +89,8 @@ class Client:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             # Where many wait to be let in, a socket with a time-out of Python's is refused at once.
             if seconds is not None:
-                patience = struct.pack("ll", int(seconds), 0)
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+                budget = struct.pack("ll", int(seconds), 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, budget)
             connection.connect(os.fspath(self.path))
             connection.settimeout(seconds)
             self._check(peer_uid(connection))

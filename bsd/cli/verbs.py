@@ -73,7 +73,7 @@ class CallHands:
             call.log(writes=False)
             return Trash(call.layout, keep)
         surgeon = call.surgeon(sleep=self._request.sleep if self._request else time.sleep)
-        return Trash(call.layout, keep, patience=surgeon.patience)
+        return Trash(call.layout, keep, budget=surgeon.budget)
 
     def clock(self) -> float:
         return time.time()

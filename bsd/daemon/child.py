@@ -28,8 +28,8 @@ from bsd.core.logs import close_logs, configure_logs
 from bsd.core.processes import give_back_memory
 from bsd.core.pruning_config import ConfigService, Known
 from bsd.sessions.commit.inflight import InFlight, Memory
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.operate import Noticed
-from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import state_at
 
@@ -108,7 +108,7 @@ class Child:
 
     @cached_property
     def in_band(self) -> Callable[[SessionName], bool]:
-        """Carries out calls that stand in a session at rest; tells whether that changed it."""
+        """Carries out calls that stand in a session idle; tells whether that changed it."""
         if self._given.in_band is None:
             return lambda _: False
         parts = self.layout, self.config, self.surgeon("agent"), self.state_db, time.time
@@ -121,15 +121,15 @@ class Child:
             self.layout,
             self.config,
             actor=actor,
-            patience=self.patience(wait),
+            budget=self.budget(wait),
             noticed=self.attempted,
             state=self.state_db if remembers else None,
             inflight=self.in_flight,
         )
 
-    def patience(self, wait: float) -> Patience:
+    def budget(self, wait: float) -> RetryBudget:
         """How it waits for sessions in use: not when the daemon stops."""
-        return Patience(wait, self._given.quiet_seconds, sleep=self.nap, check=self.check)
+        return RetryBudget(wait, self._given.quiet_seconds, sleep=self.nap, check=self.check)
 
     def nap(self, seconds: float) -> None:
         """Sleep; raises Stopping."""

@@ -79,7 +79,7 @@ class Chores:
                 state.intake.found(name, seen, now, wall)
         found = directories.look(state.layout)
         state.mounts.look((*found.sessions, *found.put_away_in))
-        state.at_rest.flush()
+        state.idle_sessions.flush()
 
     def _has_time(self, seen: os.stat_result, wall: float) -> bool:
         """Whether a session that was never looked at may be looked at later."""
@@ -105,10 +105,10 @@ class Chores:
         return self._held
 
     def resume(self) -> None:
-        """Take over from the daemon before: what it left at rest need not be opened again."""
+        """Take over from the daemon before: what it left idle need not be opened again."""
         state = self._state
         now, wall = state.clocks.steady(), state.clocks.wall()
-        for left in state.at_rest.known():
+        for left in state.idle_sessions.known():
             state.scan.note(left.session, left.file)
             if left.due_at is not None:
                 state.intake.changed(left.session, now + max(0.0, left.due_at - wall))
@@ -215,7 +215,7 @@ class Chores:
         )
         done = run.clean_all(state.config.current)
         if not state.stopping.is_set():
-            state.at_rest.keep_only(self._is_there)
+            state.idle_sessions.keep_only(self._is_there)
             state.config.note_run("last_retention_run_at", started)
         if done.failures:
             raise Unavailable(
@@ -224,7 +224,7 @@ class Chores:
             )
 
     def keep_sessions(self) -> int:
-        """Copy sessions that have been at rest for a day; returns of how many the archive heard.
+        """Copy sessions that have been idle for a day; returns of how many the archive heard.
 
         If the copying that begins with the daemon still goes on, nothing.
         """

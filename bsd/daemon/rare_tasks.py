@@ -85,7 +85,7 @@ def sweep_words(child: Child) -> None:
 
 
 def keep_sessions(child: Child, keep: str, *, first: bool = False) -> KeptNow:
-    """Copy sessions at rest into the archive; `keep` is the setting `archive_sessions`.
+    """Copy sessions idle into the archive; `keep` is the setting `archive_sessions`.
 
     `first`: only those that their program deletes by their age (`CopyScope`).
     """
@@ -96,8 +96,8 @@ def keep_sessions(child: Child, keep: str, *, first: bool = False) -> KeptNow:
 
     sweep_returning(child.layout)
     scope = CopyScope(first=first)
-    patience = child.patience(0.0)
-    return Keeping(child.layout, keep, patience, stopping=stopping, scope=scope).run()
+    budget = child.budget(0.0)
+    return Keeping(child.layout, keep, budget, stopping=stopping, scope=scope).run()
 
 
 def perform_verb(
@@ -146,11 +146,11 @@ class _Hands:
             self.layout,
             self.config.current.trash_retention,
             actor=self.actor,
-            patience=self._child.patience(self._wait),
+            budget=self._child.budget(self._wait),
         )
 
     def clock(self) -> float:
-        return self._child.patience(self._wait).clock()
+        return self._child.budget(self._wait).clock()
 
     def progressed(self, done: int, of: int | None = None) -> None:  # noqa: ARG002 - nobody looks
         self._child.progress(done)

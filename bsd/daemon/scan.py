@@ -29,7 +29,7 @@ class Scan:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._lock = threading.Lock()
-        # agent → file name → state (`Written.packed`): this is what each session costs at rest
+        # agent → file name → state (`Written.packed`): this is what each session costs idle
         self._known: dict[str, dict[str, bytes]] = {}
         self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
         self.problems: tuple[WatchProblem, ...] = ()  # of the last whole walk

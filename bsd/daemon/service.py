@@ -236,7 +236,7 @@ class Daemon:
         for loop in (self._first_copies, *state.loops.values()):
             loop.stop()
         ended = self._workers.join(deadline) & self.children.join(deadline)
-        state.at_rest.flush()
+        state.idle_sessions.flush()
         for loop in (self._first_copies, *state.loops.values()):
             if loop.alive:
                 ended &= loop.join(max(0.0, deadline - time.monotonic()))

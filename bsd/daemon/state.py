@@ -149,7 +149,7 @@ def _listed(result: SessionResult, at: float) -> bytes:
     return bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
 
 
-class SessionsAtRest:
+class IdleSessions:
     """How sessions were left, from one daemon to the next: a start need not open them again.
 
     It is collected here; `flush` writes it, seldom and all at once. What is lost with a kill is
@@ -263,7 +263,7 @@ class DaemonState:
         self.events = Events(self.clocks.wall)
         self.ledger = Ledger()
         self.state_db = state_at(self.layout.state_db)
-        self.at_rest = SessionsAtRest(self.state_db, self.config)
+        self.idle_sessions = IdleSessions(self.state_db, self.config)
         self.savings = PendingSavings()
         self.in_flight = InFlight(self.layout)
         self.mounts = Mounts(self._can_exchange)

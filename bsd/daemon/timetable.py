@@ -29,7 +29,7 @@ INDEX, KEEP = "index", "keep_sessions"
 RECOVER_SECONDS = 30.0
 # How often the search index is compared with all sessions: it hears of changes, and may miss one.
 INDEX_SECONDS = 3600.0
-# How often sessions are looked for that have been at rest for long enough to be copied.
+# How often sessions are looked for that have been idle for long enough to be copied.
 KEEP_SECONDS = 600.0
 
 

@@ -130,7 +130,7 @@ class Work:
                 found[ToLook(name, waited, name in urgent)] = before
         if not found:
             return
-        self._state.at_rest.unsettled(*(one.name for one in found))
+        self._state.idle_sessions.unsettled(*(one.name for one in found))
         self._state.stop_here()
         last = next(iter(found)).name
 
@@ -170,7 +170,7 @@ class Work:
         before = self._look(name)
         if before is None:
             return self._gone(name)
-        self._state.at_rest.unsettled(name)
+        self._state.idle_sessions.unsettled(name)
         waited = self._state.savings.waited(name, self._state.clocks.steady())
         looked: Looked
         try:
@@ -209,7 +209,7 @@ class Work:
                 return Failed(result.reason or "it failed")
             case Status.LEFT_ALONE:
                 state.scan.note(name, before)
-                state.at_rest.left(name, before, None)
+                state.idle_sessions.left(name, before, None)
                 state.savings.settle(name)
                 return Finished()
         now = state.clocks.steady()
@@ -222,7 +222,7 @@ class Work:
             seen = result.left_as.written
             state.scan.note(name, seen)
             if not result.postponed:
-                state.at_rest.left(name, seen, result.due_at)
+                state.idle_sessions.left(name, seen, result.due_at)
         if result.postponed:
             state.savings.wait(name, now)
         else:

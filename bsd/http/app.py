@@ -39,7 +39,7 @@ from bsd.maintenance.catalog import Agents
 from bsd.maintenance.disk_use import SavedByHour, Savings
 from bsd.memory import verbs as memory_verbs
 from bsd.memory.facts import Memory, open_memory
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.workspaces import verbs as workspace_verbs
 from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
@@ -110,7 +110,7 @@ def app_of(daemon: Daemon, settings: Settings) -> Starlette:
     hands = ApiHands(
         now.layout,
         now.config,
-        Patience(WAIT_SECONDS, settings.quiet_seconds, check=now.stop_here),
+        RetryBudget(WAIT_SECONDS, settings.quiet_seconds, check=now.stop_here),
         work=daemon.perform,
         cleaned=daemon.cleaned,
         searched=daemon.search_state,

@@ -44,7 +44,7 @@ from bsd.http.answer import JsonAnswer, changing, reading
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.view import ExtractedContent
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.change import Written
@@ -151,7 +151,7 @@ class ApiHands:
 
     layout: Layout
     config: ConfigService
-    patience: Patience = field(default_factory=lambda: Patience(wait=WAIT_SECONDS))
+    budget: RetryBudget = field(default_factory=lambda: RetryBudget(wait=WAIT_SECONDS))
     # Does verbs that open sessions, in another process (`Daemon.perform`).
     work: Callable[..., Any] | None = None
     cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
@@ -164,7 +164,7 @@ class ApiHands:
             self.layout,
             self.config,
             actor=self.actor,
-            patience=self.patience,
+            budget=self.budget,
         )
 
     def trash(self, *, writes: bool) -> Trash:  # noqa: ARG002 - as above
@@ -172,7 +172,7 @@ class ApiHands:
             self.layout,
             self.config.current.trash_retention,
             actor=self.actor,
-            patience=self.patience,
+            budget=self.budget,
         )
 
     def named(self, agent: str, session: str) -> SessionName:
@@ -202,13 +202,13 @@ class ApiHands:
         changes: bool,
     ) -> Any:
         assert self.work is not None  # noqa: S101 - see above
-        return self.work(verb, name, asked, self.actor, self.patience.wait, changes=changes)
+        return self.work(verb, name, asked, self.actor, self.budget.wait, changes=changes)
 
     def clock(self) -> float:
-        return self.patience.clock()
+        return self.budget.clock()
 
     def progressed(self, _: int, of: int | None = None) -> None:  # noqa: ARG002 - nobody looks
-        self.patience.check()
+        self.budget.check()
 
     def stopping(self) -> bool:
         return False  # nobody waits for it: what is begun is done to its end

@@ -45,7 +45,7 @@ from bsd.maintenance.keeping import parts_of_session
 from bsd.maintenance.relocate import link_back, open_in_place, remove_file, remove_tree
 from bsd.planning.leave import plan_leaving
 from bsd.sessions.commit.exchange import Step, no_step
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import format_of
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
 from bsd.store.entry_notes import RootRecords
@@ -125,14 +125,14 @@ class BringBack:
         *,
         renamed: SessionName | None = None,
         actor: str = "cli",
-        patience: Patience | None = None,
+        budget: RetryBudget | None = None,
         after_step: Step = no_step,
     ) -> None:
         self._layout = layout
         self._head = head
         self._name = renamed or head.name
         self._actor = actor
-        self._patience = patience or Patience()
+        self._budget = budget or RetryBudget()
         self._after_step = after_step
         self._unavailable: dict[str, str] = {}
         self._advice: list[str] = []
@@ -147,7 +147,7 @@ class BringBack:
         names = {copy.name for copy in copies} | {self._called(copy) for copy in copies}
         with ExitStack() as locks:
             for name in sorted(names):
-                lock = own_lock(layout, name, self._patience.wait, sleep=self._patience.sleep)
+                lock = own_lock(layout, name, self._budget.wait, sleep=self._budget.sleep)
                 locks.enter_context(lock)
             if source := layout.source_of(self._name.agent):
                 secure(layout, source)
@@ -290,7 +290,7 @@ class BringBack:
             return
         store, history = SessionStore(layout, name), History(layout, name)
         records = RootRecords(layout, store, history.entry_notes)
-        now, complete = self._patience.clock(), False
+        now, complete = self._budget.clock(), False
         while not complete:
             with TranscriptFile(one.staged) as source:
                 plan, answers = plan_leaving(source, fmt, now, store, records, history)
@@ -344,7 +344,7 @@ class BringBack:
             with suppress(OSError):
                 amount += one.target.lstat().st_size
         _log.info(f"archive_bring_back: {self._name}, files {len(coming)}", actor=self._actor)
-        AuditLog(self._layout.audit_file, self._patience.clock).record(
+        AuditLog(self._layout.audit_file, self._budget.clock).record(
             actor=self._actor,
             action="archive_bring_back",
             agent=self._name.agent,

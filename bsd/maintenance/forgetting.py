@@ -37,7 +37,7 @@ from bsd.maintenance.trashed import TrashPlace, ids
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import forget_orphan, list_orphans
-from bsd.sessions.rest import Patience, Rest
+from bsd.sessions.idle import IdlePolicy, RetryBudget
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
@@ -95,15 +95,15 @@ class Forgetting:
         *,
         trash_keep: str = "never",
         actor: str = "cli",
-        patience: Patience | None = None,
+        budget: RetryBudget | None = None,
         after_step: Step = no_step,
     ) -> None:
         self._layout = layout
         self._trash_keep = trash_keep
         self._actor = actor
-        self._patience = patience or Patience()
+        self._budget = budget or RetryBudget()
         self._after_step = after_step
-        self._rest = Rest(layout, self._patience, InFlight(layout))
+        self._idle_policy = IdlePolicy(layout, self._budget, InFlight(layout))
         self._files = self._bytes = 0
 
     # --- a whole session ---
@@ -119,7 +119,7 @@ class Forgetting:
         self._refuse_unknown(name)
         others = [each for each in copies_of(layout, name) if copy and each.origin != copy.origin]
         alone = copy is None or not (others or is_there(self._layout, name))
-        begun = Begun.now(layout, name, self._patience.clock())
+        begun = Begun.now(layout, name, self._budget.clock())
         kept_by: list[str] = []
         with self._until_done(begun):
             with self._locked(name):
@@ -127,7 +127,7 @@ class Forgetting:
                     replace(begun, origin=copy.origin).write()
                     self._forget_copy(name, copy.directory)
                 else:
-                    self._rest.blank([name])
+                    self._idle_policy.blank([name])
                     kept_by = Keepers(layout, name).of_copy(copy, layout.transcript(name))
                     begun = replace(begun, hashes=self._hashes_of(name))
                     with suppress(Unavailable):  # a full disk: what goes needs no room
@@ -147,7 +147,7 @@ class Forgetting:
         forget_sessions(layout.search_db, [name])
         stores = (layout.store_dir(name), layout.archive_dir(name))
         leaving = Leaving(name, stores, layout.transcript(name))
-        HandDown(layout, self._patience, self._actor).provide([leaving], [name])
+        HandDown(layout, self._budget, self._actor).provide([leaving], [name])
         self._after_step("handed")
         kept_by = Keepers(layout, name).who_has(_digests(begun.hashes))
         history = layout.history_dir(name)
@@ -185,7 +185,7 @@ class Forgetting:
 
     def _empty_trash_of(self, name: SessionName, before: float | None = None) -> None:
         """What of it lies in the trash, which locks it itself."""
-        trash = Trash(self._layout, self._trash_keep, actor=self._actor, patience=self._patience)
+        trash = Trash(self._layout, self._trash_keep, actor=self._actor, budget=self._budget)
         store = self._layout.store_name(name)
         for each in ids(self._layout):
             place = TrashPlace(self._layout.trash_dir(), each)
@@ -203,14 +203,14 @@ class Forgetting:
         layout = self._layout
         self._files = self._bytes = 0
         self._refuse_unknown(name)
-        begun = Begun.now(layout, name, self._patience.clock(), entry)
+        begun = Begun.now(layout, name, self._budget.clock(), entry)
         keepers = Keepers(layout, name)
         with self._until_done(begun), self._locked(name):
             hashes = self._hashes_of(name, entry)
             self._refuse_unread(name)
             _refuse_damaged(layout.archive_dir(name), _digests(hashes))
             said_in = keepers.beside(self._texts(name, entry, hashes))
-            self._rest.blank([name])
+            self._idle_policy.blank([name])
             begun = replace(begun, hashes=hashes)
             begun.write()
             forgotten = self._forget_entry(begun)
@@ -230,7 +230,7 @@ class Forgetting:
         self._after_step("store")
         self._forget_packed(layout.archive_dir(name), _digests(begun.hashes), before)
         for copy in copies_in(layout.archive_dir(name), strictly=True):
-            forgotten += _forget_in_copy(layout, copy, entry, self._patience.clock())
+            forgotten += _forget_in_copy(layout, copy, entry, self._budget.clock())
         self._after_step("archive")
         contents_of(layout).changed()
         clear_returning(layout, name)
@@ -336,7 +336,7 @@ class Forgetting:
                 if copy is None or copy.kept_at <= begun.at:
                     self._forget_copy(name, directory)
             else:
-                self._rest.blank([name])
+                self._idle_policy.blank([name])
                 go_on = self._forget_all if begun.entry is None else self._forget_entry
                 go_on(begun, begun.at)
         if begun.entry is None and begun.origin is None:
@@ -377,8 +377,8 @@ class Forgetting:
             raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
 
     def _locked(self, name: SessionName) -> ExitStack:
-        patience, stack = self._patience, ExitStack()
-        stack.enter_context(own_lock(self._layout, name, patience.wait, sleep=patience.sleep))
+        budget, stack = self._budget, ExitStack()
+        stack.enter_context(own_lock(self._layout, name, budget.wait, sleep=budget.sleep))
         stack.enter_context(_explained(f"forgetting {name}"))
         return stack
 
@@ -410,7 +410,7 @@ class Forgetting:
     def _told(self, name: SessionName, entry: str | None, kept_by: list[str]) -> Forgotten:
         _log.info(f"archive_forget: {name}, files {self._files}", actor=self._actor, entry=entry)
         more = {} if entry is None else {"entry": entry}
-        AuditLog(self._layout.audit_file, self._patience.clock).record(
+        AuditLog(self._layout.audit_file, self._budget.clock).record(
             actor=self._actor,
             action="archive_forget",
             agent=name.agent,
@@ -423,16 +423,16 @@ class Forgetting:
         return Forgotten(str(name), entry, self._files, self._bytes, kept_by, stays)
 
 
-def forget_on(layout: Layout, *, actor: str, patience: Patience | None = None) -> int:
+def forget_on(layout: Layout, *, actor: str, budget: RetryBudget | None = None) -> int:
     """Finish what others began to forget and were killed; what is busy waits for later.
 
     Returns how many of them cannot be finished; the log says why.
     """
     failed = 0
-    patience = replace(patience or Patience(), wait=0.0)
+    budget = replace(budget or RetryBudget(), wait=0.0)
     for each in begun(layout, actor):
         try:
-            Forgetting(layout, actor=actor, patience=patience).go_on(each)
+            Forgetting(layout, actor=actor, budget=budget).go_on(each)
             _log.info(f"What was begun has been forgotten of {each.session}", entry=each.entry)
         except Busy as busy:
             _log.debug("Forgetting waits", session=str(each.session), why=busy.message)
@@ -452,11 +452,11 @@ class GoneShelf:
     name = "copied"
 
     def __init__(
-        self, layout: Layout, keep: str, *, actor: str = "cli", patience: Patience | None = None
+        self, layout: Layout, keep: str, *, actor: str = "cli", budget: RetryBudget | None = None
     ) -> None:
         self.keep = NEVER if keep == OFF else keep  # then only `forget` takes what there is
         self._layout = layout
-        self._forgetting = Forgetting(layout, actor=actor, patience=patience)
+        self._forgetting = Forgetting(layout, actor=actor, budget=budget)
 
     def lots(self) -> Iterator[Lot]:
         for copy in gone_sessions(self._layout):

@@ -35,7 +35,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.trashed import transcripts
 from bsd.sessions.commit.exchange import Step, no_step
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import StoredPlace, contents_of
@@ -94,14 +94,14 @@ class HandDown:
     def __init__(
         self,
         layout: Layout,
-        patience: Patience,
+        budget: RetryBudget,
         actor: str,
         after_step: Step = no_step,
     ) -> None:
         self._layout = layout
-        self._patience = patience
+        self._budget = budget
         self._actor = actor
-        self._audit = AuditLog(layout.audit_file, patience.clock)
+        self._audit = AuditLog(layout.audit_file, budget.clock)
         self._after_step = after_step
         self._contents = contents_of(layout)
         # Transcripts that name nothing at all, as they were: they are read once.
@@ -138,8 +138,8 @@ class HandDown:
             return
         with ExitStack() as locks:
             for name in sorted({session.name for session in needs} - set(locked)):
-                wait = 0.0 if at_once else self._patience.wait
-                lock = own_lock(self._layout, name, wait, sleep=self._patience.sleep)
+                wait = 0.0 if at_once else self._budget.wait
+                lock = own_lock(self._layout, name, wait, sleep=self._budget.sleep)
                 locks.enter_context(lock)
             # Looked at anew: while it was waited for, a session may have changed, or moved.
             again = self._needs(leaving, going, damaged)

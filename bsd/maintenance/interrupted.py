@@ -10,7 +10,7 @@ from bsd.core.logs import get_logger
 from bsd.maintenance.forgetting import forget_on
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.displaced import Recovered
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 
 _log = get_logger("surgeon")
@@ -22,13 +22,13 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
     To be called once at start, and then regularly; returns what became of each commit in flight.
     """
     if surgeon.layout.has_moves():
-        keep, patience = _trash_retention(surgeon), Patience(clock=surgeon.patience.clock)
-        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, patience=patience)
+        keep, budget = _trash_retention(surgeon), RetryBudget(clock=surgeon.budget.clock)
+        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, budget=budget)
         try:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
-        forget_on(surgeon.layout, actor=surgeon.actor, patience=patience)
+        forget_on(surgeon.layout, actor=surgeon.actor, budget=budget)
     return surgeon.operator.recover()
 
 

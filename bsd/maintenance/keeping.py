@@ -1,6 +1,6 @@
 """Keeps copies of whole sessions, and tells which of these their program has deleted (SPEC §7a).
 
-A session that has been at rest for a day is copied, and again after it changed; so is one that its
+A session that has been idle for a day is copied, and again after it changed; so is one that its
 program has put aside. One that its program will delete soon does not wait for that day, and the one
 that it will delete first is copied first. A run costs a stat of each session that is as it was when
 it was copied. It holds bsd's own lock of the session that it reads and opens it as whoever looks at
@@ -51,7 +51,7 @@ from bsd.maintenance.leftovers import is_there
 from bsd.maintenance.titles import ends_in
 from bsd.maintenance.trashed import transcripts
 from bsd.sessions.commit.inflight import InFlight
-from bsd.sessions.rest import Patience, Rest, busy
+from bsd.sessions.idle import IdlePolicy, RetryBudget, busy
 from bsd.sessions.session import format_of
 from bsd.store.copied_versions import CopiedVersions
 from bsd.store.copies import (
@@ -118,7 +118,7 @@ class Keeping:
         self,
         layout: Layout,
         keep: str,
-        patience: Patience,
+        budget: RetryBudget,
         *,
         stopping: Callable[[], bool] = lambda: False,
         most_bytes: int = _MOST_BYTES,
@@ -127,14 +127,14 @@ class Keeping:
     ) -> None:
         self._layout = layout
         self._keep = keep
-        self._patience = patience
+        self._budget = budget
         self._stopping = stopping
         self._scope = scope = scope or CopyScope()
         self._told = told
         self._left = math.inf if scope.at_once else most_bytes
         self._most_sessions = math.inf if scope.at_once else _MOST_SESSIONS
         self._names = set(map(str, scope.names))
-        self._rest = Rest(layout, patience, InFlight(layout))
+        self._idle_policy = IdlePolicy(layout, budget, InFlight(layout))
         self._done = KeptNow()
 
     def run(self) -> KeptNow:
@@ -149,7 +149,7 @@ class Keeping:
         return self._done
 
     def _copy_due(self, known: CopiedVersions) -> None:
-        now = self._patience.clock()
+        now = self._budget.clock()
         found = self._look(known, now)
         for one, store in sorted(found.due, key=lambda each: each[0].deleted_at):
             if not self._has_room() or not self._try(one, known, store):
@@ -249,15 +249,15 @@ class Keeping:
         # A worker may just be extracting from it: what is wanted now does not wait for another run.
         is_wanted_now = self._scope.at_once or self._scope.first
         wait = _LOCK_SECONDS if is_wanted_now else 0.0
-        with own_lock(layout, name, wait, sleep=self._patience.sleep):
-            if one.aside is None and (unrest := self._rest.why_not(name)) is not None:
-                raise busy(name, unrest)
+        with own_lock(layout, name, wait, sleep=self._budget.sleep):
+            if one.aside is None and (not_idle := self._idle_policy.why_not(name)) is not None:
+                raise busy(name, not_idle)
             path = one.aside or layout.session_file(name)
             with TranscriptFile(path) as source:
                 written = source.identity.written
                 if written != one.written and not is_wanted_now:
                     raise Busy(f"session {name} has just been written to", hint="again later")
-                now = self._patience.clock()
+                now = self._budget.clock()
                 copying = _Copying(layout, one, path, source, now, self._stopping)
                 new = copying.run(mending=mending)
             self._done = replace(
@@ -277,7 +277,7 @@ class Keeping:
             for copy in copies_in(archive):
                 if copy.gone_at is None and is_gone(self._layout, copy.name):
                     with suppress(BsdError, OSError), own_lock(self._layout, copy.name, 0.0):
-                        write_copy(replace(copy, gone_at=self._patience.clock()))
+                        write_copy(replace(copy, gone_at=self._budget.clock()))
                         _log.info(f"Session {copy.name} is gone; its copy is in the archive")
                         self._done = replace(self._done, gone=(*self._done.gone, copy.name))
 

@@ -50,7 +50,7 @@ from bsd.maintenance.shelves import (
     own_lock_of,
 )
 from bsd.maintenance.trash import Trash
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
 from bsd.store.pack import PACK, SET_ASIDE
 
@@ -175,8 +175,8 @@ class RetentionRun:
 
         With `forget` what leaves the store is deleted, whatever `archive` says.
         """
-        patience = Patience(0.0, clock=self._clock)
-        not_forgotten = forget_on(self._layout, actor=self._actor, patience=patience)
+        budget = RetryBudget(0.0, clock=self._clock)
+        not_forgotten = forget_on(self._layout, actor=self._actor, budget=budget)
         catch_up(self._layout)
         keep, others, archived = config.retention, config.trash_retention, config.archive_retention
         held, held_others, held_archive = (
@@ -248,8 +248,8 @@ class RetentionRun:
 
     def _clean_over(self, shelf: ArchiveShelf, most: int) -> Cleaned:
         try:
-            patience = Patience(self._wait, clock=self._clock)
-            forgetting = Forgetting(self._layout, actor=self._actor, patience=patience)
+            budget = RetryBudget(self._wait, clock=self._clock)
+            forgetting = Forgetting(self._layout, actor=self._actor, budget=budget)
             over = OverLimit(self._layout, most, forgetting)
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"looking into {self._layout.archive}").message
@@ -260,8 +260,8 @@ class RetentionRun:
 
     def clean_gone(self, keep: str) -> CleanedPlace:
         """Forget sessions that have been gone for longer than `keep`; each is audited."""
-        patience = Patience(self._wait, clock=self._clock)
-        shelf = GoneShelf(self._layout, keep, actor=self._actor, patience=patience)
+        budget = RetryBudget(self._wait, clock=self._clock)
+        shelf = GoneShelf(self._layout, keep, actor=self._actor, budget=budget)
         held = self._ages.why_held(lifetime_seconds(shelf.keep))
         return CleanedPlace(keep, held, clean(shelf, self._ages, self._stopping))
 
@@ -281,8 +281,8 @@ class RetentionRun:
 
         Counts files. What an earlier process has left half done is finished first.
         """
-        patience = Patience(self._wait, clock=self._clock)
-        trash = Trash(self._layout, keep, actor=self._actor, patience=patience)
+        budget = RetryBudget(self._wait, clock=self._clock)
+        trash = Trash(self._layout, keep, actor=self._actor, budget=budget)
         trash.recover()
         return clean(TrashShelf(self._layout, keep, trash), self._ages, self._stopping)
 

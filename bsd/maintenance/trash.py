@@ -52,7 +52,7 @@ from bsd.maintenance.trashed import (
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import forget_orphan, list_orphans
-from bsd.sessions.rest import Patience, Rest, Waiting
+from bsd.sessions.idle import IdlePolicy, RetryBudget, Waiting
 from bsd.sessions.session import Session
 from bsd.store.contents import contents_of
 from bsd.store.search import forget_sessions
@@ -74,16 +74,16 @@ class Trash:
         keep: str,
         *,
         actor: str = "cli",
-        patience: Patience | None = None,
+        budget: RetryBudget | None = None,
         after_step: Step = no_step,
     ) -> None:
         self.layout = layout
         self._keep = keep
         self._actor = actor
-        self.patience = patience = patience or Patience()
+        self.budget = budget = budget or RetryBudget()
         self._after_step = after_step
-        self._hand_down = HandDown(layout, patience, actor, after_step)
-        self._rest = Rest(layout, patience, InFlight(layout))
+        self._hand_down = HandDown(layout, budget, actor, after_step)
+        self._idle_policy = IdlePolicy(layout, budget, InFlight(layout))
 
     # --- looking ---
 
@@ -156,20 +156,20 @@ class Trash:
         All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
         """
         self._refuse_others(name)
-        waiting = Waiting(self.patience)
+        waiting = Waiting(self.budget)
         with self._family_locked(name) as members, _explained(f"deleting {name}"):
             names = [member.name for member in members]
-            self._rest.settle(names)
-            self._rest.wait_for(names, waiting)
+            self._idle_policy.settle(names)
+            self._idle_policy.wait_for(names, waiting)
             if permanent:
                 self._hand_down.provide([self._leaving(each) for each in names], names)
             with ExitStack() as gateway:
                 for each in names:
-                    gateway.enter_context(self._rest.program_lock(each, waiting.left))
-                self._rest.refuse_unless(names)
+                    gateway.enter_context(self._idle_policy.program_lock(each, waiting.left))
+                self._idle_policy.refuse_unless(names)
                 self._refuse_others(name)  # it may be back by now
                 if permanent:
-                    self._rest.blank(names)
+                    self._idle_policy.blank(names)
                 journal = self._journal(members, permanent=permanent)
                 self._refuse_closed(journal.items)
                 head = journal.items[0].id
@@ -238,12 +238,12 @@ class Trash:
                     return
 
     def _own_lock(self, name: SessionName) -> AbstractContextManager[object]:
-        patience = self.patience
-        return own_lock(self.layout, name, patience.wait, sleep=patience.sleep)
+        budget = self.budget
+        return own_lock(self.layout, name, budget.wait, sleep=budget.sleep)
 
     def _now(self) -> float:
         """The time, as exact as it is written down."""
-        return round(self.patience.clock() * 1000) / 1000
+        return round(self.budget.clock() * 1000) / 1000
 
     def _journal(self, members: list[Member], *, permanent: bool) -> Journal:
         now = self._now()
@@ -297,10 +297,10 @@ class Trash:
         with self._locked(wanted) as items, _explained(f"restoring {head.name}"):
             if not items or items[0].id != head.id:
                 raise NotFound(f"{head.id} has just left the trash", hint="`bsd trash list`")
-            waiting = Waiting(self.patience)
+            waiting = Waiting(self.budget)
             with ExitStack() as gateway:
                 for item in items:  # its program may be about to begin a session of that name
-                    lock = self._rest.program_lock(item.name, waiting.left)
+                    lock = self._idle_policy.program_lock(item.name, waiting.left)
                     gateway.enter_context(lock)
                 refused = {item.id: why for item in items if (why := self._in_the_way(item))}
                 if head.id in refused:
@@ -351,7 +351,7 @@ class Trash:
         item = self.find(text)
         with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
             self._refuse_closed([item], back=True)
-            self._rest.blank([item.name])  # it may have been deleted a moment ago
+            self._idle_policy.blank([item.name])  # it may have been deleted a moment ago
             self._hand_down.provide([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             moves = self._run(journal)
@@ -424,12 +424,12 @@ class Trash:
             if journal.aim is Aim.TRASH:
                 for item in [each for each in journal.items if self._goes_on(each)]:
                     journal.items.remove(item)
-                    with suppress(Busy), self._rest.program_lock(item.name, 0.0):
+                    with suppress(Busy), self._idle_policy.program_lock(item.name, 0.0):
                         pass  # the lock that the killed process held is buried
                 journal.save()
             with ExitStack() as gateway:
                 for item in journal.items if journal.deletes else ():
-                    lock = self._rest.program_lock(item.name, 0.0)
+                    lock = self._idle_policy.program_lock(item.name, 0.0)
                     gateway.enter_context(lock)
                 moves = self._moves()
                 moves.run(journal)
@@ -465,7 +465,7 @@ class Trash:
             return False
         if (found.st_ino, found.st_size, found.st_mtime_ns) != item.transcript[:3]:
             return True
-        return self._rest.why_not(item.name) is not None
+        return self._idle_policy.why_not(item.name) is not None
 
     def _on_their_way(self, *aims: Aim) -> set[str]:
         """The ids of what somebody is moving, or was when it was killed."""
@@ -489,7 +489,7 @@ class Trash:
         return moves
 
     def _moves(self) -> Moves:
-        return Moves(self.layout, self.patience.clock, self._after_step)
+        return Moves(self.layout, self.budget.clock, self._after_step)
 
 
 @contextmanager

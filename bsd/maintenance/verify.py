@@ -29,8 +29,8 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import Aim, Journal, journals
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import forget_orphan, list_orphans
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import expired_before
-from bsd.sessions.rest import Patience
 from bsd.store.archive import SessionArchive
 from bsd.store.copies import damaged_copies
 from bsd.store.extracted import Missing, SessionStore, digest
@@ -255,7 +255,7 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
 
 def _is_made_anew(layout: Layout, name: SessionName, copy: Path, wait: float) -> bool:
     """Whether a copy is whole now, since its session is in its place and could be read."""
-    made = Keeping(layout, NEVER, Patience(wait)).remake(name)
+    made = Keeping(layout, NEVER, RetryBudget(wait)).remake(name)
     return made and copy not in dict(damaged_copies(copy.parent))
 
 

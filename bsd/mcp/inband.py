@@ -81,7 +81,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class InBand:
-    """Looks into a session at rest; `by` does it, `state` knows where new lines begin."""
+    """Looks into a session idle; `by` does it, `state` knows where new lines begin."""
 
     layout: Layout
     config: ConfigService

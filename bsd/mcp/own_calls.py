@@ -195,7 +195,7 @@ def _own_call(
         by_shell=ran is not None,
         alone=ran is None or ran.alone,
         ended=facts.turn is Turn.CLOSES,
-        # Entries without turns: whoever wrote it is at rest, or nobody would look.
+        # Entries without turns: whoever wrote it is idle, or nobody would look.
         over=facts.turn in {Turn.NONE, Turn.CLOSES},
     )
 

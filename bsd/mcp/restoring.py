@@ -83,7 +83,7 @@ class RestoredText(Restored):
 def _restore(
     hands: Hands, name: SessionName, asked: RestoreInline, meanwhile: Meanwhile
 ) -> RestoredText:
-    """Put an entry's values back if the session is at rest; the answer has their text in any case.
+    """Put an entry's values back if the session is idle; the answer has their text in any case.
 
     `meanwhile` is given the answer that is true while they are being put back. Raises what reading
     the entry raises, and Conflict if nothing of it is away.

@@ -67,7 +67,7 @@ from bsd.mcp.tools import (
 )
 from bsd.memory.facts import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.page_size import PageSize
 from bsd.transcripts.agents.programs import page_size_for
@@ -196,8 +196,8 @@ class _ServersHands:
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - all are alike
         """Whoever looks; raises Forbidden where nothing may be written."""
         self._may(writes=writes)
-        patience = Patience(0.0, sleep=self._sleep, check=self._check)
-        return Surgeon(self.layout, self._config, actor="agent", patience=patience)
+        budget = RetryBudget(0.0, sleep=self._sleep, check=self._check)
+        return Surgeon(self.layout, self._config, actor="agent", budget=budget)
 
     def send(
         self,
@@ -304,7 +304,7 @@ class Toolbox:
         stopping: threading.Event,
         *,
         offered: Collection[str],
-        patience: float = _ANSWER_SECONDS,
+        budget: float = _ANSWER_SECONDS,
     ) -> None:
         """`offered`: the names of the tools that there are; `patience`: seconds until an answer."""
         self._offered = offered
@@ -314,7 +314,7 @@ class Toolbox:
         self._stopping = stopping
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
         self._one_by_one = anyio.CapacityLimiter(1)
-        self._patience = patience
+        self._budget = budget
         self._late: OrderedDict[str, _Work] = OrderedDict()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._idle = threading.Condition()
@@ -337,7 +337,7 @@ class Toolbox:
         """Carry a call out; what goes wrong with it is an answer, too."""
         which = json.dumps([params.name, params.arguments], sort_keys=True, default=str)
         work = self._late.pop(which, None) or self._begin(params, _page_size(context))
-        with anyio.move_on_after(self._patience):
+        with anyio.move_on_after(self._budget):
             await work.done.wait()
         if work.answer is not None:
             return work.answer

@@ -77,7 +77,7 @@ class SessionResult(Answer):
     left_as: Identity | None = field(default=None, metadata=INTERNAL)
     # Epoch seconds at which there may be more to do without a change.
     due_at: float | None = field(default=None, metadata=INTERNAL)
-    # Seconds after which a busy one will be at rest, if known.
+    # Seconds after which a busy one will be idle, if known.
     again_in: float | None = field(default=None, metadata=INTERNAL)
     # `reasons` tells only of what was appended since the last time.
     partial: bool = field(default=False, metadata=INTERNAL)

@@ -19,8 +19,8 @@ from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import GiveUp, Outcome, commit
 from bsd.sessions.commit.recovery import recover
+from bsd.sessions.idle import IdlePolicy, NotIdle, RetryBudget, Waiting, access_to, busy
 from bsd.sessions.notes import note_failure
-from bsd.sessions.rest import Patience, Rest, Unrest, Waiting, access_to, busy
 from bsd.sessions.session import Session
 from bsd.store.changed_lines import settle
 from bsd.store.contents import contents_of
@@ -83,24 +83,24 @@ class Operator:
     def __init__(
         self,
         layout: Layout,
-        patience: Patience,
+        budget: RetryBudget,
         *,
         actor: str = "cli",
         noticed: Noticed | None = None,
         inflight: InFlight | None = None,
     ) -> None:
         self.layout = layout
-        self.patience = patience
+        self.budget = budget
         self.actor = actor
         self.noticed = noticed
         self.inflight = inflight or InFlight(layout)
-        self.rest = Rest(layout, patience, self.inflight)
+        self.idle_policy = IdlePolicy(layout, budget, self.inflight)
 
     def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         """Do one thing to a session; raises as `_Operation.perform`."""
         contents_of(self.layout).changed()  # whoever asks for one thing gets it as it is now
-        waiting, session = Waiting(self.patience), Session(self.layout, name)
-        with session.lock(self.patience.wait, sleep=self.patience.sleep):
+        waiting, session = Waiting(self.budget), Session(self.layout, name)
+        with session.lock(self.budget.wait, sleep=self.budget.sleep):
             done, answer = _Operation(self, session).perform(planner, waiting)
         if done.outcome or done.plan.noting:  # what was settled may not be any more
             state_at(self.layout.state_db).forget(name)
@@ -113,11 +113,11 @@ class Operator:
 
         Who takes no more gives way: the session's lock is free then.
         """
-        waiting, session = Waiting(self.patience), Session(self.layout, name)
+        waiting, session = Waiting(self.budget), Session(self.layout, name)
         if seen := _Operation(self, session).look(planner):
             yield seen
             return
-        with session.lock(self.patience.wait, sleep=self.patience.sleep):
+        with session.lock(self.budget.wait, sleep=self.budget.sleep):
             operation = _Operation(self, session)
             while True:
                 done, answer = operation.perform(planner, waiting, worth=worth)
@@ -127,14 +127,14 @@ class Operator:
                     return
                 del done, answer  # a plan of many megabytes shall not outlive the next one
                 give_back_memory()
-                waiting = Waiting(self.patience)
+                waiting = Waiting(self.budget)
 
     def recover(self, records: Iterable[Path] | None = None) -> list[Recovered]:
         """Finish or undo what an earlier process left half done: all of it, or these records."""
         return recover(
             self.inflight,
             access_to(self.layout),
-            now_ns=lambda: int(self.patience.clock() * 1e9),
+            now_ns=lambda: int(self.budget.clock() * 1e9),
             records=records,
         )
 
@@ -163,7 +163,7 @@ class _Operation:
         if source := by.layout.source_of(session.name.agent):
             secure(by.layout, source)
         self.path = session.path
-        if by.rest.why_not(session.name, self.path):
+        if by.idle_policy.why_not(session.name, self.path):
             return None
         by.inflight.refuse_known(self.path.parent)
         opened, fmt = session.open(self.path)
@@ -191,18 +191,18 @@ class _Operation:
             secure(by.layout, source)
         while True:
             self.path = self.session.path  # its program may have moved it
-            unrest = by.rest.why_not(name, self.path) or by.rest.late_lines(name)
-            if unrest is None:
+            not_idle = by.idle_policy.why_not(name, self.path) or by.idle_policy.late_lines(name)
+            if not_idle is None:
                 with without_collecting():
                     done, answer = self._attempt(planner, waiting, worth)
                 outcome = done.outcome
                 if outcome is None or outcome.committed:
                     return done, answer
                 self._raise_if_final(outcome)
-                unrest = Unrest(outcome.detail or str(outcome.gave_up))
+                not_idle = NotIdle(outcome.detail or str(outcome.gave_up))
                 del done, answer
-            if not waiting.goes_on(unrest.again_in):
-                raise busy(name, unrest)
+            if not waiting.goes_on(not_idle.again_in):
+                raise busy(name, not_idle)
 
     def _attempt(
         self, planner: Planner[Answer], waiting: Waiting, worth: Worth | None
@@ -235,13 +235,13 @@ class _Operation:
         """Index what stays in the store, committed or not, and tell how the attempt ended."""
         by = self.by
         if self.stays:
-            outcome = replace(outcome, indexed=_index(self.session, plan, by.patience.clock()))
+            outcome = replace(outcome, indexed=_index(self.session, plan, by.budget.clock()))
         if by.noticed:
             by.noticed(self.session.name, outcome)
         return outcome
 
     def _now_ns(self) -> int:
-        return int(self.by.patience.clock() * 1e9)
+        return int(self.by.budget.clock() * 1e9)
 
     def _commit(
         self, plan: Plan, source: TranscriptFile, planned_at_ns: int, waiting: Waiting
@@ -252,9 +252,9 @@ class _Operation:
         def keep() -> None:
             nonlocal kept
             with source:  # not to be held any longer: under the lease nobody may have it open
-                session.store.keep(plan.keeps, _Checked(source, self.by.patience.check))
+                session.store.keep(plan.keeps, _Checked(source, self.by.budget.check))
                 kept = True
-                at = self.by.patience.clock()
+                at = self.by.budget.clock()
                 self.number = _begin(session, plan, source, self.by.actor, at)
 
         outcome: Outcome | None = None

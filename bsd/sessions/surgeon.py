@@ -16,9 +16,9 @@ from bsd.planning.restore import plan_remark
 from bsd.planning.result import SessionResult, Status, Tally
 from bsd.planning.survey import Progress, fingerprint
 from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import Notes
 from bsd.sessions.operate import Answer, Done, Noticed, Operator, Planner, Worth
-from bsd.sessions.rest import Patience
 from bsd.sessions.session import Queries, Session
 from bsd.store.changed_lines import undone_in
 from bsd.store.extracted import SessionStore
@@ -83,17 +83,17 @@ class Surgeon(Queries):
         config: ConfigService,
         *,
         actor: str = "cli",
-        patience: Patience | None = None,
+        budget: RetryBudget | None = None,
         noticed: Noticed | None = None,
         state: StateDb | None = None,
         inflight: InFlight | None = None,
     ) -> None:
-        self.patience = patience or Patience()
-        super().__init__(layout, config, actor=actor, clock=self.patience.clock)
+        self.budget = budget or RetryBudget()
+        super().__init__(layout, config, actor=actor, clock=self.budget.clock)
         self.actor = actor
         self._state = state
         self.operator = Operator(
-            layout, self.patience, actor=actor, noticed=noticed, inflight=inflight
+            layout, self.budget, actor=actor, noticed=noticed, inflight=inflight
         )
 
     def extract(
@@ -128,7 +128,7 @@ class Surgeon(Queries):
                 source,
                 fmt,
                 self._unless_switched_off(config, overrides),
-                self.patience.clock(),
+                self.budget.clock(),
                 store,
                 tell=tell,
                 progress=progress,

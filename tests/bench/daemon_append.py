@@ -21,8 +21,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.planning.result import Status
 from bsd.sample import session_lines
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.operate import Worth
-from bsd.sessions.rest import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 
@@ -47,7 +47,7 @@ def main(root: Path, size: int, rounds: int) -> None:
         Layout(root),
         config,
         actor="daemon",
-        patience=Patience(wait=0.0),
+        budget=RetryBudget(wait=0.0),
         state=StateDb(Layout(root).state_db),
     )
     time.sleep(_REST_SECONDS)

@@ -78,7 +78,7 @@ def append(scratch: Path, _cache: Path) -> Rows:
         "∝ the append, not the file",
         met=read <= 4 * turn + 256 * 1024,
     )
-    # What any session takes, to open it and to see that it is at rest, has nothing to do with size.
+    # What any session takes, to open it and to see that it is idle, has nothing to do with size.
     wall, least = (statistics.median(x[key] for x in kept) for key in ("seconds", "small"))
     yield row(
         f"append to {size}, not rewritten",
@@ -277,7 +277,7 @@ def row(what: str, ours: str, beside: str, ratio: float, target: str, *, met: bo
 
 
 def fill(root: Path, number: int) -> None:
-    """Many small sessions at rest, of some agents."""
+    """Many small sessions idle, of some agents."""
     content = b"".join(session_lines(turns=1, seed=1))[:2000].rpartition(b"\n")[0] + b"\n"
     then = time.time() - 3600
     for each in range(number):

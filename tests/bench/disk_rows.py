@@ -20,7 +20,7 @@ from typing import Any
 from tests.bench import claude
 from tests.bench.measure import Failed, bsd, environment
 from tests.bench.row import Row, Rows
-from tests.openclaw_tree import SHARED_DATA, set_at_rest
+from tests.openclaw_tree import SHARED_DATA, set_idle
 from tests.waiting import wait_for
 
 _SESSIONS = 140
@@ -74,7 +74,7 @@ def _a_day_later(home: Path) -> dict[str, Any]:
     """Do it all; what `bsd status` says of the disk."""
     file = _settings(home)
     for path in home.rglob("*.jsonl"):
-        set_at_rest(path, 3600.0)
+        set_idle(path, 3600.0)
 
     def call(*arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
         argv = bsd("--root", str(home / "root"), "--config", str(file), "--json", *arguments)

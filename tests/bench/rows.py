@@ -26,7 +26,7 @@ from tests.bench import (
 )
 from tests.bench.measure import Cost, bsd, run, settle
 from tests.bench.row import Row, Rows
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 
 _MB = 1 << 20
 SIZE = int(os.environ.get("BENCH_MB", "256")) * _MB
@@ -41,13 +41,13 @@ def _backlog(root: Path) -> None:
     for number in range(max(1, SIZE // _SESSION)):
         path = add_session(root, f"main/session-{number:04d}", b"")
         _write(path, session_lines(size=min(_SESSION, SIZE), seed=number))
-        set_at_rest(path)
+        set_idle(path)
 
 
 def one_session(root: Path, size: int, longest_line: int = 0) -> Path:
     path = add_session(root, "main/session", b"")
     _write(path, session_lines(size=size, longest_line=longest_line))
-    set_at_rest(path)
+    set_idle(path)
     return path
 
 

@@ -16,7 +16,7 @@ from bsd.cli.main import run
 from bsd.core.logs import close_logs
 from tests.cli.fake_surgeon import Cli, listening
 from tests.commands import Ended
-from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.openclaw_tree import add_session, set_idle, set_status
 from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS
 
@@ -93,7 +93,7 @@ def open_up(directory: Path) -> None:
 def rest(root: Path) -> None:
     """Let time pass for all sessions: nothing is planned on a file that was just written."""
     for path in root.glob("agents/*/sessions/*.jsonl"):
-        set_at_rest(path)
+        set_idle(path)
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call
 from tests.maintenance.keeping import DAY, keep
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME, Clock, conversation, jsonl, make_surgeon
 
 
 def test_what_has_just_gone_does_not_stay_for_ever(bsd: Call, root: Path) -> None:
     path = add_session(root, str(NAME), jsonl(*conversation()))
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(Layout(root), Clock())
     path.unlink()
     said = bsd("archive", "list").out
@@ -53,7 +53,7 @@ GONE = ("main/4f2a1111-aaaa", "main/4f2b", "other_agent/77aa")
 def gone(bsd: Call, root: Path) -> Call:
     """Three sessions that only the archive has."""
     for name in GONE:
-        set_at_rest(add_session(root, name, jsonl(*conversation())), 2 * DAY)
+        set_idle(add_session(root, name, jsonl(*conversation())), 2 * DAY)
     keep(Layout(root), Clock())
     for name in GONE:
         agent, _, session = name.partition("/")

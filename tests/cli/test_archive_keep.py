@@ -14,7 +14,7 @@ from bsd.core.locks import own_lock
 from tests import forked
 from tests.cli.conftest import Call, Program, snapshot
 from tests.maintenance.keeping import DAY, ClaudeHome
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import Home
@@ -138,7 +138,7 @@ def of_claude(home: Home | ClaudeHome, *arguments: str) -> dict[str, Any]:
 def test_those_that_are_deleted_soonest_come_first(tmp_path: Path) -> None:
     home = ClaudeHome.of(tmp_path, 5, small=True)
     for number, name in enumerate(home.names):  # not by their names, nor by those of files
-        set_at_rest(home.layout.session_file(name), (2 + number * 7 % 5) * DAY)
+        set_idle(home.layout.session_file(name), (2 + number * 7 % 5) * DAY)
     done = of_claude(home, "archive", "keep")
     heads = [name for name in copied(done) if name in set(map(str, home.names))]
     oldest_first = sorted(
@@ -162,5 +162,5 @@ def test_with_a_session_go_its_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("minutes", [1, 30])
 def test_none_waits_for_a_day_of_rest(tmp_path: Path, minutes: int) -> None:
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
-    set_at_rest(home.path, 60.0 * minutes + 5)
+    set_idle(home.path, 60.0 * minutes + 5)
     assert of_claude(home, "archive", "keep")["copied"] == 1

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.conftest import Call, rest
 from tests.daemon.running import Running, configure, running
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import sample
 from tests.unix import UnixConnection
 from tests.waiting import wait_for
@@ -60,7 +60,7 @@ def test_what_it_will_be_once_the_store_is_packed(
     before = disk(bsd)
     assert before["net_when_packed"] > before["net"]
     for file in (root / "extracted").rglob("*.json"):
-        set_at_rest(file, 25 * 3600)
+        set_idle(file, 25 * 3600)
     assert bsd("retention").code == 0
     after = disk(bsd)
     assert after["store"] == 0 < after["archive"]

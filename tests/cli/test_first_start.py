@@ -11,7 +11,7 @@ import pytest
 from bsd.cli.main import run
 from bsd.core.logs import close_logs
 from tests.commands import Ended
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import raw
@@ -50,7 +50,7 @@ class Machine:
         path = self.home / PLACES[kind]
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
-        set_at_rest(path)
+        set_idle(path)
         return path
 
     def set(self, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call, rest, snapshot
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 
 
 def in_flight(root: Path) -> list[Path]:
@@ -21,7 +21,7 @@ def let_pass(root: Path, seconds: float) -> None:
         lines = [json.loads(line) for line in record.read_bytes().splitlines() if line]
         lines[0]["created_ns"] -= int(seconds * 1e9)
         record.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        set_at_rest(record, seconds)
+        set_idle(record, seconds)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call, rest
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 
 ALPHA = "main/alpha"
 GONE = "[Content unavailable - extracted file missing]"
@@ -101,7 +101,7 @@ def test_the_setting_that_ended_the_archive_is_named(
 ) -> None:
     entry = marked(root)
     for file in store(root).glob("0*.json"):
-        set_at_rest(file, 25 * 3600)
+        set_idle(file, 25 * 3600)
     path = path_of(root)
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(time.time() - 26 * 3600))
     path.write_bytes(

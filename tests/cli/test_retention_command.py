@@ -20,7 +20,7 @@ from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call, rest, snapshot
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.refusing import raising
 
 
@@ -47,7 +47,7 @@ def stored(root: Path, hours: float, name: str = "0001_thinking.json") -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / name
     file.write_bytes(b"x" * 1000)
-    set_at_rest(file, hours * 3600)
+    set_idle(file, hours * 3600)
     return file
 
 
@@ -143,10 +143,10 @@ def test_never_is_said_so(bsd: Call, root: Path) -> None:
 def test_operations_are_forgotten_with_the_trash(bsd: Call, root: Path) -> None:
     assert bsd("extract", "main/alpha").code == 0
     (kept,) = (root / ".brainsurgeon" / "history" / "main_alpha").iterdir()
-    set_at_rest(kept, 13 * 86_400)
+    set_idle(kept, 13 * 86_400)
     assert bsd("--json", "retention", "--dry-run").document["history"]["staying"] == 1
     assert "0 operations" in bsd("retention", "--dry-run").out
-    set_at_rest(kept, 15 * 86_400)
+    set_idle(kept, 15 * 86_400)
     document = bsd("--json", "retention", "--dry-run").document["history"]
     assert (document["cleaned"], document["keep"]) == (1, "14d")
     assert [file["path"] for file in document["files"]] == [str(kept)]

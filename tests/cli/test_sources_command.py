@@ -13,7 +13,7 @@ from bsd.cli.main import run
 from bsd.core.logs import close_logs
 from tests.cli.conftest import Call, out_of
 from tests.commands import Ended
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines, subagent_lines
 from tests.transcripts.agents.sources.tree import Home, away, raw, without_restored
@@ -37,7 +37,7 @@ def test_a_subagents_file_from_the_list_to_its_last_byte(bsd: Call, tmp_path: Pa
     path = claude.path.with_suffix("") / "subagents" / "agent-a7be2f0c41d9.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(old := raw(subagent_lines()))
-    set_at_rest(path)
+    set_idle(path)
 
     def call(*arguments: str) -> Ended:
         ended = with_sources(bsd, tmp_path, *arguments, kind="claude-code", claude=claude.source)
@@ -51,7 +51,7 @@ def test_a_subagents_file_from_the_list_to_its_last_byte(bsd: Call, tmp_path: Pa
     done = call("extract", name, "--keep-recent", "2", "--json").document
     assert out_of(done, name)["values"] == 4
     assert away(old, path.read_bytes()) == 4
-    set_at_rest(path)
+    set_idle(path)
     call("restore-all", name, "--yes", "--json")
     assert without_restored(path.read_bytes()) == old
 
@@ -96,7 +96,7 @@ def test_a_source_belongs_to_one_root_until_somebody_moves_it(bsd: Call, tmp_pat
     first.root.mkdir()
 
     def call(root: Call, *arguments: str) -> Ended:
-        set_at_rest(claude.path)
+        set_idle(claude.path)
         return with_sources(root, tmp_path, *arguments, kind="claude-code", claude=claude.source)
 
     assert "nobody yet" in call(first, "sources").out

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Call, rest
 from tests.daemon.running import configure, running
 from tests.http.api import over_socket
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import sample
 from tests.waiting import wait_for
 
@@ -49,7 +49,7 @@ def test_what_was_packed_is_said_to_be_out_too(bsd: Call, root: Path) -> None:
     assert bsd("extract", "main/alpha").code == 0
     before = listed(bsd)
     for file in (root / "extracted").rglob("*.json"):
-        set_at_rest(file, 25 * 3600)
+        set_idle(file, 25 * 3600)
     assert bsd("retention").code == 0
     after = listed(bsd)
     assert {**after, "updated": 0} == {**before, "updated": 0}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Call, Program, rest, snapshot
-from tests.openclaw_tree import set_at_rest, set_status
+from tests.openclaw_tree import set_idle, set_status
 from tests.waiting import DEADLINE_SECONDS
 
 _ITEM = {
@@ -26,7 +26,7 @@ def make_child(root: Path, parent: str = "alpha", child: str = "beta") -> None:
     known = json.loads(path.read_bytes())
     known[f"agent:main:{child}"]["parentSessionId"] = parent
     path.write_text(json.dumps(known, indent=2))
-    set_at_rest(path)
+    set_idle(path)
 
 
 def test_there_and_back(bsd: Call, root: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call, lines_of, rest
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 
 HISTORY = {
     *("operation", "action", "at", "actor", "state", "undoes", "entries", "entry_ids", "values"),
@@ -259,4 +259,4 @@ def test_an_entry_that_changes_while_it_is_edited(bsd: Call, alpha: Path, tmp_pa
     assert match is not None
     assert '"mine":1' in Path(match[1]).read_text()
     assert b"mine" not in alpha.read_bytes()
-    set_at_rest(alpha)
+    set_idle(alpha)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.waiting import DEADLINE_SECONDS
 
 EVERYTHING = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
@@ -101,7 +101,7 @@ class Beside:
     def rest(self) -> None:
         """So much time has gone by that no session counts as in use."""
         for path in self.files():
-            set_at_rest(path)
+            set_idle(path)
 
     def extract(self) -> Any:
         """All that may leave leaves; fails if nothing did."""

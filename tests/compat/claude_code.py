@@ -45,7 +45,7 @@ class ClaudeCode:
 
     @contextmanager
     def opened(self, *options: str) -> Iterator[Terminal]:
-        """Run it in a terminal; it is ready, and at rest."""
+        """Run it in a terminal; it is ready, and idle."""
         self._know_this_person()
         command = [*self.beside.user, *self.program, *options]
         with in_terminal(command, self.beside.work, self.beside.environment) as terminal:
@@ -53,7 +53,7 @@ class ClaudeCode:
             yield terminal
 
     def is_idle(self) -> bool:
-        """Whether a process of it says that it is at rest."""
+        """Whether a process of it says that it is idle."""
         running = (self.beside.source.parent / "sessions").glob("[0-9]*.json")
         return any(b'"status":"idle"' in path.read_bytes() for path in running)
 

@@ -17,7 +17,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
 from bsd.transcripts.agents.programs import layout_of
 from tests.compat.provider import Json, Provider
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.waiting import DEADLINE_SECONDS
 
 _CONFIG = """
@@ -85,7 +85,7 @@ class Codex:
     def rest(self) -> None:
         """Let an hour pass since anybody wrote."""
         for name in self.files():
-            set_at_rest(self.home / name)
+            set_idle(self.home / name)
 
     def command(self, *arguments: str) -> list[str]:
         return [self.program, *arguments]

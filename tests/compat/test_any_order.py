@@ -26,7 +26,7 @@ from bsd.planning.edit import setting
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.replace import texts_of
 from bsd.planning.view import EntryView, outline_of
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
@@ -71,9 +71,9 @@ class Patient:
         self._chance = chance
         self._copies = copies
         self._now = time.time() + _LATER
-        patience = Patience(wait=0.0, clock=lambda: self._now)
+        budget = RetryBudget(wait=0.0, clock=lambda: self._now)
         config = ConfigService(layout.config_file)
-        self._surgeon = Surgeon(layout, config, actor="test", patience=patience)
+        self._surgeon = Surgeon(layout, config, actor="test", budget=budget)
         self._keep("as it came")
 
     def operate(self, steps: int, without: Sequence[str] = ()) -> None:
@@ -209,7 +209,7 @@ class Patient:
             self._layout,
             "never",
             actor="test",
-            patience=Patience(wait=0.0, clock=lambda: self._now),
+            budget=RetryBudget(wait=0.0, clock=lambda: self._now),
         )
         trash.delete(self.name)
         assert not self.path.exists()

@@ -28,7 +28,7 @@ from bsd.transcripts.agents.programs import program_of
 from tests.actions import performed
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
@@ -238,7 +238,7 @@ def test_a_compressed_thread_is_named_and_comes_back_with_all(
         codex.run("archive", thread)
     path = codex.file(thread)
     taken = path.read_bytes()
-    set_at_rest(path, _LONG_AGO_SECONDS)
+    set_idle(path, _LONG_AGO_SECONDS)
     packed = path.with_name(f"{path.name}.zst")
     with codex.server() as server:
         server.call("rollout/compress")

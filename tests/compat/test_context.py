@@ -15,13 +15,13 @@ from bsd.core.pruning_config import ConfigService
 from bsd.planning.conversation import read_through
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.compat.pi import assert_sendable, read
 from tests.mcp.conftest import LONG, Agent, Desk
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 
 pytestmark = pytest.mark.compat
 
@@ -34,7 +34,7 @@ class Patient:
         self.name = name
         self.path = layout.session_file(name)
         self.surgeon = Surgeon(
-            layout, ConfigService(layout.config_file), actor="test", patience=Patience(wait=0.0)
+            layout, ConfigService(layout.config_file), actor="test", budget=RetryBudget(wait=0.0)
         )
         self._layout = layout
         self._copies = copies
@@ -45,7 +45,7 @@ class Patient:
         copy = self._copies / f"{self.name.session}-{len(self.steps)}.jsonl"
         shutil.copyfile(self.path, copy)
         self.steps.append(copy)
-        set_at_rest(self.path)
+        set_idle(self.path)
 
     def calls(self) -> list[CallToRedact]:
         """Every call in the session, to leave one way or the other."""
@@ -96,7 +96,7 @@ def operate(patient: Patient, chance: Random) -> dict[str, int]:
         one.undoes is None and one.state != "undone" for one in history_of(surgeon.layout, name)
     ):
         performed.undo(surgeon, name)
-        set_at_rest(patient.path)
+        set_idle(patient.path)
     patient.keep()
     how = [one["how"] for one in (*redacted["redacted"], *again["redacted"])]
     return {

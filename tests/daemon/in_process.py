@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
 from bsd.daemon.child import Child, Setup
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 
 _A = TypeVar("_A")
@@ -38,8 +38,8 @@ class Here(Child):
         if in_band is not None:
             self.in_band = cast(Any, in_band)
 
-    def patience(self, wait: float) -> Patience:
-        return Patience(wait, self._given.quiet_seconds, clock=self.clock)
+    def budget(self, wait: float) -> RetryBudget:
+        return RetryBudget(wait, self._given.quiet_seconds, clock=self.clock)
 
     def live(self) -> None:
         self.say("alive")  # and nothing ends this process

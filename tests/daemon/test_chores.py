@@ -22,13 +22,13 @@ from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions import operate
 from bsd.sessions.commit.protocol import GiveUp, Outcome
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.logs import capture_logs
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.refusing import raising
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 
@@ -51,7 +51,7 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     with monkeypatch.context() as killed:
         killed.setattr(operate, "_index", lambda *_: True)
         config = ConfigService(layout.config_file)
-        Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed).extract(NAME)
+        Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
     assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
     return left
 
@@ -71,7 +71,7 @@ def test_a_session_whose_copy_stays_is_told_of_when_that_is_known(layout: Layout
     settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
     told: list[SessionName] = []
     chores = _chores(DaemonState(settings), told.append)
-    set_at_rest(layout.session_file(NAME), 2 * 86_400)
+    set_idle(layout.session_file(NAME), 2 * 86_400)
     assert chores.keep_sessions() == 1
     assert told == []
     layout.session_file(NAME).unlink()
@@ -119,7 +119,7 @@ def test_what_there_was_no_room_for_is_indexed_once_there_is(
     config = ConfigService(layout.config_file)
     with monkeypatch.context() as disk:
         disk.setattr("bsd.store.index.write_private", full)
-        Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed).extract(NAME)
+        Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
         assert [outcome.indexed for outcome in told] == [False]
         for _ in range(3):
             assert chores.recover(), "there will be more to do"
@@ -144,7 +144,7 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
             chores.fell_behind(name)
 
     config = ConfigService(layout.config_file)
-    surgeon = Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed)
+    surgeon = Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed)
     assert surgeon.extract(NAME).values
     assert verify(layout).clean
     write(layout, conversation(4))
@@ -173,7 +173,7 @@ def test_cleaning_up_that_leaves_something_behind_has_failed(layout: Layout) -> 
     old = store / "0001_thinking.json"
     old.parent.mkdir(parents=True, exist_ok=True)
     old.write_bytes(b"x" * 1000)
-    set_at_rest(old, 30 * 3600)
+    set_idle(old, 30 * 3600)
     layout.archive.rmdir()
     layout.archive.write_bytes(b"no directory")
     with pytest.raises(Unavailable, match="not all could be moved or deleted") as told:

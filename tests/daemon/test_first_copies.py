@@ -10,7 +10,7 @@ import pytest
 from bsd.store.copies import copies_of
 from tests.daemon.running import configure, running
 from tests.maintenance.keeping import DAY, ClaudeHome
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import Home
@@ -45,7 +45,7 @@ def test_sessions_that_are_deleted_soon_are_copied_at_the_start(tmp_path: Path) 
 
 def test_even_one_that_has_just_come_to_rest(tmp_path: Path) -> None:
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
-    set_at_rest(home.path, 3600.0)
+    set_idle(home.path, 3600.0)
     (home.source.parent / "settings.json").write_text(json.dumps({"cleanupPeriodDays": 2}))
     with running(home.layout.root, tmp_path, **serve(home, tmp_path)):
         wait_for(lambda: copies_of(home.layout, home.name), "a copy")
@@ -54,14 +54,14 @@ def test_even_one_that_has_just_come_to_rest(tmp_path: Path) -> None:
 def test_then_what_has_been_at_rest_for_a_day(tmp_path: Path) -> None:
     """A project's own settings may tell Claude Code to delete earlier than its user's do."""
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
-    set_at_rest(home.path, 2 * DAY)
+    set_idle(home.path, 2 * DAY)
     with running(home.layout.root, tmp_path, **serve(home, tmp_path)):
         wait_for(lambda: copies_of(home.layout, home.name), "a copy")
 
 
 def test_where_no_copies_are_kept_none_is_made(tmp_path: Path) -> None:
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
-    set_at_rest(home.path, 40 * DAY)
+    set_idle(home.path, 40 * DAY)
     configure(home.layout.root, archive_sessions="off", enabled=False)
     with running(home.layout.root, tmp_path, **serve(home, tmp_path)) as daemon:
         done = daemon.bsd("jobs", "run", "keep_sessions")

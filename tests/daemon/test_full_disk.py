@@ -12,7 +12,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from tests.daemon.running import configure, running
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import sample
 from tests.small_disk import small_disk
 from tests.waiting import wait_for
@@ -42,7 +42,7 @@ def test_it_survives_a_disk_that_fills_and_empties(tmp_path: Path) -> None:
                 with path.open("ab") as file:
                     file.writelines(_renamed(lines, number))
                 disk.fill(leave=room)
-                set_at_rest(path)
+                set_idle(path)
                 daemon.bsd("memory", "store", f"harbour {number}")
                 daemon.bsd("search", "harbour")
                 assert daemon.status()

@@ -26,7 +26,7 @@ from bsd.store.search import SearchIndex
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.daemon.running import Running, configure, running
 from tests.http.api import over_socket
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.refusing import raising
 from tests.session_files import sample
 from tests.waiting import wait_for
@@ -483,7 +483,7 @@ def test_what_is_appended_and_what_is_deleted_is_followed(daemon: Running) -> No
     with path.open("ab") as file:
         file.write(said(1, "a numbat"))
     wait_for(lambda: listed(daemon, "q=numbat") == {"main/short"}, "what was appended")
-    set_at_rest(path)
+    set_idle(path)
     status, gone = over_socket(daemon.socket, "/api/sessions/main/short", "DELETE")
     assert status == 200
     assert listed(daemon, "q=bandicoot") == set()

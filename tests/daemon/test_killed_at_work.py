@@ -142,7 +142,7 @@ from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import Patience
 from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive
 from bsd.store.archive import SessionArchive

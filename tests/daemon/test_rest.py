@@ -1,10 +1,10 @@
-"""What one daemon leaves at rest, the next one need not open."""
+"""What one daemon leaves idle, the next one need not open."""
 
 from __future__ import annotations
 
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
-from bsd.daemon.state import SessionsAtRest
+from bsd.daemon.state import IdleSessions
 from bsd.store.state import StateDb
 from bsd.transcripts.change import Written
 
@@ -12,8 +12,8 @@ ONE, OTHER = SessionName("main", "one"), SessionName("main", "other")
 SEEN = Written(1, (1 << 64) - 5, 300, 400)
 
 
-def rests(layout: Layout) -> SessionsAtRest:
-    return SessionsAtRest(StateDb(layout.state_db), ConfigService(layout.config_file))
+def rests(layout: Layout) -> IdleSessions:
+    return IdleSessions(StateDb(layout.state_db), ConfigService(layout.config_file))
 
 
 def known(layout: Layout) -> tuple[dict[SessionName, Written], dict[SessionName, float]]:
@@ -26,7 +26,7 @@ def known(layout: Layout) -> tuple[dict[SessionName, Written], dict[SessionName,
     return seen, due
 
 
-def work(daemon: SessionsAtRest, name: SessionName, due_at: float | None = None) -> None:
+def work(daemon: IdleSessions, name: SessionName, due_at: float | None = None) -> None:
     daemon.unsettled(name)
     daemon.left(name, SEEN, due_at)
 

@@ -23,7 +23,7 @@ import pytest
 from bsd.sample import session_lines
 from tests.daemon.running import Running, running
 from tests.needs import require_program
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
@@ -146,7 +146,7 @@ def test_the_verification_path(openclaw: Path, shell: Shell) -> None:
     assert all(content["content"].values())
 
     # Delete session; verify extracted dir moved to trash
-    set_at_rest(path)
+    set_idle(path)
     pruned = path.read_bytes()
     kept = {one.name: one.read_bytes() for one in store.iterdir()}
     gone = shell.curl("/api/sessions/main/large", "-X", "DELETE")

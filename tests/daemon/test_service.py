@@ -21,7 +21,7 @@ from bsd.maintenance.verify import verify
 from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux, require_node
-from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.openclaw_tree import add_session, set_idle, set_status
 from tests.session_files import sample
 from tests.waiting import wait_for
 
@@ -239,7 +239,7 @@ def test_what_was_kept_long_enough_goes_at_the_start(root: Path, tmp_path: Path)
     gone = layout.store_dir(SessionName("main", "gone"))
     gone.mkdir(parents=True)
     (gone / "0003_thinking.json").write_bytes(b"x" * 2048)
-    set_at_rest(gone / "0003_thinking.json", 25 * 3600)
+    set_idle(gone / "0003_thinking.json", 25 * 3600)
     with running(root, tmp_path) as daemon:
         wait_for(lambda: not gone.exists(), "the old store to go")
         wait_for(lambda: daemon.said("[RETENTION] Deleted 1 extracted file (2.0 KB)"), "the log")
@@ -313,7 +313,7 @@ def test_a_status_is_the_same_in_both_forms(
         pytest.skip("names of files are UTF-8 here")
     for number in range(3):
         path = add_session(root, f"main/s{number}", sample(2, number))
-        set_at_rest(path)
+        set_idle(path)
     configure(root)
     with machine(root, Clock(time.time()), monkeypatch) as running:
         before = running.daemon.status()

@@ -12,7 +12,7 @@ import pytest
 from bsd.core.filesystem import strength
 from tests.daemon.running import Running, configure, running
 from tests.needs import require_linux
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources import CODEX, KINDS
 from tests.transcripts.agents.sources.tree import LONG, Home, Kind, away, raw, without_restored
 from tests.waiting import wait_for
@@ -60,7 +60,7 @@ def test_what_is_appended_leaves_and_comes_back(
     assert lines.startswith(before)
     with home.path.open("ab") as file:
         file.write(lines[len(before) :])
-    set_at_rest(home.path)  # so the time of quiet is over; the scan comes in an hour only
+    set_idle(home.path)  # so the time of quiet is over; the scan comes in an hour only
     mtime = home.path.stat().st_mtime_ns
 
     def is_extracted() -> bool:
@@ -96,7 +96,7 @@ def test_sessions_that_appear_are_noticed_and_unknown_ones_counted(
     path = other / home.path.name
     content = raw([{"type": "brand_new", "text": "t" * 2000}])
     path.write_bytes(content)
-    set_at_rest(path)
+    set_idle(path)
 
     def is_left_alone() -> bool:
         daemon.must_run()
@@ -116,7 +116,7 @@ def test_an_archived_thread_is_looked_after_where_it_lies(
     path = archive_of(home) / other
     draft = home.source.parent / "draft"
     draft.write_bytes(lines)
-    set_at_rest(draft)
+    set_idle(draft)
     draft.rename(path)
 
     def is_extracted() -> bool:
@@ -129,7 +129,7 @@ def test_an_archived_thread_is_looked_after_where_it_lies(
     [listed] = [one for one in daemon.ask("sessions")["sessions"] if one["session"] == name]
     assert listed["status"] == "archived"
     path.rename(back := home.path.with_name(other))
-    set_at_rest(back)
+    set_idle(back)
     done = daemon.bsd("restore-all", name, "--yes", "--keep-enabled")
     assert done.returncode == 0, done.stderr
     assert without_restored(back.read_bytes()) == lines

@@ -118,13 +118,13 @@ def test_what_waits_for_more_to_be_saved_is_not_at_rest_for_the_next_daemon(hous
     house.write()
     house.surgeon.plan = small_saving(house)
     house.work.on(NAME)
-    house.state.at_rest.flush()
-    assert list(house.state.at_rest.known()) == []
+    house.state.idle_sessions.flush()
+    assert list(house.state.idle_sessions.known()) == []
     house.surgeon.plan = None
     house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
     house.work.on(NAME)
-    house.state.at_rest.flush()
-    assert [rest.session for rest in house.state.at_rest.known()] == [NAME]
+    house.state.idle_sessions.flush()
+    assert [rest.session for rest in house.state.idle_sessions.known()] == [NAME]
 
 
 def test_who_insists_does_not_wait_for_more_to_be_saved(house: House) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.golden.steady import Steady, document
-from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.openclaw_tree import add_session, set_idle, set_status
 from tests.session_files import sample
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.transcripts.agents.sources.tree import raw
@@ -50,7 +50,7 @@ class World:
     def rest(self) -> None:
         """Let time pass: nothing is planned on a file that was just written."""
         for path in self.sessions:
-            set_at_rest(path)
+            set_idle(path)
 
     def lies(self) -> dict[str, Any]:
         """All that bsd keeps: paths with their modes, and what some of the documents say."""
@@ -98,7 +98,7 @@ def make(top: Path, home: Path) -> World:
         path = place / kind.directory / f"{kind.session}.jsonl"
         path.parent.mkdir(parents=True)
         path.write_bytes(raw(kind.lines()))
-        set_at_rest(path)
+        set_idle(path)
         sources.append(f'[[sources]]\nkind = "{kind.kind}"\npath = "{place}"\n')
     own = root / ".brainsurgeon"
     own.mkdir(mode=0o700)

@@ -12,7 +12,7 @@ from typing import Any
 from bsd.core.settings import Settings
 from bsd.core.settings_reader import load_settings
 from bsd.http.server import ApiServer
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from tests.http.fake_daemon import FakeDaemon, app_over
 from tests.unix import UnixConnection
 from tests.waiting import DEADLINE_SECONDS
@@ -26,15 +26,15 @@ def settings_for(root: Path, **environ: str) -> Settings:
 def serving(
     root: Path,
     daemon: FakeDaemon | None = None,
-    patience: Patience | None = None,
+    budget: RetryBudget | None = None,
     /,
     **environ: str,
 ) -> Iterator[tuple[ApiServer, Settings]]:
     """An API over a fake daemon, listening as the environment says."""
     daemon = daemon or FakeDaemon()
     settings = settings_for(root, **environ)
-    patience = patience or Patience(wait=5.0, quiet=0.1)
-    app = app_over(root, daemon, patience, readonly=settings.readonly)
+    budget = budget or RetryBudget(wait=5.0, quiet=0.1)
+    app = app_over(root, daemon, budget, readonly=settings.readonly)
     server = ApiServer(app, settings, daemon)
     server.start()
     try:

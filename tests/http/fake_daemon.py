@@ -19,7 +19,7 @@ from bsd.core.pruning_config import ConfigService
 from bsd.daemon.status import Events, Subscription
 from bsd.http.app import create_app
 from bsd.http.verb_routes import ApiHands
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from tests.waiting import DEADLINE_SECONDS
 
 _MB = 1 << 20
@@ -228,12 +228,12 @@ class FakeDaemon:
 
 
 def app_over(
-    root: Path, daemon: FakeDaemon | None = None, patience: Patience | None = None, **how: Any
+    root: Path, daemon: FakeDaemon | None = None, budget: RetryBudget | None = None, **how: Any
 ) -> Starlette:
     """The application over a root, beside a daemon that only says what it was told to say."""
     layout = Layout(root)
     config = ConfigService(layout.config_file)
-    hands = ApiHands(layout, config, patience or Patience())
+    hands = ApiHands(layout, config, budget or RetryBudget())
     return create_app(daemon or FakeDaemon(), config, hands, **how)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.daemon.running import configure, running
 from tests.http.api import over_socket
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import sample
 
 pytestmark = pytest.mark.daemon
@@ -27,18 +27,18 @@ def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path, root: Path) -> No
         assert (status, done["status"]) == (200, "extracted")
         assert path.read_bytes() != before
         assert daemon.ask("status")["totals"]["commits"] >= 1, "its commits count, too"
-        set_at_rest(path)
+        set_idle(path)
         status, undone = over_socket(daemon.socket, f"{base}/undo", "POST")
         assert (status, undone["action"]) == (200, "extract")
         assert path.read_bytes() == before
-        set_at_rest(path)
+        set_idle(path)
         # Who asks for an extraction has it, and is told what he had taken back.
         status, trial = over_socket(daemon.socket, f"{base}/extract?dry_run=true", "POST", wanted)
         assert (status, trial["reasons"]["extract"]) == (200, done["entries"])
         assert "had been taken back by undo" in trial["warnings"][0]
         status, again = over_socket(daemon.socket, f"{base}/extract", "POST", wanted)
         assert (status, again["entries"]) == (200, done["entries"])
-        set_at_rest(path)
+        set_idle(path)
         status, gone = over_socket(daemon.socket, base, "DELETE")
         assert (status, gone["moved_to_trash"]) == (200, True)
     audit = (root / ".brainsurgeon/audit.jsonl").read_text().splitlines()

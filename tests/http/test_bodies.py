@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bsd.sample import session_lines
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from tests.http.fake_daemon import app_over, ask
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import sample
 from tests.wording import LIBRARY
 
-BRIEF = Patience(wait=0.1, quiet=0.0)
+BRIEF = RetryBudget(wait=0.1, quiet=0.0)
 VALUES = [
     *(b"null", b"true", b"1", b"-1", b"1.5", b"1e400", b"1" + b"0" * 5000, b"18446744073709551616"),
     *(b'"x"', b'"\\ud800"', b'"\\u0000"', b"[]", b"[null]", b'["\\ud800"]', b"[{}]", b"{}"),
@@ -42,9 +42,9 @@ def bodies(fields: list[str]) -> Iterator[bytes]:
 @pytest.mark.parametrize(("method", "route"), list(FIELDS))
 def test_no_body_is_an_internal_error(tmp_path: Path, method: str, route: str) -> None:
     path = add_session(tmp_path, "main/sample", sample(2, 1))
-    app = app_over(tmp_path, patience=BRIEF)
+    app = app_over(tmp_path, budget=BRIEF)
     for body in bodies(FIELDS[method, route]):
-        set_at_rest(path)
+        set_idle(path)
         reply = ask(app, method, f"/api/sessions/main/sample/{route}", body=body)
         assert reply.status in {200, 400, 404, 409}, (body[:80], reply.body)
         assert reply.status == 200 or reply.json()["error"]
@@ -58,12 +58,12 @@ def test_an_entry_nested_deeply_is_no_internal_error(tmp_path: Path, depth: int)
     lines[3] = lines[3].rstrip(b"}\n") + b"}" * (len(lines[3]) - len(lines[3].rstrip(b"}\n")) - 2)
     lines[3] += b',"extra":' + deep + b"}\n"
     path = add_session(tmp_path, "main/sample", b"".join(lines))
-    app = app_over(tmp_path, patience=BRIEF)
+    app = app_over(tmp_path, budget=BRIEF)
     base = "/api/sessions/main/sample"
     assert ask(app, "GET", f"{base}/entries").status == 200
     assert ask(app, "GET", f"{base}/entries/#2").status == 200
     for method, body in (("GET", b""), ("PUT", b'{"set":{"message.x":1}}')):
-        set_at_rest(path)
+        set_idle(path)
         reply = ask(app, method, f"{base}/entries/#3", body=body)
         assert reply.status in {404, 409}, reply.body
         assert reply.json()["error"]
@@ -72,7 +72,7 @@ def test_an_entry_nested_deeply_is_no_internal_error(tmp_path: Path, depth: int)
 def test_the_header_is_shown_and_stays(tmp_path: Path) -> None:
     lines = list(session_lines(turns=2, seed=1))
     path = add_session(tmp_path, "main/sample", b"".join(lines))
-    app = app_over(tmp_path, patience=BRIEF)
+    app = app_over(tmp_path, budget=BRIEF)
     base = "/api/sessions/main/sample/entries"
     shown = ask(app, "GET", f"{base}/#0")
     assert (shown.status, shown.json()["index"]) == (200, 0)

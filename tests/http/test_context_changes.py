@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.http.api import over_socket, serving
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import Talk, text
 
 pytestmark = pytest.mark.daemon
@@ -63,10 +63,10 @@ def test_replace(serve: Ask, session: Path) -> None:
         assert (status, done) == (200, foretold | {"operation": done["operation"]})
         assert done["replacements"][0]["operation"] == REPLACE
         assert words(session) == "before … after"
-        set_at_rest(session)
+        set_idle(session)
         assert serve("POST", "/undo", {"op": done["operation"]})[0] == 200
         assert session.read_bytes() == before
-        set_at_rest(session)
+        set_idle(session)
 
 
 def test_discard_and_distill(serve: Ask, session: Path) -> None:
@@ -79,7 +79,7 @@ def test_discard_and_distill(serve: Ask, session: Path) -> None:
         status, done = serve("POST", "/context", {"action": action, "targets": [[hash_, *more]]})
         assert (status, done["action"]) == (200, action)
         assert words(session) == left
-        set_at_rest(session)
+        set_idle(session)
 
 
 WRONG: list[tuple[str, object, set[str]]] = [

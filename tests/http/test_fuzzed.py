@@ -26,13 +26,13 @@ from bsd.core.pruning_config import ConfigService
 from bsd.http.app import create_app
 from bsd.http.server import ApiServer
 from bsd.http.verb_routes import ApiHands
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.workspaces.verbs import WorkspaceRoot
 from tests.actions import performed
 from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon, description
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.searching import read_all
 from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS
@@ -78,11 +78,11 @@ class Stage:
     def __init__(self, root: Path) -> None:
         self.layout = Layout(root)
         self._config = ConfigService(self.layout.config_file)
-        self._patience = Patience(wait=0.0, quiet=0.0)
+        self._budget = RetryBudget(wait=0.0, quiet=0.0)
         hands = ApiHands(
             self.layout,
             self._config,
-            self._patience,
+            self._budget,
         )
         self.app = create_app(
             FakeDaemon(), self._config, hands, workspaces=WorkspaceRoot(None, self.layout)
@@ -107,15 +107,15 @@ class Stage:
         """What a request before may have changed or deleted."""
         path = self.layout.agents / "main/sessions/sample.jsonl"
         if not path.exists() or path.read_bytes() != self._extracted:
-            set_at_rest(add_session(self.layout.root, str(SAMPLE), self._extracted))
+            set_idle(add_session(self.layout.root, str(SAMPLE), self._extracted))
 
     def prepare(self) -> None:
         """A session some of whose values are away, and another one in the trash."""
         path = add_session(self.layout.root, str(SAMPLE), _CONTENT)
-        surgeon = Surgeon(self.layout, self._config, patience=self._patience)
+        surgeon = Surgeon(self.layout, self._config, budget=self._budget)
         assert surgeon.extract(SAMPLE, overrides={"prefix_bound": "extract"}).values
         self._extracted = path.read_bytes()
-        set_at_rest(path)
+        set_idle(path)
         read_all(self.layout)
         entries = performed.entries(surgeon, SAMPLE)
         away = next(entry for entry in entries if entry.extracted)

@@ -18,7 +18,7 @@ from bsd.core.locks import own_lock
 from bsd.core.pruning_config import ConfigService
 from bsd.http.app import create_app
 from bsd.http.verb_routes import ApiHands
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from tests.http.api import over_tcp, request, serving
 from tests.http.fake_daemon import FakeDaemon, description
 from tests.openclaw_tree import add_session
@@ -268,7 +268,7 @@ def test_a_ref_in_a_transcript_leads_nowhere(tree: Path, root: Path) -> None:
 def test_a_session_in_use_is_a_conflict(root: Path) -> None:
     layout = Layout(root)
     with (
-        serving(root, None, Patience(wait=0.2)) as (_, settings),
+        serving(root, None, RetryBudget(wait=0.2)) as (_, settings),
         own_lock(layout, SessionName("main", "sample"), 1.0),
     ):
         before = everything(root)

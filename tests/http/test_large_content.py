@@ -17,7 +17,7 @@ from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.http.verb_routes import ApiHands, open_content
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.openclaw_tree import add_session
@@ -41,7 +41,7 @@ def surgeon(tmp_path: Path) -> Surgeon:
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
     add_session(tmp_path, str(NAME), data)
     layout = Layout(tmp_path)
-    surgeon = Surgeon(layout, ConfigService(layout.config_file), patience=Patience(quiet=0.0))
+    surgeon = Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(quiet=0.0))
     assert surgeon.extract(NAME).values == 1
     return surgeon
 

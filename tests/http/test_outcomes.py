@@ -19,10 +19,10 @@ from bsd.http.app import create_app
 from bsd.http.server import ApiServer
 from bsd.http.verb_routes import ApiHands
 from bsd.sessions import operate
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from tests.http.api import over_socket, over_tcp, serving, settings_for
 from tests.http.fake_daemon import FakeDaemon
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.refusing import raising
 from tests.session_files import sample
 
@@ -58,7 +58,7 @@ def test_each_failure_has_its_own_status(
 
 def test_what_passes_is_a_conflict(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operate, "commit", raising(TemporaryFailure("the file changed")))
-    with serving(root, None, Patience(wait=0.0, quiet=0.1)) as (_, settings):
+    with serving(root, None, RetryBudget(wait=0.0, quiet=0.1)) as (_, settings):
         status, answer = over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
     assert (status, "in use" in answer["error"]) == (409, True)
 
@@ -78,9 +78,9 @@ def test_the_audit_names_who_asked_through_which_door(root: Path) -> None:
     with serving(root, **settings) as (server, found):
         for value, headers in ((b"1", {}), (b"2", {"X_API_Key": "nobody gave this one out"})):
             assert over_tcp(server, target, "PUT", body % value, **headers)[0] == 200
-            set_at_rest(path)
+            set_idle(path)
         assert over_socket(found.socket, target, "PUT", body % b"3")[0] == 200
-        set_at_rest(path)
+        set_idle(path)
     assert actors(root) == ["api", "api", "api"], "open to all: nobody is known by a name"
     settings["BRAINSURGEON_API_KEYS"] = "other,right"
     with serving(root, **settings) as (server, found):
@@ -93,14 +93,14 @@ def test_the_audit_names_who_asked_through_which_door(root: Path) -> None:
         for number, (ask, door, headers) in enumerate(asked, 4):
             value = str(number).encode()
             assert ask(door, target, "PUT", body % value, **headers)[0] == 200
-            set_at_rest(path)
+            set_idle(path)
     assert actors(root)[3:] == [named, named, "api", "api"]
 
 
 def test_whoever_shows_the_forecast_hears_of_what_was_deleted(root: Path) -> None:
     layout, heard = Layout(root), []
     config = ConfigService(layout.config_file)
-    hands = ApiHands(layout, config, Patience(0.0, 0.1), cleaned=lambda: heard.append("cleaned"))
+    hands = ApiHands(layout, config, RetryBudget(0.0, 0.1), cleaned=lambda: heard.append("cleaned"))
     settings = settings_for(root)
     server = ApiServer(create_app(FakeDaemon(), config, hands), settings)
     server.start()
@@ -153,7 +153,7 @@ def test_an_undo_on_a_failing_disk_is_no_error_of_ours(
 
     with serving(root) as (_, settings):
         assert over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)[0] == 200
-        set_at_rest(root / "agents/main/sessions/sample.jsonl")
+        set_idle(root / "agents/main/sessions/sample.jsonl")
         with monkeypatch.context() as patch:
             patch.setattr(os, call, failing)
             status, answer = over_socket(settings.socket, f"{SAMPLE}/undo", "POST", b"{}")

@@ -12,7 +12,7 @@ import pytest
 
 from bsd.core.layout import Layout
 from tests.http.api import over_socket, serving
-from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.openclaw_tree import add_session, set_idle, set_status
 from tests.session_files import sample
 
 pytestmark = pytest.mark.daemon
@@ -50,7 +50,7 @@ def extract(ask: Ask, root: Path) -> dict[str, Any]:
     """Extract everything from the sample; its first extracted entry."""
     status, done = ask("POST", f"{SAMPLE}/extract", EXTRACT_ALL)
     assert (status, done["status"]) == (200, "extracted")
-    set_at_rest(transcript(root))
+    set_idle(transcript(root))
     status, found = ask("GET", f"{SAMPLE}/entries?limit=1000")
     assert status == 200
     entry: dict[str, Any] = next(row for row in found["entries"] if row["extracted"])
@@ -249,7 +249,7 @@ def test_a_pin_is_set_and_shown(ask: Ask, root: Path) -> None:
     for value in (False, 7, True, None):
         body = json.dumps({"_extractable": value}).encode()
         status, done = ask("PUT", path, body)
-        set_at_rest(transcript(root))
+        set_idle(transcript(root))
         assert (status, done["updated"], done["extractable"]) == (200, True, value)
         status, shown = ask("GET", path)
         assert (status, shown["_extractable"], shown["keys"]) == (200, value, entry["keys"])
@@ -281,7 +281,7 @@ def test_an_entry_is_edited_and_the_edit_undone(ask: Ask, root: Path) -> None:
     body = json.dumps({"entry": entry, "seen": shown["seen"]}).encode()
     status, done = ask("PUT", path, body)
     assert (status, done["changed"]) == (200, ["message.content[0].text"])
-    set_at_rest(transcript(root))
+    set_idle(transcript(root))
     stale = json.dumps({"set": {"message.content[0].text": "x"}, "seen": shown["seen"]}).encode()
     assert ask("PUT", path, stale)[0] == 409
     status, told = ask("GET", f"{SAMPLE}/history")

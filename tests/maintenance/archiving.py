@@ -13,7 +13,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.pack import Pack, Packed
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import LONG, NAME
 
 HOUR = 3600.0
@@ -50,7 +50,7 @@ def everything_back(surgeon: Surgeon, name: SessionName = NAME) -> None:
     surgeon.config.update({"enabled": False})
     result = performed.restore_all(surgeon, name, leaving=True)
     assert result.unavailable == {}
-    set_at_rest(surgeon.layout.session_file(name))
+    set_idle(surgeon.layout.session_file(name))
 
 
 def long_lines(session: bytes) -> list[bytes]:

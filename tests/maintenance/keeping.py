@@ -12,8 +12,8 @@ from typing import Any
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BringBack, BroughtBack
 from bsd.maintenance.keeping import Keeping, KeptNow, find_gone
-from bsd.sessions.rest import Patience
-from tests.openclaw_tree import set_at_rest
+from bsd.sessions.idle import RetryBudget
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines, subagent_lines
@@ -24,13 +24,13 @@ DAY = 24 * 3600.0
 
 def keep(layout: Layout, clock: Clock, **more: Any) -> KeptNow:
     """One run of the job."""
-    patience = Patience(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    return Keeping(layout, more.pop("keep", "180d"), patience, **more).run()
+    budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
+    return Keeping(layout, more.pop("keep", "180d"), budget, **more).run()
 
 
 def bring_back(layout: Layout, text: str, clock: Clock, **more: Any) -> BroughtBack:
-    patience = Patience(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    return BringBack(layout, find_gone(layout, text), patience=patience, **more).run()
+    budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
+    return BringBack(layout, find_gone(layout, text), budget=budget, **more).run()
 
 
 def extract(layout: Layout, name: SessionName, clock: Clock, **more: object) -> None:
@@ -87,7 +87,7 @@ class ClaudeHome:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
                 path.chmod(0o600 if number % 2 else 0o644)
-                set_at_rest(path, DAY * (2 + number))
+                set_idle(path, DAY * (2 + number))
         files = {
             path: (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode)
             for path in project.rglob("*")

@@ -19,7 +19,7 @@ from typing import Any
 
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from tests.calls_of_os import path_of
 from tests.sessions.commit.disk_calls import was_killed
 
@@ -64,7 +64,7 @@ def _dying_after(step: int, what: str, root: Path) -> None:
         if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    act(what, Trash(Layout(root), "14d", after_step=after_step, patience=Patience(wait=0.0)))
+    act(what, Trash(Layout(root), "14d", after_step=after_step, budget=RetryBudget(wait=0.0)))
 
 
 def main(what: str, mounts: str, directory: str, most: str = "1000") -> None:

@@ -26,7 +26,7 @@ from bsd.maintenance.search import search, search_as_it_is
 from bsd.maintenance.shelves import archive_use
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
@@ -45,7 +45,7 @@ from tests.maintenance.archiving import (
     long_lines,
     packs,
 )
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.searching import everything, index_holds
 from tests.session_files import LONG, NAME, Clock, make_surgeon, write
 from tests.sessions.test_branched import BRANCH, branch_off, texts
@@ -59,7 +59,7 @@ def later() -> float:
 
 
 def trash_of(layout: Layout) -> Trash:
-    return Trash(layout, "14d", patience=Patience(wait=0.0, clock=later))
+    return Trash(layout, "14d", budget=RetryBudget(wait=0.0, clock=later))
 
 
 # --- what moves ---
@@ -135,7 +135,7 @@ def test_what_leaves_again_is_not_kept_twice(
 ) -> None:
     assert performed.restore(surgeon, NAME, "e2")["restored"]
     surgeon.config.update({"keep_after_restore_seconds": 0})
-    set_at_rest(layout.session_file(NAME))
+    set_idle(layout.session_file(NAME))
     surgeon.extract(NAME)
     (ref,) = SessionStore(layout, NAME).refs()
     assert ref not in SessionArchive(layout.archive_dir(NAME)).names()  # a name of its own
@@ -210,7 +210,7 @@ def test_it_is_shown_listed_and_searched_without_being_put_back(
 def answers(path: Path, surgeon: Surgeon) -> None:
     """What left the session is what an assistant said."""
     path.write_bytes(path.read_bytes().replace(b'"toolResult"', b'"assistant"'))
-    set_at_rest(path)
+    set_idle(path)
     assert surgeon.extract(NAME, overrides={"trigger_types": ("assistant",)}).values == 4
 
 
@@ -419,7 +419,7 @@ def test_the_list_counts_an_entry_that_left_again_once(
     entries, size = listed()
     assert entries == 4
     performed.restore(surgeon, NAME, "e1")
-    set_at_rest(layout.session_file(NAME))
+    set_idle(layout.session_file(NAME))
     surgeon.extract(NAME, overrides={"keep_after_restore_seconds": 0})
     assert SessionStore(layout, NAME).refs() != []
     assert listed()[0] == 4
@@ -499,7 +499,7 @@ def test_real_sessions_of_other_programs_come_back(
         surgeon = make_surgeon(home.layout, clock)
         assert surgeon.extract(home.name, overrides=EVERYTHING).values
         archive_all(home.layout, [home.name])
-        set_at_rest(home.path)
+        set_idle(home.path)
         everything_back(surgeon, home.name)
         assert home.path.read_bytes() == old
 

@@ -18,7 +18,7 @@ import zstandard
 from bsd.core.layout import Layout
 from tests.commands import Commands
 from tests.maintenance.keeping import keep
-from tests.openclaw_tree import add_session, grow_old, set_at_rest
+from tests.openclaw_tree import add_session, grow_old, set_idle
 from tests.session_files import LONG, Clock, conversation, entry, jsonl, text
 
 DAY = 86_400.0
@@ -225,7 +225,7 @@ def test_what_another_store_has_only_in_pieces_is_handed_down(
     spoilt = sorted((root / "extracted/main_s2").glob("[0-9]*.json"))[1]
     damage(spoilt, 100)
     bsd("delete", SESSION, "--permanent", "--yes")
-    set_at_rest(heir, DAY)
+    set_idle(heir, DAY)
     done = bsd("restore-all", "main/s2", "--yes")
     assert done["sessions"][0]["unavailable"] in ({}, [])
     now = [json.loads(line)["message"] for line in heir.read_bytes().splitlines()[1:]]
@@ -248,7 +248,7 @@ def test_what_is_noted_of_entries_lasts_as_long_as_the_archive_has_some(
     assert the_pack(root).is_file()
     path.unlink()
     for file in root.glob(".brainsurgeon/history/*/*"):
-        set_at_rest(file, 40 * DAY)
+        set_idle(file, 40 * DAY)
     bsd("retention")
     assert not list(root.glob(".brainsurgeon/history/*/[0-9]*"))
     assert all(note.exists() for note in notes)
@@ -265,7 +265,7 @@ def test_no_word_of_a_short_value_stays_in_a_copy_that_is_long(bsd: Commands, ro
     entries = conversation(4)
     entries[1]["message"]["content"][0]["text"] = "say Quicksilver"
     path = add_session(root, SESSION, jsonl(*entries))
-    set_at_rest(path, 3 * DAY)
+    set_idle(path, 3 * DAY)
     keep(Layout(root), Clock())
     assert in_packs(root, b"Quicksilver")
     path.unlink()
@@ -298,7 +298,7 @@ def test_what_is_handed_down_is_audited(
     assert (line["actor"], line["agent"], line["sessionId"]) == ("cli", "main", "s2")
     assert line["files"] == len(stored) == 4
     assert line["bytes"] == sum(file.stat().st_size for file in stored)
-    set_at_rest(heir, DAY)
+    set_idle(heir, DAY)
     bsd("restore-all", "main/s2", "--yes")
     assert LONG in heir.read_text()
     assert original
@@ -315,7 +315,7 @@ def drop_markers(path: Path) -> bytes:
     for one in entries:
         one.pop("_extracted", None)
     path.write_bytes(jsonl(*entries))
-    set_at_rest(path, DAY)
+    set_idle(path, DAY)
     for file in path.parents[3].glob(".brainsurgeon/inflight/*"):
         file.unlink()
     return path.read_bytes()
@@ -332,7 +332,7 @@ def test_verify_puts_no_marker_in_the_place_of_another(bsd: Commands, root: Path
     assert b"[[extracted-e1]]" in drop_markers(path)
     bsd("extract", SESSION, "--min-value-length", "300")
     assert path.read_bytes().count(b'"[[extracted-e1]]"') == 2
-    set_at_rest(path, DAY)
+    set_idle(path, DAY)
     before = path.read_bytes()
     bsd.said("verify", "--repair")
     assert path.read_bytes() == before
@@ -366,7 +366,7 @@ def test_verify_puts_no_marker_where_several_stored_lines_are_away(
     now = path.read_bytes().splitlines()[1]
     if both:
         assert now == merged
-    set_at_rest(path, DAY)
+    set_idle(path, DAY)
     bsd("restore-all", SESSION, "--yes")
     content = json.loads(path.read_bytes().splitlines()[1])["message"]["content"]
     assert content == [text(first), text(second) if both else text("[[extracted-e102]]")]

@@ -19,7 +19,7 @@ from bsd.store.copies import copies_of
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, bring_back, extract, keep
 from tests.maintenance.test_forgetting import LEAVING, WORDS, said, secret_session
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, make_surgeon
 
 OTHER = SessionName("main", "other")
@@ -31,7 +31,7 @@ def packed_session(layout: Layout, clock: Clock, name: SessionName = NAME) -> Pa
     extract(layout, name, clock, trigger_types=LEAVING)
     keep(layout, clock)
     for file in layout.store_dir(name).glob("0*"):
-        set_at_rest(file, 3 * DAY)
+        set_idle(file, 3 * DAY)
     RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
     return path
 

@@ -23,7 +23,7 @@ from tests.commands import Commands
 from tests.durability import Disk
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.maintenance.test_archive_by_command import date
-from tests.openclaw_tree import add_session, grow_old, set_at_rest
+from tests.openclaw_tree import add_session, grow_old, set_idle
 from tests.session_files import Clock, conversation, entry, jsonl
 from tests.sessions.commit.disk_calls import was_killed
 
@@ -155,7 +155,7 @@ def test_what_is_stored_of_an_entry_since_is_not_taken_by_what_goes_on(
     for pack in root.glob("archive/*/*.zst"):
         date(pack, 3, -1)
     for file in root.glob("extracted/*/0002_*.json"):
-        set_at_rest(file, -60)
+        set_idle(file, -60)
     before = sorted(root.glob("archive/*/*.zst")) + sorted(root.glob("extracted/*/0002_*.json"))
     bsd.said("extract", SESSION)
     assert journals(root) == []
@@ -178,7 +178,7 @@ def test_a_copy_that_was_made_since_is_not_taken_by_what_goes_on(
     layout, clock = Layout(root), Clock()
     for content in (was, jsonl({"type": "session", "version": 3, "id": "t"}, *conversation()[6:7])):
         path.write_bytes(content)
-        set_at_rest(path, 3 * DAY)
+        set_idle(path, 3 * DAY)
         keep(layout, clock)
         path.unlink()
         keep(layout, clock)  # it is seen to be gone
@@ -188,7 +188,7 @@ def test_a_copy_that_was_made_since_is_not_taken_by_what_goes_on(
     assert (len(journals(root)), len(copies(root))) == (1, 2)
     if newer:
         path.write_bytes(was + jsonl(entry(99, "user", "more")))
-        set_at_rest(path, 2 * DAY)
+        set_idle(path, 2 * DAY)
         keep(layout, clock)
     bsd("retention")
     assert journals(root) == []

@@ -13,7 +13,7 @@ from bsd.core.layout import Layout
 from bsd.core.sources import Source
 from bsd.maintenance import doctor
 from bsd.maintenance.doctor import Check, Level, examine
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import sample
 
 _OVERLAYFS = 0x794C7630
@@ -71,7 +71,7 @@ def test_somebody_elses_directory(
 def test_a_live_lock_is_named(layout: Layout, inotify: Path) -> None:
     lock = layout.agents / "main" / "sessions" / "a.jsonl.lock"
     lock.write_text(f'{{"pid": {os.getpid()}}}')
-    set_at_rest(lock, 300)
+    set_idle(lock, 300)
     (check,) = _checks(layout)["locks"]
     assert check.level is Level.OK
     assert check.message.startswith("1 session is locked by a living process: ")
@@ -180,7 +180,7 @@ def test_foreign_locks(layout: Layout, inotify: Path) -> None:
         lock = sessions / f"{name}.jsonl.lock"
         lock.write_text(content)
         if name == "old":
-            set_at_rest(lock, 31 * 60)
+            set_idle(lock, 31 * 60)
     checks = {c.message.split(":")[0]: c for c in _checks(layout)["locks"]}
     assert set(checks) == {
         f"unusable lock {sessions / 'empty.jsonl.lock'}",

@@ -24,13 +24,13 @@ from bsd.maintenance.search import search
 from bsd.maintenance.shelves import Packing
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.store.contents import Contents
 from bsd.store.extracted import forgotten_in, note_forgotten
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.trashing import trash_of
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon
 
 WORDS = ("Quicksilver", "zephyrine")
@@ -45,7 +45,7 @@ def secret_session(layout: Layout, name: SessionName = NAME) -> Path:
         text = entries[number]["message"]["content"][0]["text"]
         entries[number] = entry(number - 1, "assistant", f"{word} {text}")
     path = add_session(layout.root, str(name), jsonl(*entries))
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     return path
 
 
@@ -67,7 +67,7 @@ def _plain(path: Path) -> bytes:
 
 
 def forgetting(layout: Layout, clock: Clock) -> Forgetting:
-    return Forgetting(layout, patience=Patience(wait=0.0, clock=clock.now, sleep=clock.sleep))
+    return Forgetting(layout, budget=RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep))
 
 
 def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
@@ -77,7 +77,7 @@ def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
     keep(layout, clock)
     if packed:
         for file in layout.store_dir(NAME).glob("0*"):
-            set_at_rest(file, 3 * DAY)
+            set_idle(file, 3 * DAY)
         RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
     search(layout, WORDS[0])
     places = {place.partition("/")[0] for place in said(layout, WORDS[0])}
@@ -144,7 +144,7 @@ def test_a_fork_keeps_what_it_needs_and_is_named(
     path = everywhere(layout, clock, packed=packed)
     fork = path.with_name("fork.jsonl")
     fork.write_bytes(path.read_bytes())
-    set_at_rest(fork, 2 * DAY)
+    set_idle(fork, 2 * DAY)
     path.unlink()
     done = forgetting(layout, clock).session(NAME)
     assert done.kept_by == [str(FORK)]
@@ -210,7 +210,7 @@ def test_a_permanent_delete_takes_the_words_of_what_was_displaced(
     layout: Layout, clock: Clock
 ) -> None:
     just_extracted(layout, clock)
-    clock.ahead += 5  # at rest, and well within the minute
+    clock.ahead += 5  # idle, and well within the minute
     trash_of(layout, clock=clock.now, sleep=clock.sleep).delete(NAME, permanent=True)
     assert displaced(layout) != []
     for word in WORDS:
@@ -269,8 +269,8 @@ def test_who_is_killed_is_gone_on_from(
             killed.append(done)
             raise Killed
 
-    patience = Patience(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    forget = Forgetting(layout, patience=patience, after_step=after_step)
+    budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
+    forget = Forgetting(layout, budget=budget, after_step=after_step)
     with suppress(Killed):
         forget.entry(NAME, entry) if entry else forget.session(NAME)
     if not killed:
@@ -292,9 +292,9 @@ def test_what_comes_after_a_kill_is_not_taken(layout: Layout, clock: Clock) -> N
         if done == "handed":
             raise Killed
 
-    patience = Patience(wait=0.0, clock=clock.now, sleep=clock.sleep)
+    budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
     with pytest.raises(Killed):
-        Forgetting(layout, patience=patience, after_step=after_step).session(NAME)
+        Forgetting(layout, budget=budget, after_step=after_step).session(NAME)
     store = layout.store_dir(NAME)
     old = set(store.glob("0*"))
     new = store / "0099_text.json"
@@ -321,7 +321,7 @@ def test_a_full_disk_makes_nobody_believe_that_something_went(
     monkeypatch.setattr(Contents, "_on_disk", full)
     fork = path.with_name("fork.jsonl")
     fork.write_bytes(path.read_bytes())
-    set_at_rest(fork, 2 * DAY)
+    set_idle(fork, 2 * DAY)
     forgetting(layout, clock).entry(NAME, "e1")
     assert said(layout, WORDS[0], path) == []
     forgetting(layout, clock).session(NAME)  # and what others need is handed down all the same
@@ -355,7 +355,7 @@ def test_a_fork_does_not_give_back_what_was_forgotten(
     path = everywhere(layout, clock, packed=packed)
     fork = path.with_name("fork.jsonl")
     fork.write_bytes(path.read_bytes())
-    set_at_rest(fork, 2 * DAY)
+    set_idle(fork, 2 * DAY)
     shutil.copytree(layout.store_dir(NAME), layout.store_dir(FORK)) if not packed else None
     shutil.copytree(layout.archive_dir(NAME), layout.archive_dir(FORK))
     for copy in layout.archive_dir(FORK).glob("session-*"):
@@ -379,12 +379,12 @@ def test_by_another_name_a_session_does_not_get_back_what_it_was_made_to_forget(
     path = everywhere(layout, clock)
     fork, other = path.with_name("fork.jsonl"), SessionName("main", "other")
     fork.write_bytes(path.read_bytes())
-    set_at_rest(fork, 2 * DAY)
+    set_idle(fork, 2 * DAY)
     shutil.copytree(layout.store_dir(NAME), layout.store_dir(FORK))
     assert forgetting(layout, clock).entry(NAME, "e1").kept_by == [str(FORK)]
     with path.open("ab") as file:  # so that it is copied anew, as it stands in its place
         file.write(jsonl(*conversation()[-1:]).replace(b'"id":"', b'"id":"new-'))
-    set_at_rest(path, DAY + 60)
+    set_idle(path, DAY + 60)
     keep(layout, clock)
     path.unlink()
     keep(layout, clock)
@@ -422,7 +422,7 @@ def test_what_belongs_to_the_session_and_says_the_same_is_named(tmp_path: Path) 
     [result] = home.source.rglob("tool-results/toolu_1.txt")
     entry, text = first_long_entry(layout, name)
     result.write_text(f"before\n{text}\nafter\n")
-    set_at_rest(result, 2 * DAY)
+    set_idle(result, 2 * DAY)
     keep(layout, clock)
     done = forgetting(layout, clock).entry(name, entry)
     assert [each for each in done.said_in if each == str(result)] == [str(result)]
@@ -485,13 +485,13 @@ def test_a_fork_that_is_gone_keeps_what_it_needs_too(
     extract(layout, NAME, clock, trigger_types=LEAVING)
     fork = path.with_name("fork.jsonl")
     fork.write_bytes(path.read_bytes())
-    set_at_rest(fork, 2 * DAY)
+    set_idle(fork, 2 * DAY)
     keep(layout, clock)
     fork.unlink()
     keep(layout, clock)
     if packed:
         for file in layout.store_dir(NAME).glob("0*"):
-            set_at_rest(file, 3 * DAY)
+            set_idle(file, 3 * DAY)
         RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
     [copy] = gone_sessions(layout)
     done = forgetting(layout, clock).session(NAME)

@@ -22,12 +22,12 @@ from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search, search_gone
 from bsd.maintenance.verify import verify
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.store.copies import copies_of, damaged_copies
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import secret_session
 from tests.maintenance.trashing import register, registry
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME, Clock, conversation, entry, jsonl, sample, write
 
 
@@ -71,7 +71,7 @@ def test_a_session_put_aside_by_a_reset_comes_back(layout: Layout, clock: Clock)
     original = jsonl(*conversation())
     aside = path.with_name("s1.jsonl.reset.2026-02-01T00-00-00.000Z")
     path.rename(aside)
-    set_at_rest(aside, 2 * DAY)
+    set_idle(aside, 2 * DAY)
     then = aside.stat().st_mtime_ns
     assert keep(layout, clock).sessions == 1
     aside.unlink()
@@ -84,7 +84,7 @@ def test_a_session_put_aside_by_a_reset_comes_back(layout: Layout, clock: Clock)
 def test_one_that_is_not_at_rest_for_a_day_waits(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     assert keep(layout, clock).sessions == 0
-    set_at_rest(path, DAY + 10)
+    set_idle(path, DAY + 10)
     assert keep(layout, clock).sessions == 1
 
 
@@ -92,13 +92,13 @@ def test_only_what_is_new_is_read_and_packed(layout: Layout, clock: Clock) -> No
     content = sample(600)
     assert len(content) > 2 << 20
     path = add_session(layout.root, str(NAME), content)
-    set_at_rest(path, 3 * DAY)
+    set_idle(path, 3 * DAY)
     first = keep(layout, clock)
     assert (first.read, first.packed) == (len(content), len(content))
     more = sample(3, seed=2)
     with path.open("ab") as file:
         file.write(more)
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     second = keep(layout, clock)
     assert second.sessions == 1
     assert second.read < len(more) + (2 << 20)
@@ -109,7 +109,7 @@ def test_only_what_is_new_is_read_and_packed(layout: Layout, clock: Clock) -> No
     lines[middle] = lines[middle][:-2] + b"   }\n"
     path.unlink()
     path.write_bytes(b"".join(lines))
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     third = keep(layout, clock)
     assert third.packed < 3 << 20
     path.unlink()
@@ -119,11 +119,11 @@ def test_only_what_is_new_is_read_and_packed(layout: Layout, clock: Clock) -> No
 
 def test_nothing_is_put_over_another_file(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
     path.write_bytes(b"somebody's own\n")
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     [copy] = gone_sessions(layout)
     with pytest.raises(Conflict, match="there is a session main/s1 again"):
         bring_back(layout, str(NAME), clock)
@@ -140,7 +140,7 @@ def test_nothing_is_put_over_another_file(layout: Layout, clock: Clock) -> None:
 
 def test_what_is_not_gone_is_not_brought_back(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     with pytest.raises(NotFound):
         find_gone(layout, str(NAME))
     keep(layout, clock)
@@ -163,7 +163,7 @@ def test_a_clock_that_was_put_back_keeps_and_lists_all_the_same(
 
 
 def test_off_keeps_nothing(layout: Layout, clock: Clock) -> None:
-    set_at_rest(write(layout, conversation()), 2 * DAY)
+    set_idle(write(layout, conversation()), 2 * DAY)
     assert keep(layout, clock, keep="off").sessions == 0
     assert not layout.archive.exists()
 
@@ -171,7 +171,7 @@ def test_off_keeps_nothing(layout: Layout, clock: Clock) -> None:
 def test_what_is_gone_for_long_enough_is_forgotten(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     extract(layout, NAME, clock)
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
     [left] = stores_without_transcript(layout)
@@ -199,7 +199,7 @@ def test_what_is_gone_for_long_enough_is_forgotten(layout: Layout, clock: Clock)
 
 def test_a_clock_put_forward_takes_nothing(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
     keep(layout, clock)
@@ -215,7 +215,7 @@ def test_a_clock_put_forward_takes_nothing(layout: Layout, clock: Clock) -> None
 def test_what_is_gone_is_searched_as_before(layout: Layout, clock: Clock) -> None:
     """The index keeps what it knows of it, and reads a copy that it does not know."""
     path = write(layout, [*conversation(), entry(20, "user", "the quince is ripe")])
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     search(layout, "quince")
     path.unlink()
@@ -236,7 +236,7 @@ def test_what_is_gone_is_searched_as_before(layout: Layout, clock: Clock) -> Non
 @pytest.mark.parametrize("kind", ["directory", "link", "fifo"])
 def test_whatever_is_in_the_way_stays(layout: Layout, clock: Clock, kind: str) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
     match kind:
@@ -249,7 +249,7 @@ def test_whatever_is_in_the_way_stays(layout: Layout, clock: Clock, kind: str) -
     was = path.lstat()
     [copy] = copies_of(layout, NAME)
     with pytest.raises(BsdError, match=r"again|not gone"):
-        BringBack(layout, copy, patience=Patience(wait=0.0, clock=clock.now)).run()
+        BringBack(layout, copy, budget=RetryBudget(wait=0.0, clock=clock.now)).run()
     assert path.lstat().st_ino == was.st_ino
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
 
@@ -286,7 +286,7 @@ def test_a_copy_whose_pack_cannot_be_read_says_why(
     layout: Layout, clock: Clock, tmp_path: Path, kind: str
 ) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
     [pack] = layout.archive_dir(NAME).glob("session-*/*.zst")
@@ -307,7 +307,7 @@ def test_a_copy_whose_pack_cannot_be_read_says_why(
 
 def test_another_users_directory_is_an_error_and_no_loss(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
     path.parent.rmdir()
@@ -338,7 +338,7 @@ def test_what_belongs_to_it_and_cannot_be_read_is_told(tmp_path: Path, clock: Cl
 
 def test_a_session_that_is_worked_on_comes_later(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     with own_lock(layout, NAME, 0.0):
         assert keep(layout, clock).sessions == 0
     add_lock(path)
@@ -358,7 +358,7 @@ def test_a_damaged_copy_is_told_of_and_gives_out_nothing_wrong(
     layout: Layout, clock: Clock, what: str
 ) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     assert verify(layout).clean
     [pack] = layout.archive.rglob("*.zst")
@@ -381,7 +381,7 @@ def test_a_damaged_copy_is_told_of_and_gives_out_nothing_wrong(
 
 def test_its_entry_in_the_list_comes_back_unless_it_is_taken(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     listed = register(layout, "main", registry(main={"sessionId": "s1", "label": "Boats"}))
     was = listed.read_bytes()
     keep(layout, clock)
@@ -396,7 +396,7 @@ def test_its_entry_in_the_list_comes_back_unless_it_is_taken(layout: Layout, clo
     assert (answer.keys, answer.keys_taken) == ([], ["agent:main:main"])
     path.unlink()
     listed.write_text("{")
-    set_at_rest(listed)
+    set_idle(listed)
     assert "left as it is" in str(bring_back(layout, str(NAME), clock).advice)
     assert path.read_bytes() == jsonl(*conversation())
 
@@ -406,13 +406,13 @@ def test_a_copy_whose_packs_are_gone_is_made_whole_with_the_next(
 ) -> None:
     content = sample(600)
     path = add_session(layout.root, str(NAME), content)
-    set_at_rest(path, 3 * DAY)
+    set_idle(path, 3 * DAY)
     keep(layout, clock)
     [pack] = layout.archive.rglob("*.zst")
     pack.unlink()
     with path.open("ab") as file:
         file.write(sample(1, seed=3))
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     content = path.read_bytes()
     assert keep(layout, clock).packed == len(content)
     path.unlink()

@@ -25,7 +25,7 @@ from bsd.maintenance.keeping import gone_sessions
 from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import WORDS, everywhere, forgetting, said, secret_session
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock
 from tests.sessions.commit.disk_calls import DiskCalls, was_killed
 
@@ -128,7 +128,7 @@ def _renewed(nested: Layout, clock: Clock) -> tuple[bytes, bytes]:
     before = path.read_bytes()
     with path.open("ab") as file:
         file.write(b'{"type":"message","id":"n1","message":{"role":"user","content":"more"}}\n')
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     return before, path.read_bytes()
 
 
@@ -139,7 +139,7 @@ def _check_copy(layout: Layout, clock: Clock, before: bytes, after: bytes) -> No
     bring_back(layout, str(NAME), clock)
     assert path.read_bytes() in (before, after)
     path.write_bytes(after)
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
     bring_back(layout, str(NAME), clock)

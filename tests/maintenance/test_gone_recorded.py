@@ -15,7 +15,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.shelves import Packing
 from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, bring_back, keep
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
 
 _ID = "{:08x}-a2ea-4c14-9efa-87158ebd9f20"
@@ -42,7 +42,7 @@ def recorded(tmp_path: Path, shared_data: Path) -> tuple[Layout, dict[Path, byte
             target = home / sessions / directory / name.format(number)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
-        set_at_rest(target, 3 * DAY)
+        set_idle(target, 3 * DAY)
         files[target] = target.read_bytes()
     sources = [
         SourceSettings(kind=kind, path=home / sessions) for kind, sessions, *_ in _PLACES.values()
@@ -63,7 +63,7 @@ def test_packs_and_copies_are_a_fifth_and_all_comes_back(
     make_surgeon(layout, clock).operator.recover()
     assert sum(path.stat().st_size for path in files) < 0.7 * sum(map(len, files.values()))
     for path in (*files, *layout.extracted.rglob("0*.json")):
-        set_at_rest(path, 2 * DAY)
+        set_idle(path, 2 * DAY)
     RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
     assert keep(layout, clock).sessions == len(files)
     kept = sum(path.stat().st_size for path in layout.archive.rglob("*") if path.is_file())

@@ -20,11 +20,11 @@ from bsd.maintenance import hand_down
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.refusing import raising
 from tests.session_files import HEADER, LONG, NAME, conversation, write
 from tests.sessions.test_branched import BRANCH, TWIG, branch_off, texts
@@ -47,7 +47,7 @@ def later() -> float:
 
 def trash_of(layout: Layout, **more: Any) -> Trash:
     how = {name: more.pop(name) for name in ("actor", "after_step") if name in more}
-    return Trash(layout, "14d", patience=Patience(**{"wait": 0.0, "clock": later, **more}), **how)
+    return Trash(layout, "14d", budget=RetryBudget(**{"wait": 0.0, "clock": later, **more}), **how)
 
 
 def extracted(layout: Layout) -> str:
@@ -69,7 +69,7 @@ def test_a_branch_of_a_session_that_the_gateway_put_aside_gets_it_too(
     assert performed.restore_all(surgeon, TWIG).unavailable == {}
     assert texts(twig) == original
 
-    set_at_rest(aside.rename(middle))  # it may come back as well
+    set_idle(aside.rename(middle))  # it may come back as well
     assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(middle) == original
 
@@ -117,7 +117,7 @@ def test_in_the_trash_nothing_is_missing_either(
         trash.delete(name)
     trash.remove(str(NAME))
     trash.restore(str(BRANCH))
-    set_at_rest(branch)
+    set_idle(branch)
     assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(branch) == original
     trash.remove(str(TWIG))
@@ -140,7 +140,7 @@ def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
     done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash("14d")
     assert done.errors == 0
     assert not list(layout.trash.iterdir())
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(path) == original
 
@@ -157,7 +157,7 @@ def test_a_name_that_is_taken_in_the_branch(layout: Layout, surgeon: Surgeon) ->
     trash_of(layout).delete(NAME, permanent=True)
     assert len(list(own.glob("*-3.json"))) == 2
     assert LONG in extracted(layout)
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(path) == original
 
@@ -167,7 +167,7 @@ def test_retention_takes_it_from_the_branch_in_its_time(
 ) -> None:
     branch_off(layout, NAME, BRANCH)
     for file in layout.store_dir(NAME).glob("0*"):
-        set_at_rest(file, 23 * 3600)
+        set_idle(file, 23 * 3600)
     trash_of(layout).delete(NAME, permanent=True)
     soon = time.time() + 2 * 3600
     assert RetentionRun(layout, actor="daemon", clock=lambda: soon).clean_store("24h").cleaned == 2
@@ -182,10 +182,10 @@ def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Surgeon) -> 
     lines = path.read_bytes().splitlines(keepends=True)
     at = next(number for number, line in enumerate(whole) if json.loads(line)["id"] == "e1")
     path.write_bytes(b"".join([*lines[:at], whole[at], *lines[at + 1 :]]))
-    set_at_rest(path)
+    set_idle(path)
     trash_of(layout).delete(NAME, permanent=True)
     assert len(SessionStore(layout, BRANCH).refs()) == 1
-    set_at_rest(path)
+    set_idle(path)
     performed.restore_all(surgeon, BRANCH)
     assert texts(path) == original
 
@@ -197,11 +197,11 @@ def test_what_was_done_to_an_entry_that_was_away_can_still_be_taken_back(
     listed = performed.context(surgeon, BRANCH)["entries"]
     (hash_,) = [one["hash"] for one in listed if one["id"] == "e1"]
     performed.change_context(surgeon, BRANCH, "distill", [[hash_, "long ago"]])
-    set_at_rest(path)
+    set_idle(path)
     assert texts(path)["e1"] == "long ago"
     trash_of(layout).delete(NAME, permanent=True)
     performed.undo(surgeon, BRANCH)
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(path) == original
     assert verify(layout).clean
@@ -261,7 +261,7 @@ def test_any_copy_gets_it_once(
         (directory / "copy.jsonl").write_bytes(
             json.dumps(header).encode() + b"\n" + b"".join(lines[1:])
         )
-        set_at_rest(directory / "copy.jsonl")
+        set_idle(directory / "copy.jsonl")
     trash_of(layout).delete(NAME, permanent=True)
     assert verify(layout).clean
     stores = [layout.store_dir(name) for name in copies if layout.store_dir(name).exists()]

@@ -13,7 +13,7 @@ import pytest
 from bsd.core.layout import Layout
 from bsd.store.copies import copies_of
 from tests.maintenance.keeping import DAY, ClaudeHome, keep
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon, write
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
@@ -30,7 +30,7 @@ def set_cleanup_days(source: Path, days: object, name: str = "settings.json") ->
 def young(tmp_path: Path) -> Home:
     """A session of Claude Code that was written to an hour ago."""
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
-    set_at_rest(home.path, HOUR)
+    set_idle(home.path, HOUR)
     return home
 
 
@@ -67,9 +67,9 @@ def test_subagents_go_with_their_session(tmp_path: Path, clock: Clock) -> None:
     home = ClaudeHome.of(tmp_path, 1)
     [name] = home.names
     for path in home.source.rglob("*.jsonl"):
-        set_at_rest(path, HOUR)
+        set_idle(path, HOUR)
     assert keep(home.layout, clock).sessions == 0
-    set_at_rest(home.layout.session_file(name), 25 * DAY)
+    set_idle(home.layout.session_file(name), 25 * DAY)
     done = keep(home.layout, clock)
     assert done.sessions == 4
     for each in (name, *home.subagents(name)):
@@ -82,7 +82,7 @@ def test_what_is_deleted_soonest_is_copied_first(tmp_path: Path, clock: Clock) -
     add = home.layout.root / "agents" / "main" / "sessions"
     add.mkdir(parents=True)
     (add / "s1.jsonl").write_bytes(jsonl(*conversation()))
-    set_at_rest(add / "s1.jsonl", 100 * DAY)
+    set_idle(add / "s1.jsonl", 100 * DAY)
     order: list[str] = []
     while (done := keep(home.layout, clock, most_bytes=1)).sessions:
         there = {path.parent.parent.name for path in home.layout.archive.glob("*/*/copy.json")}
@@ -95,7 +95,7 @@ def test_what_is_deleted_soonest_is_copied_first(tmp_path: Path, clock: Clock) -
 
 def test_an_extraction_does_not_restart_the_day_of_rest(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
     assert time.time() - path.stat().st_mtime < HOUR, "OpenClaw is to see that it has changed"
     clock.ahead += 120
@@ -104,7 +104,7 @@ def test_an_extraction_does_not_restart_the_day_of_rest(layout: Layout, clock: C
 
 def test_whatever_its_program_writes_does(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
     clock.ahead += 120
     with path.open("ab") as file:  # a clock that is wrong, or no time at all

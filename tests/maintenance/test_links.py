@@ -18,7 +18,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import forget_stored, search, search_as_it_is
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.late import Orphan, keep_orphan
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.session_files import NAME, conversation, write
@@ -98,7 +98,7 @@ def test_what_was_settled(layout: Layout, surgeon: Surgeon, outside: Path) -> No
 
 def test_journals_of_the_trash(layout: Layout, outside: Path) -> None:
     layout.moving.symlink_to(outside)
-    trash = Trash(layout, "14d", patience=Patience(wait=0.0, quiet=0.0))
+    trash = Trash(layout, "14d", budget=RetryBudget(wait=0.0, quiet=0.0))
     with pytest.raises(Forbidden, match=OUT):
         trash.delete(NAME)
     with pytest.raises(Forbidden, match=OUT):

@@ -16,7 +16,7 @@ from bsd.maintenance.leftovers import StoreWithoutTranscript, stores_without_tra
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from tests.openclaw_tree import add_session
 from tests.session_files import Clock, make_surgeon, sample
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
@@ -140,7 +140,7 @@ def test_what_a_reset_put_aside_and_what_is_in_the_trash(layout: Layout, clock: 
     assert lone(layout).where == (f"its program keeps it as {aside}",)
     aside.rename(path)
     clock.ahead += 60
-    Trash(layout, "14d", patience=Patience(clock=clock.now, sleep=clock.sleep)).delete(name)
+    Trash(layout, "14d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep)).delete(name)
     assert list(stores_without_transcript(layout)) == []
     kept.rename(layout.store_dir(name))  # as a copy of a backup would be
     assert "trash" in lone(layout).where[0]

@@ -17,13 +17,13 @@ from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BringBack
 from bsd.maintenance.keeping import find_gone
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from tests import forked
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.maintenance.trashing import NAME as TRASHED
 from tests.maintenance.trashing import put, trash_of
 from tests.needs import NOBODY
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME, Clock, conversation, jsonl
 from tests.untrusted import WAYS
 
@@ -41,7 +41,7 @@ def gone(layout: Layout, clock: Clock) -> Layout:
     """Two sessions that were copied, and that their program has deleted then."""
     paths = [add_session(layout.root, str(name), CONTENT) for name in (NAME, OTHER)]
     for path in paths:
-        set_at_rest(path, 2 * DAY)
+        set_idle(path, 2 * DAY)
     keep(layout, clock)
     for path in paths:
         path.unlink()
@@ -141,7 +141,7 @@ def odd(layout: Layout, clock: Clock, outside: Path) -> dict[SessionName, Path]:
     names = [SessionName("main", f"s{number}") for number in range(len(ODD))]
     paths = [add_session(layout.root, str(name), CONTENT) for name in (*names, OTHER)]
     for path in paths:
-        set_at_rest(path, 2 * DAY)
+        set_idle(path, 2 * DAY)
     keep(layout, clock)
     for path in paths:
         path.unlink()
@@ -312,9 +312,9 @@ def test_a_session_is_not_brought_back_through_a_link(
         if step == "staged":
             flip.before(monkeypatch, call)
 
-    patience = Patience(wait=0.0, clock=clock.now)
+    budget = RetryBudget(wait=0.0, clock=clock.now)
     with suppress(BsdError):
-        BringBack(gone, copy, patience=patience, after_step=after_step).run()
+        BringBack(gone, copy, budget=budget, after_step=after_step).run()
     monkeypatch.undo()
     assert everything(outside) == {}
     assert [path.name for path in outside.rglob("*")] == ["sessions"]
@@ -347,9 +347,9 @@ def test_a_directory_that_is_a_link_is_named(gone: Layout, clock: Clock, outside
             Flip(sessions, outside)()
 
     copy = find_gone(gone, str(NAME))
-    patience = Patience(wait=0.0, clock=clock.now)
+    budget = RetryBudget(wait=0.0, clock=clock.now)
     with pytest.raises(BsdError, match=f"{sessions} is a symbolic link") as caught:
-        BringBack(gone, copy, patience=patience, after_step=after_step).run()
+        BringBack(gone, copy, budget=budget, after_step=after_step).run()
     assert caught.value.hint
     assert everything(outside) == {}
 

@@ -12,7 +12,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import Aim, Journal, Trashed
 from bsd.maintenance.verify import verify
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.untrusted import WAYS
 
 NAME = SessionName("main", "good")
@@ -20,7 +20,7 @@ NAME = SessionName("main", "good")
 
 @pytest.fixture
 def layout(root: Path) -> Layout:
-    set_at_rest(add_session(root, str(NAME), b'{"type":"session","version":3,"id":"good"}\n'))
+    set_idle(add_session(root, str(NAME), b'{"type":"session","version":3,"id":"good"}\n'))
     return Layout(root)
 
 

@@ -102,7 +102,7 @@ import sys, time
 from pathlib import Path
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import Patience
 layout, name = Layout(Path(sys.argv[1])), SessionName("main", "s1")
 path = layout.session_file(name)
 before = path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode

@@ -24,7 +24,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import Status
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store import search as store_search
 from bsd.store import search_file
@@ -32,7 +32,7 @@ from bsd.store.search import SearchIndex
 from bsd.transcripts import reader
 from tests.actions import performed
 from tests.logs import capture_logs
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.searching import entry, read_all
 from tests.session_files import HEADER, jsonl
 
@@ -60,7 +60,7 @@ def session(layout: Layout) -> Path:
 
 @pytest.fixture
 def surgeon(layout: Layout) -> Surgeon:
-    return Surgeon(layout, ConfigService(layout.config_file), patience=Patience(wait=0.0))
+    return Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(wait=0.0))
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_extracted_text_stays_findable_and_comes_back(
     assert rows_of(layout) == rows, "of an extraction no row dies"
     (info,) = catalog.sessions(layout)
     assert catalog.warm(layout, [info])[NAME].saved_bytes > 0
-    set_at_rest(session)
+    set_idle(session)
     performed.restore(surgeon, NAME, "e1")
     assert [hit[0] for hit in found(layout, "quokka")] == ["e1"]
 
@@ -339,9 +339,9 @@ def test_a_deleted_session_leaves_the_index(
 ) -> None:
     add_session(layout.root, "main/s2", jsonl(HEADER, entry(0, "user", "a bandicoot")))
     surgeon.extract(NAME, overrides=ASSISTANTS)
-    set_at_rest(session)
+    set_idle(session)
     assert found(layout, "quokka")
-    trash = Trash(layout, "14d", patience=Patience(wait=0.0))
+    trash = Trash(layout, "14d", budget=RetryBudget(wait=0.0))
 
     trash.delete(NAME, permanent=permanent)
 

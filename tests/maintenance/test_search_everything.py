@@ -16,7 +16,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.store.search import SearchHit
 from tests.maintenance.archiving import age, clean, packs
 from tests.maintenance.keeping import DAY, keep
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.searching import entry, everything
 from tests.session_files import HEADER, NAME, Clock, jsonl
 
@@ -53,7 +53,7 @@ def test_results_of_tools_are_found_inline_stored_and_packed(
 
 def test_a_session_that_is_gone_is_searched_in_its_copy(layout: Layout, clock: Clock) -> None:
     path = add_session(layout.root, str(NAME), results("quokka"))
-    set_at_rest(path, 2 * DAY)
+    set_idle(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
     assert names(everything(layout, "quokka")) == [(str(NAME), "e0", "transcript")]

@@ -17,9 +17,9 @@ from bsd.core.spelling import iso_utc
 from bsd.maintenance import catalog, titles
 from bsd.maintenance.search import by_title, sessions_with
 from bsd.planning.result import Status
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.searching import entry, read_all
 from tests.session_files import HEADER, jsonl
 
@@ -59,7 +59,7 @@ def test_of_many_sessions_most_are_read_once(
     monkeypatch.setattr(titles, "_KEPT", 3)
     prompts = {f"s{n}": f"prompt {n}" for n in range(5)}
     for name, prompt in prompts.items():
-        set_at_rest(add_session(layout.root, f"main/{name}", talk(prompt)))
+        set_idle(add_session(layout.root, f"main/{name}", talk(prompt)))
     for most in (5, 2, 2):
         read.clear()
         listed = {one.name.session: one.title for one in catalog.sessions(layout)}
@@ -113,7 +113,7 @@ def test_ours_is_no_news(layout: Layout, read: Callable[[Layout], None]) -> None
     """An extraction, a restoration and a copy change the file's time, not the session's."""
     path = add_session(layout.root, "main/s", talk("mend the roof", 5))
     config = ConfigService(layout.config_file)
-    surgeon = Surgeon(layout, config, patience=Patience(wait=0.0, quiet=0.0))
+    surgeon = Surgeon(layout, config, budget=RetryBudget(wait=0.0, quiet=0.0))
     before = path.stat().st_mtime
     assert surgeon.extract(SessionName("main", "s")).status is Status.EXTRACTED
     assert path.stat().st_mtime > before
@@ -174,7 +174,7 @@ def test_a_title_follows_what_is_written(layout: Layout) -> None:
     read_all(layout)
     assert info(layout).title == "Roof"
     path.write_bytes(talk("paint the door"))
-    set_at_rest(path)
+    set_idle(path)
     read_all(layout)
     assert info(layout).title == "paint the door"
 

@@ -31,7 +31,7 @@ from tests.maintenance.trashing import (
     trash_of,
     tree,
 )
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 
 # --- there and back ---
 
@@ -156,7 +156,7 @@ def test_names_with_underscores_do_not_collide(layout: Layout) -> None:
     one, other = SessionName("a_b", "c"), SessionName("a", "b_c")
     first, second = put(layout, one), put(layout, other)
     first.write_bytes(HEADER)
-    set_at_rest(first)
+    set_idle(first)
     now = time.time()
     same_moment = {"clock": lambda: now}
     ids = [trash_of(layout, **same_moment).delete(name).items[0].id for name in (one, other)]
@@ -174,7 +174,7 @@ def test_a_second_delete_of_the_same_session_keeps_both(layout: Layout) -> None:
     for content in (HEADER, SESSION):
         path = put(layout)
         path.write_bytes(content)
-        set_at_rest(path)
+        set_idle(path)
         trash_of(layout, clock=lambda: now).delete(NAME)
     first, second = trash_of(layout).items()
     with pytest.raises(Invalid, match="2 times") as problem:

@@ -16,7 +16,7 @@ from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.interrupted import recover
 from bsd.maintenance.trashed import TrashPlace
 from bsd.sessions.commit.late import list_orphans
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
@@ -31,7 +31,7 @@ from tests.maintenance.trashing import (
     registry,
     trash_of,
 )
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 
 
 def extracted(layout: Layout) -> Path:
@@ -51,10 +51,10 @@ def extracted(layout: Layout) -> Path:
         lines.append(json.dumps(entry).encode() + b"\n")
     path = put(layout, store=0)
     path.write_bytes(b"".join(lines))
-    set_at_rest(path)
-    surgeon = Surgeon(layout, ConfigService(layout.config_file), patience=Patience(0.0))
+    set_idle(path)
+    surgeon = Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(0.0))
     assert surgeon.extract(NAME).values == 1
-    set_at_rest(path)
+    set_idle(path)
     return path
 
 
@@ -102,8 +102,8 @@ def test_what_comes_later_still_is_kept(layout: Layout) -> None:
     with file.open("ab") as writer:
         writer.write(b'{"type":"message","id":"later"}\n')
     later = time.time() + HOUR
-    patience = Patience(0.0, clock=lambda: later)
-    recover(Surgeon(layout, ConfigService(layout.config_file), patience=patience))
+    budget = RetryBudget(0.0, clock=lambda: later)
+    recover(Surgeon(layout, ConfigService(layout.config_file), budget=budget))
     (orphan,) = list_orphans(layout)
     assert orphan.file.read_bytes() == b'{"type":"message","id":"later"}\n'
 
@@ -193,7 +193,7 @@ def test_what_cannot_come_back_keeps_its_store_in_the_trash(layout: Layout) -> N
     def appear(step: str) -> None:
         if step == "store":
             path.write_bytes(HEADER)
-            set_at_rest(path)
+            set_idle(path)
 
     with pytest.raises(Conflict, match="again"):
         trash_of(layout, after_step=appear).restore("main/s1")
@@ -235,7 +235,7 @@ def test_what_was_used_since_a_delete_was_cut_off_stays(layout: Layout) -> None:
     assert list(layout.moving.iterdir())
     with path.open("ab") as file:
         file.write(b'{"type":"message","id":"e2"}\n')
-    set_at_rest(path)
+    set_idle(path)
     trash_of(layout).recover()
     assert path.read_bytes().endswith(b'"e2"}\n')
     assert trash_of(layout).items() == []

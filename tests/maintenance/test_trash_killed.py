@@ -18,7 +18,7 @@ from tests.actions import performed
 from tests.maintenance import killed_moves
 from tests.maintenance.killed_moves import NAME
 from tests.maintenance.trashing import put, register, registry, trash_of, tree
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, conversation, make_surgeon, write
 from tests.sessions.test_branched import BRANCH, branch_off, texts
 from tests.waiting import DEADLINE_SECONDS
@@ -132,7 +132,7 @@ def test_a_branch_of_what_goes_for_good_loses_nothing(tmp_path: Path) -> None:
     path = write(first, conversation(2))
     before = texts(path)
     make_surgeon(first, Clock()).extract(NAME)
-    set_at_rest(path)
+    set_idle(path)
     shutil.rmtree(first.inflight)  # it knows the session by where it lay
     branch_off(first, NAME, BRANCH)
     gone = 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import LONG, conversation, jsonl
 
 WHOLE = jsonl(*conversation(3))
@@ -71,7 +71,7 @@ def bsd(root: Path, failing: Path) -> Root:
     away = path.read_bytes()
     assert away.count(PLACEHOLDER) == 3
     add_session(root, "main/fork", away.replace(b'"id": "s"', b'"id": "f"'))
-    set_at_rest(path)
+    set_idle(path)
     return bsd
 
 
@@ -126,7 +126,7 @@ def refused(bsd: Root, command: tuple[str, ...], how: dict[str, str]) -> None:
 
 def comes_back(bsd: Root, *names: str) -> None:
     for name in names:
-        set_at_rest(bsd.session(name))
+        set_idle(bsd.session(name))
         done = bsd("restore-all", f"main/{name}", "--yes")
         assert done.returncode == 0, done.stderr
         assert bsd.session(name).read_bytes().count(LONG.encode()) == 3
@@ -278,7 +278,7 @@ def test_a_source_that_cannot_be_listed_is_a_failure(bsd: Root, tmp_path: Path) 
 
 def test_what_was_forgotten_is_not_had_from_a_fork_as_the_note_cannot_be_read(bsd: Root) -> None:
     assert bsd("archive", "forget", "main/s1", "e1", "--yes").returncode == 0
-    set_at_rest(bsd.session("s1"))
+    set_idle(bsd.session("s1"))
     note = bsd.path / ".brainsurgeon" / "history" / "main_s1" / "forgotten.json"
     said = json.loads(note.read_text())["hashes"]
     how = reading("main_s1/forgotten.json")
@@ -322,7 +322,7 @@ OF_THE_ENTRY = {
 
 def copied(bsd: Root) -> Path:
     """Let the archive have a copy of the whole session; returns what says so."""
-    set_at_rest(bsd.session("s1"), 3 * DAY)
+    set_idle(bsd.session("s1"), 3 * DAY)
     bsd("archive", "keep", "main/s1")
     (manifest,) = (bsd.path / "archive" / "main_s1").glob("session-*/copy.json")
     return manifest
@@ -350,7 +350,7 @@ def test_a_session_that_claims_more_than_any_disk_has_holds_nothing_up(bsd: Root
     """A sparse file: what it needs of others cannot be told, and it can be deleted."""
     huge = bsd.session("fork")
     os.truncate(huge, 1 << 42)
-    set_at_rest(huge)
+    set_idle(huge)
     done = bsd("delete", "main/s1", "--permanent", "--yes")
     assert done.returncode != 0
     assert str(huge) in done.stderr

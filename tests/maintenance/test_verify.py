@@ -16,11 +16,11 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import Finding, verify
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME as OTHER
 from tests.session_files import Clock, conversation, sample, write
 
@@ -31,7 +31,7 @@ NAME = SessionName("main", "s")
 def store(tmp_path: Path, layout: Layout) -> SessionStore:
     """The store of a session from which something was extracted."""
     add_session(tmp_path / "root", str(NAME), sample(6))
-    Surgeon(layout, ConfigService(layout.config_file), patience=Patience(wait=0)).extract(NAME)
+    Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(wait=0)).extract(NAME)
     store = SessionStore(layout, NAME)
     assert len(store.refs()) > 1
     return store
@@ -132,7 +132,7 @@ def test_content_whose_time_was_up_is_expired_not_missing(
     with path.open("ab") as stream:  # what leaves now has time yet
         later = [{**one, "id": f"f{one['id']}"} for one in conversation(2)[1:]]
         stream.write(b"".join(json.dumps(one).encode() + b"\n" for one in later))
-    set_at_rest(path)
+    set_idle(path)
     surgeon.extract(OTHER)
     store = layout.store_dir(OTHER)
     for file in store.glob("*.json"):  # the clock's time, not the disk's

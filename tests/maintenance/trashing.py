@@ -10,8 +10,8 @@ from bsd.core.audit import AuditLog
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
-from bsd.sessions.rest import Patience
-from tests.openclaw_tree import set_at_rest
+from bsd.sessions.idle import RetryBudget
+from tests.openclaw_tree import set_idle
 
 HOUR = 3600.0
 NAME = SessionName("main", "s1")
@@ -21,29 +21,29 @@ SESSION = HEADER + b'{"type":"message","id":"e1","message":{"role":"user","conte
 
 def trash_of(layout: Layout, **more: Any) -> Trash:
     how = {name: more.pop(name) for name in ("actor", "after_step") if name in more}
-    return Trash(layout, "14d", patience=Patience(**{"wait": 0.0, **more}), **how)
+    return Trash(layout, "14d", budget=RetryBudget(**{"wait": 0.0, **more}), **how)
 
 
 def put(layout: Layout, name: SessionName = NAME, *, store: int = 2) -> Path:
-    """A session at rest with some stored files, an hour old."""
+    """A session idle with some stored files, an hour old."""
     path = layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(SESSION)
     path.chmod(0o644)
-    set_at_rest(path)
+    set_idle(path)
     for number in range(store):
         directory = layout.store_dir(name)
         make_private_dir(directory)
         file = directory / f"{number:04d}_thinking.json"
         file.write_bytes(b"x" * 100)
         file.chmod(0o600)
-        set_at_rest(file)
+        set_idle(file)
     if store:
         make_private_dir(layout.archive_dir(name))
         pack = layout.archive_dir(name) / "20260101T000000Z-0123456789abcdef.zst"
         pack.write_bytes(b"a pack of " + str(name).encode())
         pack.chmod(0o600)
-        set_at_rest(pack)
+        set_idle(pack)
     return path
 
 
@@ -51,7 +51,7 @@ def register(layout: Layout, agent: str, text: str) -> Path:
     path = layout.agents / agent / "sessions" / "sessions.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    set_at_rest(path)
+    set_idle(path)
     return path
 
 

@@ -18,10 +18,10 @@ from bsd.core.pruning_config import ConfigService
 from bsd.mcp.inband import InBand
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import carry_out, read_call
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import Talk, text, thought
 
 NAME = SessionName("main", "s1")
@@ -54,8 +54,8 @@ class Desk:
         def sleep(seconds: float) -> None:
             self.ahead += seconds
 
-        patience = Patience(30.0, clock=self.clock, sleep=sleep)
-        return Surgeon(self.layout, self.config, actor=actor, patience=patience, state=state)
+        budget = RetryBudget(30.0, clock=self.clock, sleep=sleep)
+        return Surgeon(self.layout, self.config, actor=actor, budget=budget, state=state)
 
     def append(self, *entries: dict[str, Any]) -> None:
         """Write as the owner does, and rest for an hour."""
@@ -65,10 +65,10 @@ class Desk:
 
     def rest(self) -> None:
         """Let an hour pass since the last line."""
-        set_at_rest(self.path)
+        set_idle(self.path)
 
     def look(self) -> bool:
-        """What the daemon does with a session at rest: calls first, then the extraction."""
+        """What the daemon does with a session idle: calls first, then the extraction."""
         state = StateDb(self.layout.state_db)
         agents = self.surgeon(actor="agent")
         changed = InBand(self.layout, self.config, agents, state, self.clock)(NAME)
@@ -112,7 +112,7 @@ class Hands:
             self.layout,
             self.desk.config,
             actor="agent",
-            patience=Patience(0.0, clock=self.desk.clock, sleep=_never),
+            budget=RetryBudget(0.0, clock=self.desk.clock, sleep=_never),
         )
 
 

@@ -22,7 +22,7 @@ from bsd.transcripts.agents.program import Process
 from bsd.transcripts.agents.programs import at_work
 from tests.mcp.conftest import NAME, Desk
 from tests.needs import require_linux
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.transcripts.agents.sources.tree import Home
 from tests.waiting import wait_for
@@ -179,7 +179,7 @@ def test_a_process_of_pi_by_what_the_system_tells(pi: tuple[Home, Path]) -> None
     with process("pi", "60", cwd=work) as child:
         home.path.touch()
         assert sessions_of_client(home.layout, child) == (home.name,)
-        set_at_rest(home.path)
+        set_idle(home.path)
         assert sessions_of_client(home.layout, child) == ()
 
 

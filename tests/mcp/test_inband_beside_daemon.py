@@ -17,7 +17,7 @@ from bsd.core.layout import Layout
 from bsd.core.spelling import iso_utc
 from tests.daemon.running import Running, configure, launched
 from tests.needs import require_linux
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import HEADER, Talk, call, text
 from tests.waiting import wait_for
 
@@ -117,7 +117,7 @@ def test_two_agents_and_a_daemon_that_is_killed(tmp_path: Path, root: Path) -> N
     programs: list[AgentProgram] = [OpenClawProgram(root, "openclaw"), FlatProgram(root, "flat")]
     for program in programs:
         program.begin()
-        set_at_rest(program.path)
+        set_idle(program.path)
     with launched(root, tmp_path) as daemon:
         wait_for(lambda: all(map(is_away, programs)), "the first extraction")
         olds = [first(program) for program in programs]

@@ -24,7 +24,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.programs import layout_of
 from tests.daemon.running import configure, running
 from tests.mcp.answers import document_of
-from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.openclaw_tree import add_session, set_idle, set_status
 from tests.pictures import PNG
 from tests.session_files import sample
 from tests.transcripts.agents.sources import CLAUDE_CODE
@@ -62,7 +62,7 @@ class House:
 
     def rest(self) -> None:
         for path in self.root.glob("agents/*/sessions/*.jsonl"):
-            set_at_rest(path)
+            set_idle(path)
 
 
 @pytest.fixture(scope="module")

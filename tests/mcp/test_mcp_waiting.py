@@ -77,7 +77,7 @@ def serve(hands: Slow, work: Callable[[Ask], Awaitable[None]]) -> None:
     """Let `work` ask a toolbox that waits for nothing."""
     memory = cast("MemoryHands", None)
     scope = Scope(session=NAME)
-    toolbox = Toolbox(hands, scope, memory, threading.Event(), offered=tuple(TOOLS), patience=0.0)
+    toolbox = Toolbox(hands, scope, memory, threading.Event(), offered=tuple(TOOLS), budget=0.0)
 
     async def ask(tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
         params = types.CallToolRequestParams(name=tool, arguments=arguments)

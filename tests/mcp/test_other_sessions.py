@@ -16,11 +16,11 @@ import pytest
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.mcp.inband import InBand
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests import forked
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import Clock, jsonl, make_surgeon
 from tests.sessions.test_copies import FORK as FORKED
 from tests.sessions.test_copies import ROLLOUT, claude_code_fork, codex_fork
@@ -75,7 +75,7 @@ class Root:
 
     def rest(self) -> None:
         for path in self.path.glob("agents/*/sessions/*.jsonl"):
-            set_at_rest(path)
+            set_idle(path)
 
     def add(self, name: str, lines: list[Json], **more: Any) -> Path:
         return add_session(self.path, name, jsonl(header(name, **more), *lines))
@@ -95,7 +95,7 @@ def root(tmp_path: Path) -> Root:
     lines += [entry(f"aaaaaa{n}", None, "assistant", "done") for n in range(10, 15)]
     root.add(ORIGIN, lines)
     config = ConfigService(root.layout.config_file)
-    surgeon = Surgeon(root.layout, config, patience=Patience(wait=0.0))
+    surgeon = Surgeon(root.layout, config, budget=RetryBudget(wait=0.0))
     settings = {"trigger_types": ["user", "assistant", "tool_result"]}
     assert surgeon.extract(SessionName.parse(ORIGIN), overrides=settings).values == len(AWAY)
     return root
@@ -206,7 +206,7 @@ def test_no_call_in_a_transcript_gets_it(root: Root, say: Say) -> None:
     end = [entry("ffffffff", None, "assistant", "done")]
     path = root.add(SPY, [*said, *calls, *end])
     config = ConfigService(root.layout.config_file)
-    surgeon = Surgeon(root.layout, config, actor="agent", patience=Patience(wait=0.0))
+    surgeon = Surgeon(root.layout, config, actor="agent", budget=RetryBudget(wait=0.0))
     state = StateDb(root.layout.state_db)
     assert InBand(root.layout, config, surgeon, state)(SessionName.parse(SPY))
     lines = path.read_bytes()
@@ -359,7 +359,7 @@ def test_it_reads_what_the_program_says_that_its_session_was_forked_from(
     lean = [json.loads(line) for line in home.path.read_bytes().splitlines()]
     fork = home.path.with_name(f"{session}.jsonl")
     fork.write_bytes(raw(copied(lean)))
-    set_at_rest(fork)
+    set_idle(fork)
     away = next(line for line in lean if "[[extracted-" in str(line.get(RESULTS[kind.kind])))
     named = str(away).partition("[[extracted-")[2].partition("]]")[0]
 

@@ -11,7 +11,7 @@ import pytest
 
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS, PI
 from tests.transcripts.agents.sources.claude_code import claude_code_line, claude_code_lines
@@ -75,7 +75,7 @@ LINES = {CLAUDE_CODE.kind: claude_code, CODEX.kind: codex, PI.kind: pi}
 def surgeon(layout: Layout, at: float) -> Surgeon:
     config = ConfigService(layout.config_file)
     config.update(EVERYTHING)
-    return Surgeon(layout, config, patience=Patience(0.0, clock=lambda: at))
+    return Surgeon(layout, config, budget=RetryBudget(0.0, clock=lambda: at))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

@@ -18,11 +18,11 @@ from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import SingleInstance, is_running
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import carry_out, read_call
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call
-from tests.openclaw_tree import set_at_rest, set_status
+from tests.openclaw_tree import set_idle, set_status
 from tests.pictures import PNG
 from tests.transcripts.agents.sources import CODEX, KINDS
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind
@@ -114,7 +114,7 @@ def test_a_bsd_that_only_reads_gives_the_text(away: Desk) -> None:
 
 def test_what_is_true_while_it_is_put_back(away: Desk) -> None:
     heard: list[dict[str, Any]] = []
-    set_at_rest(away.path)
+    set_idle(away.path)
     asked = read_call("restore", {"entry_id": "msg-456"})
     answer = carry_out(asked, NAME, Hands(away), lambda one: heard.append(one.as_json()))
     assert [(one["restored"], one["inline"]) for one in heard] == [(False, "under way")]
@@ -138,7 +138,7 @@ class Others:
         self.config = ConfigService(layout.config_file)
 
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        return Surgeon(self.layout, self.config, actor="agent", patience=Patience(0.0))
+        return Surgeon(self.layout, self.config, actor="agent", budget=RetryBudget(0.0))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
@@ -184,7 +184,7 @@ def test_a_session_that_is_never_changed_is_read(tmp_path: Path) -> None:
     meta = json.loads(header)
     meta["payload"]["history_mode"] = "paginated"
     home.path.write_bytes(json.dumps(meta).encode() + b"\n" + rest)
-    set_at_rest(home.path)
+    set_idle(home.path)
     answer = carry_out(read_call("restore", {"entry_id": entry}), home.name, hands)
     assert answer["inline"] == "not in this program"
     assert "paginated history" in answer["note"]
@@ -220,9 +220,9 @@ def test_nobody_waits_for_what_will_not_be_over_in_time(
 
     then = time.time()
     os.utime(away.path, (then, then))
-    patience = Patience(3.0, quiet, clock=lambda: then + away.ahead)
-    patience = replace(patience, sleep=sleep)
-    surgeon = Surgeon(away.layout, away.config, patience=patience)
+    budget = RetryBudget(3.0, quiet, clock=lambda: then + away.ahead)
+    budget = replace(budget, sleep=sleep)
+    surgeon = Surgeon(away.layout, away.config, budget=budget)
     if slept:
         assert performed.restore(surgeon, NAME, "msg-456")["restored"]
     else:

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.needs import require_program
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.packaging.test_debian import _build
 from tests.packaging.units import TEMPLATE
 from tests.session_files import sample
@@ -153,7 +153,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     add_session(sessions / ".openclaw", "main/s", sample(12, 1))
     (sessions / _CLAUDE).parent.mkdir(parents=True)
     (sessions / _CLAUDE).write_bytes(raw(claude_code_lines()))
-    set_at_rest(sessions / _CLAUDE)
+    set_idle(sessions / _CLAUDE)
     package = _build(top / "dist")
     with booted(top / "tree") as machine:
         shutil.copyfile(package, top / "tree" / "root" / "bsd.deb")

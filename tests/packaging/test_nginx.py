@@ -13,7 +13,7 @@ import pytest
 
 from tests.daemon.running import Running, configure, running
 from tests.needs import require_program
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.packaging.nginx import NAME, nginx
 from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS, wait_for
@@ -97,7 +97,7 @@ def test_keys_names_and_origins_are_checked_behind_it(site: Site) -> None:
 @pytest.mark.daemon
 def test_a_change_goes_through_and_is_signed(site: Site) -> None:
     path = site.daemon.root / "agents/main/sessions/sample.jsonl"
-    set_at_rest(path)
+    set_idle(path)
     target = "/api/sessions/main/sample/entries/%233/meta"
     status, done = site.ask("PUT", target, b'{"_extractable":false}')
     assert (status, done["updated"]) == (200, True), done

@@ -10,11 +10,11 @@ import pytest
 
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.commands import Commands
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import HEADER, LONG, NAME, entry, jsonl, text
 
 SESSION = "main/s1"
@@ -37,7 +37,7 @@ def grow(root: Path, path: Path, *entries: dict[str, Any]) -> None:
     """The program writes on; then a while passes."""
     with path.open("ab") as file:
         file.write(jsonl(*entries))
-    set_at_rest(path, HOUR)
+    set_idle(path, HOUR)
     for displaced in root.glob(".brainsurgeon/inflight/*"):
         displaced.unlink()
 
@@ -46,7 +46,7 @@ def look(root: Path) -> None:
     """Extract as the daemon does: what is settled is noted, and not read again."""
     layout = Layout(root)
     config, state = ConfigService(layout.config_file), StateDb(layout.state_db)
-    Surgeon(layout, config, patience=Patience(wait=0.0), state=state).extract(NAME)
+    Surgeon(layout, config, budget=RetryBudget(wait=0.0), state=state).extract(NAME)
 
 
 def result(**more: Any) -> dict[str, Any]:

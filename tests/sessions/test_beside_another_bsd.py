@@ -10,7 +10,7 @@ from pathlib import Path
 from bsd.core.layout import Layout
 from bsd.planning.result import Status
 from tests.commands import Commands
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 
 BUSY = 4  # exit code
@@ -36,7 +36,7 @@ def test_a_session_that_bsd_has_changed_is_not_looked_at_beside_another(layout: 
     assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.EXTRACTED
     for file in layout.root.glob(".brainsurgeon/inflight/*"):
         file.unlink()
-    set_at_rest(path)
+    set_idle(path)
     with another_bsd(layout.root):
         assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.BUSY
     assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.UNCHANGED
@@ -54,15 +54,15 @@ def test_no_session_is_deleted_while_a_program_may_write_to_what_was_displaced(
     bsd = Commands(layout.root)
     path = write(layout, conversation(4))
     bsd("extract", str(NAME))
-    set_at_rest(path)
+    set_idle(path)
     (old,) = displaced(layout.root)
     with old.open("ab") as file:
         said = bsd.said("delete", str(NAME), "--yes")
         assert (said.code, path.exists()) == (BUSY, True)
         file.write(b'{"type":"message","id":"late","message":{"role":"user","content":"late"}}\n')
-    set_at_rest(old)
+    set_idle(old)
     bsd("restore", str(NAME), "e1")
     assert b'"late"' in path.read_bytes(), "what came into it is where it belongs"
-    set_at_rest(path)
+    set_idle(path)
     bsd("delete", str(NAME), "--yes")
     assert not path.exists()

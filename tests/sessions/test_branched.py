@@ -13,7 +13,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.verify import verify
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import HEADER, LONG, NAME, Clock, conversation, write
 
 BRANCH, TWIG = SessionName("main", "branch"), SessionName("main", "twig")
@@ -44,19 +44,19 @@ def test_what_is_away_comes_back_in_the_branch(
     assert performed.extracted_content(surgeon, TWIG, "e1")["content"]
     assert performed.restore(surgeon, TWIG, "e1")["restored"] is True
     assert texts(path)["e1"] == original["e1"]
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, TWIG)
     assert texts(path)["e1"] == "[[extracted-e1]]"
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore_all(surgeon, TWIG).unavailable == {}
     assert texts(path) == original
 
     clock.sleep(700)
-    set_at_rest(path)
+    set_idle(path)
     assert surgeon.extract(TWIG).values == 2
     layout.session_file(NAME).unlink()
     layout.session_file(BRANCH).unlink()
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore_all(surgeon, TWIG).unavailable == {}, "by now it has files of its own"
     assert texts(path) == original
 
@@ -75,10 +75,10 @@ def test_a_file_of_the_same_name_in_the_branch_is_not_taken_for_it(
     assert texts(path)["e1"] == f"1 {LONG}"
 
     for _ in range(2):  # what leaves again becomes a file of the branch, under a name that is free
-        set_at_rest(path)
+        set_idle(path)
         performed.undo(surgeon, BRANCH)
         assert texts(path)["e1"] == "[[extracted-e1]]"
-        set_at_rest(path)
+        set_idle(path)
         assert performed.restore(surgeon, BRANCH, "e1")["restored"] is True
         assert texts(path)["e1"] == f"1 {LONG}"
     assert len(list(own.glob("*_tool_result*.json"))) == 2
@@ -110,11 +110,11 @@ def test_a_file_of_its_own_is_not_damaged_when_that_of_its_parent_is_gone(
     lines = path.read_bytes().splitlines(keepends=True)
     (away,) = [line for line in lines if b"[[extracted-" in line]
     path.write_bytes(lines[0] + b"".join(json.dumps(one).encode() + b"\n" for one in twin))
-    set_at_rest(path)
+    set_idle(path)
     assert surgeon.extract(BRANCH).values == 1
     with path.open("ab") as stream:
         stream.write(away)
-    set_at_rest(path)
+    set_idle(path)
     (own,) = layout.store_dir(BRANCH).glob("0*.json")
     assert own.stem == json.loads(away)["_extracted"]["ref"]
     assert {one.kind for one in verify(layout).findings} == {"missing_file"}
@@ -130,7 +130,7 @@ def test_a_session_under_another_name_has_its_store_where_it_was(
     path = write(layout, lines)
     surgeon.extract(NAME)
     path = path.rename(path.with_name("other.jsonl"))
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore(surgeon, SessionName("main", "other"), "e1")["restored"] is True
     assert texts(path)["e1"] == f"1 {LONG}"
 
@@ -146,7 +146,7 @@ def test_an_agent_under_another_name_has_its_stores_where_they_were(
     assert verify(layout).clean
     assert performed.restore(surgeon, moved, "e1")["restored"] is True
     path = layout.session_file(SessionName("my_work", BRANCH.session))
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore_all(surgeon, SessionName("my_work", BRANCH.session)).unavailable == {}
     assert texts(path) == original
 

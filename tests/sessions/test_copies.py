@@ -20,13 +20,13 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.entry import ends_in_placeholder, is_placeholder
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import LONG, NAME, Clock, conversation, make_surgeon, write
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.transcripts.agents.sources.claude_code import claude_code_line
@@ -46,7 +46,7 @@ def add(home: Home, session: str, lines: list[Line]) -> tuple[SessionName, Path]
     """Another session of the same agent."""
     path = home.path.with_name(f"{session}.jsonl")
     path.write_bytes(raw(lines))
-    set_at_rest(path)
+    set_idle(path)
     return SessionName(home.name.agent, session), path
 
 
@@ -112,7 +112,7 @@ def extracted(kind: Kind, tmp_path: Path, clock: Clock) -> tuple[Home, Surgeon, 
     original = lines_of(home.path.read_bytes())
     surgeon = make_surgeon(home.layout, clock)
     assert surgeon.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
-    set_at_rest(home.path)
+    set_idle(home.path)
     return home, surgeon, original
 
 
@@ -146,7 +146,7 @@ def test_a_copy_is_restored_to_the_byte(copy: Copied) -> None:
     assert (result.status, result.unavailable) == (Status.RESTORED, {})
     assert without_restored(path.read_bytes()) == copy.original
     assert copy.kind.reads(path.read_bytes())
-    set_at_rest(path)
+    set_idle(path)
     assert verify(home.layout).clean
 
 
@@ -196,9 +196,9 @@ def test_what_is_said_in_a_copy_of_what_was_copied_stays(
     name, path = add(home, session, [*copied(lean), *said])
     for _ in range(2):
         verify(home.layout, repair=True, remark=surgeon.remark)
-        set_at_rest(path)
+        set_idle(path)
         assert performed.restore_all(surgeon, name).unavailable == {}
-        set_at_rest(path)
+        set_idle(path)
     assert without_restored(path.read_bytes()) == raw([*copied(original), *said])
     assert verify(home.layout).clean
 
@@ -223,9 +223,9 @@ def test_prompts_without_anything_that_tells_them_apart_come_back_by_their_place
     name, path = add(home, FORK, [*claude_code_old_resume(lean), *said])
     for _ in range(2):
         verify(home.layout, repair=True, remark=surgeon.remark)
-        set_at_rest(path)
+        set_idle(path)
         assert performed.restore_all(surgeon, name).unavailable == {}
-        set_at_rest(path)
+        set_idle(path)
     expected = raw([*claude_code_old_resume(lines), *said])
     assert without_restored(path.read_bytes()) == expected
 
@@ -273,7 +273,7 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
     at.rename(store)
     contents_of(home.layout).changed()
     if copy.kind is CLAUDE_CODE:
-        Trash(home.layout, "14d", patience=Patience(wait=0.0, quiet=0.0)).delete(
+        Trash(home.layout, "14d", budget=RetryBudget(wait=0.0, quiet=0.0)).delete(
             home.name, permanent=True
         )
         assert not store.exists()
@@ -293,7 +293,7 @@ def test_lost_markers_are_put_back(copy: Copied) -> None:
     repaired = verify(home.layout, repair=True, remark=surgeon.remark)
     assert repaired.clean
     assert {one.kind for one in repaired.findings if one.repaired} == {"unmarked_placeholder"}
-    set_at_rest(path)
+    set_idle(path)
     for was, now in zip(lines_of(before), lines_of(path.read_bytes()), strict=True):
         now.pop("_extracted", None)
         assert was == now
@@ -313,10 +313,10 @@ def test_a_marker_that_says_nothing_is_lost_too(
         if "_extracted" in line:
             line["_extracted"] = spoilt
     home.path.write_bytes(raw(lines))
-    set_at_rest(home.path)
+    set_idle(home.path)
     assert not verify(home.layout).clean
     assert verify(home.layout, repair=True, remark=surgeon.remark).clean
-    set_at_rest(home.path)
+    set_idle(home.path)
     again = verify(home.layout)
     assert (again.clean, again.unmarked) == (True, 0)
     assert performed.restore_all(surgeon, home.name).unavailable == {}
@@ -353,7 +353,7 @@ def test_what_leaves_a_copy_anew_joins_what_is_away(tmp_path: Path, clock: Clock
     assert surgeon.extract(name, overrides=EVERYTHING).values == 1
     (marked,) = [one for one in lines_of(path.read_bytes()) if "_extracted" in one]
     assert len(marked["_extracted"]["keys"]) == 2, "one marker names both"
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore_all(surgeon, name).unavailable == {}
     expected = claude_code_old_resume(original)
     expected[3]["message"]["content"].append({"type": "tool_result", "content": LONG})
@@ -366,7 +366,7 @@ def test_who_only_speaks_of_a_placeholder_keeps_his_words(tmp_path: Path, clock:
     quoting = [*lines_of(home.path.read_bytes())]
     quoting[1]["message"]["content"] = f"[[extracted-{away}]]"
     home.path.write_bytes(raw(quoting))
-    set_at_rest(home.path)
+    set_idle(home.path)
     assert performed.restore_all(surgeon, home.name).unavailable == {}
     assert lines_of(home.path.read_bytes())[1]["message"]["content"] == f"[[extracted-{away}]]"
 
@@ -406,7 +406,7 @@ def test_a_session_with_another_name_or_in_another_directory(
     moved = home.path.parent.with_name(f"{home.path.parent.name[:-1]}5")
     moved.mkdir()
     renamed = home.path.rename(moved / home.path.name)
-    set_at_rest(renamed)
+    set_idle(renamed)
     (found,) = (agent for agent, path in home.layout.session_dirs() if path == moved)
     name = SessionName(found, home.name.session)
     (told,) = verify(home.layout).findings
@@ -428,7 +428,7 @@ def paginated(tmp_path: Path, clock: Clock) -> tuple[Home, Surgeon, list[Line]]:
         line["ordinal"] = number
     lines[0]["payload"]["history_mode"] = "paginated"
     home.path.write_bytes(raw(lines))
-    set_at_rest(home.path)
+    set_idle(home.path)
     return home, surgeon, original
 
 
@@ -563,5 +563,5 @@ def test_a_link_among_the_stores_is_not_followed(
     surgeon.extract(NAME)
     away = layout.store_dir(NAME).rename(tmp_path / "elsewhere")
     (layout.extracted / "main_other").symlink_to(away)
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore(surgeon, NAME, "e1")["restored"] is False

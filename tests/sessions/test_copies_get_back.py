@@ -23,7 +23,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import Verification, verify
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import digest
 from bsd.transcripts.agents.entry import Marker, ends_in_placeholder, is_placeholder
@@ -52,8 +52,8 @@ class Root:
         self.config.update(
             {**EVERYTHING, "prefix_bound": "extract", "keep_after_restore_seconds": 0}
         )
-        patience = Patience(wait=0.0, clock=now)
-        self.surgeon = Surgeon(layout, self.config, actor="test", patience=patience)
+        budget = RetryBudget(wait=0.0, clock=now)
+        self.surgeon = Surgeon(layout, self.config, actor="test", budget=budget)
 
     def names(self) -> list[SessionName]:
         return sorted(catalog.names(self.layout), key=str)
@@ -171,7 +171,7 @@ class World:
         path = self._path(lambda one: one.name in ("openclaw", "flat"))
         name = SessionName(path.parents[1].name, path.stem)
         trash = Trash(
-            root.layout, "never", actor="test", patience=Patience(wait=0.0, clock=self.now)
+            root.layout, "never", actor="test", budget=RetryBudget(wait=0.0, clock=self.now)
         )
         deleted = trash.delete(name, permanent=self._chance.random() < 0.5)
         if not deleted.permanent and self._chance.random() < 0.5:

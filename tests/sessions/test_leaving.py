@@ -18,11 +18,11 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.planning.test_leave import unpinned
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 from tests.transcripts.agents.sources import KINDS
@@ -33,7 +33,7 @@ FORK = SessionName("main", "fork")
 
 
 def leave(surgeon: Surgeon, name: SessionName = NAME) -> Status:
-    set_at_rest(surgeon.layout.session_file(name))
+    set_idle(surgeon.layout.session_file(name))
     result = performed.restore_all(surgeon, name, leaving=True)
     assert result.unavailable == {}
     return result.status
@@ -62,7 +62,7 @@ def test_it_can_be_undone(layout: Layout, surgeon: Surgeon) -> None:
     path, original = restored_session(layout, surgeon)
     before = path.read_bytes()
     leave(surgeon)
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, NAME)
     assert path.read_bytes() == before
     leave(surgeon)
@@ -139,8 +139,8 @@ def test_even_if_that_one_is_in_the_trash(
     fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
     shutil.copy(path, fork)
     shutil.rmtree(layout.extracted if known == "notes" else layout.history)
-    set_at_rest(path)
-    Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep)).delete(NAME)
+    set_idle(path)
+    Trash(layout, "30d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep)).delete(NAME)
     leave(surgeon, FORK)
     assert fork.read_bytes() == original
 
@@ -150,14 +150,14 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
 ) -> None:
     path, original = restored_session(layout, surgeon)
     config = ConfigService(layout.config_file)
-    patience = Patience(clock=clock.now, sleep=clock.sleep)
-    daemon = Surgeon(layout, ConfigService(layout.config_file), patience=patience)
+    budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
+    daemon = Surgeon(layout, ConfigService(layout.config_file), budget=budget)
 
     def lock_that_another_has(*_: object, **_how: object) -> AbstractContextManager[None]:
         monkeypatch.undo()
         config.update({"enabled": False})
         leave(surgeon)
-        set_at_rest(path)
+        set_idle(path)
         return nullcontext()
 
     monkeypatch.setattr("bsd.sessions.session.own_lock", lock_that_another_has)
@@ -168,8 +168,8 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
 def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Surgeon) -> None:
     path, original = restored_session(layout, surgeon)
     shutil.rmtree(layout.extracted)
-    trash = Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep))
-    set_at_rest(path)
+    trash = Trash(layout, "30d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep))
+    set_idle(path)
     trash.delete(NAME)
     trash.restore(str(NAME))
     leave(surgeon)
@@ -214,12 +214,12 @@ def test_other_programs_sessions_after_many_operations(
         ),
     ]
     for _ in range(12):
-        set_at_rest(home.path)
+        set_idle(home.path)
         try:
             chance.choice(acts)()
         except (BsdError, IndexError):  # nothing is away, or nothing was done
             continue
-    set_at_rest(home.path)
+    set_idle(home.path)
     performed.restore_all(surgeon, home.name, leaving=True)
     left = home.path.read_bytes()
     assert unpinned(left) == unpinned(original)

@@ -20,7 +20,7 @@ from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.verify import verify
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.transcripts.agents.programs import layout_of
@@ -57,9 +57,9 @@ class Place:
         def later() -> float:
             return time.time() + 700.0
 
-        patience = Patience(wait=0.0, clock=later)
+        budget = RetryBudget(wait=0.0, clock=later)
         config = ConfigService(self.layout.config_file)
-        return Surgeon(self.layout, config, actor="test", patience=patience)
+        return Surgeon(self.layout, config, actor="test", budget=budget)
 
     def name(self, path: Path) -> SessionName:
         (found,) = (n for n in catalog.names(self.layout) if n.session == path.stem)

@@ -17,7 +17,7 @@ from bsd.planning.targets import Refused
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from tests.actions import performed
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.planning.soundness import faults, shown
 from tests.session_files import NAME, Clock, Talk, call, jsonl, make_surgeon, text
 
@@ -67,11 +67,11 @@ def test_a_redaction_is_history_and_can_be_undone(
     assert verify(layout).clean
     with path.open("a") as stream:
         stream.write('{"type":"label","id":"x"}\n')
-    set_at_rest(path)
+    set_idle(path)
     assert performed.redact(surgeon, NAME, CONSUME)["left"][0]["why"] == "not found"
     for redo, content in ((None, raw), (2, redacted), (3, raw)):
         performed.undo(surgeon, NAME, redo)
-        set_at_rest(path)
+        set_idle(path)
         assert path.read_bytes() == content + b'{"type":"label","id":"x"}\n'
     assert states(surgeon)[-1] == (1, "redact", "undone")
     told = [(one["action"], one.get("entryIds")) for one in AuditLog(layout.audit_file).search(b"")]
@@ -90,19 +90,19 @@ def test_a_crash_after_the_exchange_is_no_loss(
     monkeypatch.undo()
     assert path.read_bytes() != raw
     assert states(surgeon) == [(1, "redact", "done")]
-    set_at_rest(path)
+    set_idle(path)
     assert performed.undo(surgeon, NAME)["undone"] == 1
     assert path.read_bytes() == raw
 
     monkeypatch.setattr(History, "done", lambda _: None)  # the same for lines that come in
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, NAME, 2)
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, NAME, 3)
     monkeypatch.undo()
     assert path.read_bytes() == raw
     assert states(surgeon)[0] == (4, "undo", "done")
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, NAME, 4)
     assert path.read_bytes() != raw
 
@@ -140,9 +140,9 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     path = put(layout, talk.raw)
     surgeon.extract(NAME)
     assert LONG.encode() not in path.read_bytes()
-    set_at_rest(path)
+    set_idle(path)
     performed.restore(surgeon, NAME, "e3")
-    set_at_rest(path)
+    set_idle(path)
     performed.redact(surgeon, NAME, CONSUME)
     entries = shown(path.read_bytes())
     assert [entry["id"] for entry in entries] == [
@@ -153,7 +153,7 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     assert faults(path.read_bytes()) == []
     assert verify(layout).clean
     for _ in range(3):
-        set_at_rest(path)
+        set_idle(path)
         performed.undo(surgeon, NAME)
     assert path.read_bytes() == talk.raw
 
@@ -163,7 +163,7 @@ def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeo
     listed = performed.context(surgeon, NAME)["entries"]
     hash_ = next(one["hash"] for one in listed if one["id"] == "e3")
     assert performed.change_context(surgeon, NAME, "discard", [[hash_]])["operation"] == 1
-    set_at_rest(path)
+    set_idle(path)
     discarded = path.read_bytes()
     with pytest.raises(Refused) as short:
         performed.change_context(surgeon, NAME, "replace", [["noth", "ing", "x"]])
@@ -187,25 +187,25 @@ def test_entries_that_were_extracted_may_go_and_come_back(layout: Layout, surgeo
     overrides = {"keep_recent": 0, "keep_after_restore_seconds": 0}
     assert surgeon.extract(NAME, overrides=overrides).values > 0
     extracted = path.read_bytes()
-    set_at_rest(path)
+    set_idle(path)
     performed.redact(surgeon, NAME, CONSUME)
     assert verify(layout).clean
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, NAME)
     assert path.read_bytes() == extracted
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, NAME)
     assert path.read_bytes() == conversation()
-    set_at_rest(path)
+    set_idle(path)
     with pytest.raises(Conflict, match="operation 4"):
         performed.undo(surgeon, NAME, 3)
     for again in (4, 3):
         performed.undo(surgeon, NAME, again)
-        set_at_rest(path)
+        set_idle(path)
     assert LONG.encode() not in path.read_bytes()
     assert len(path.read_bytes().splitlines()) == len(conversation().splitlines()) - 2
     assert verify(layout).clean
     for again in (6, 5):
         performed.undo(surgeon, NAME, again)
-        set_at_rest(path)
+        set_idle(path)
     assert path.read_bytes() == conversation()

@@ -14,7 +14,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import (
@@ -95,7 +95,7 @@ def home(tmp_path: Path) -> Home:
     for name, content in files.items():
         (beside / name).parent.mkdir(parents=True, exist_ok=True)
         (beside / name).write_bytes(content)
-        set_at_rest(beside / name)
+        set_idle(beside / name)
     return replace(main, name=NAME, path=beside / "subagents" / f"{NAME.session}.jsonl")
 
 
@@ -146,7 +146,7 @@ def test_one_that_came_to_no_end_keeps_its_turn(home: Home, clock: Clock) -> Non
     surgeon = make_surgeon(home.layout, clock)
 
     def leaves() -> int:
-        set_at_rest(home.path)
+        set_idle(home.path)
         return performed.extraction(surgeon, NAME, overrides=EVERYTHING).values
 
     home.path.write_bytes(raw(lines[:-1]))

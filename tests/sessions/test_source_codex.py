@@ -14,7 +14,7 @@ from bsd.core.errors import Busy
 from bsd.core.filesystem import strength
 from bsd.planning.result import Status
 from bsd.transcripts.agents.programs import program_of
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
 from tests.transcripts.agents.sources import CODEX
 from tests.transcripts.agents.sources.codex import codex_lines, codex_meta
@@ -86,7 +86,7 @@ def test_an_older_codex_that_holds_the_file_open_keeps_it(tmp_path: Path, clock:
     with home.path.open("ab") as file:
         assert surgeon.extract(home.name).status is Status.BUSY
         file.write(b"x\n")
-    set_at_rest(home.path)
+    set_idle(home.path)
     assert surgeon.extract(home.name).status is Status.EXTRACTED
     assert home.path.read_bytes().endswith(b"\nx\n")
 

@@ -21,7 +21,7 @@ from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.commit.displaced import State
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
 from tests.transcripts.agents.sources import CODEX
 from tests.transcripts.agents.sources.codex import codex_lines, codex_meta
@@ -52,7 +52,7 @@ def unarchive(home: Home) -> None:
     """What `codex unarchive` does: the day is in the name, and the time is new."""
     home.path.parent.mkdir(parents=True, exist_ok=True)
     (home.source.parent / "archived_sessions" / home.path.name).rename(home.path)
-    set_at_rest(home.path)
+    set_idle(home.path)
 
 
 @pytest.mark.parametrize("day_goes", [False, True], ids=["day", "no day"])
@@ -232,7 +232,7 @@ def test_a_thread_taken_back_to_an_earlier_turn_is_listed_with_its_reason(
     name = SessionName(home.name.agent, f"{home.name.session}_01a20439-b8a3-7291-bd43-f95da5b14fcc")
     path = home.path.with_name(f"{name.session}.jsonl")
     path.write_bytes(raw([codex_meta(history_mode="paginated"), *codex_lines()[1:]]))
-    set_at_rest(path)
+    set_idle(path)
     assert set(catalog.names(home.layout)) == {home.name, name}
     result = make_surgeon(home.layout, clock).extract(name)
     assert result.status is Status.LEFT_ALONE

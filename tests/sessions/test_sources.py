@@ -25,7 +25,7 @@ from bsd.sessions.commit.displaced import State
 from bsd.transcripts.agents.programs import layout_of
 from tests.actions import performed
 from tests.logs import capture_logs
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.transcripts.agents.sources.tree import (
@@ -87,7 +87,7 @@ def test_recorded_sessions_come_back_exactly(
         assert verify(home.layout).clean
         assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
         assert without_restored(home.path.read_bytes()) == old
-        set_at_rest(home.path)
+        set_idle(home.path)
         assert performed.restore_all(surgeon, home.name, leaving=True).status is Status.RESTORED
         assert home.path.read_bytes() == old
 
@@ -145,7 +145,7 @@ def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Cl
     lines = home.path.read_bytes().splitlines(keepends=True)
     results = [n for n, line in enumerate(lines) if any(one in line for one in _RESULTS)]
     home.path.write_bytes(b"".join(lines[: results[-1] + 1]))
-    set_at_rest(home.path)
+    set_idle(home.path)
     lines = home.path.read_bytes().splitlines()
     prompt = max(number for number, line in enumerate(lines) if _is_prompt(json.loads(line)))
     for row in performed.context(surgeon, home.name)["entries"]:
@@ -169,10 +169,10 @@ def test_an_open_turn_and_a_name_used_twice_stay(home: Home, clock: Clock) -> No
     due = reasons(home, clock, keep_recent=0)["extract"]
     third = (len(lines) + 2) // 3
     home.path.write_bytes(b"".join(lines[:-third] + lines[-third:][: third // 2 + 1]))
-    set_at_rest(home.path)
+    set_idle(home.path)
     assert reasons(home, clock, keep_recent=0)["turn_open"] > 0
     home.path.write_bytes(b"".join([*lines, *lines[1:]]))
-    set_at_rest(home.path)
+    set_idle(home.path)
     found = reasons(home, clock, keep_recent=0)
     assert found["duplicate_entry_id"] >= due
     assert "extract" not in found
@@ -265,7 +265,7 @@ def test_calls_that_stand_in_them_are_not_carried_out_and_the_log_says_why(
     tool = {"claude-code": b'"Write"', "codex": b'"shell"', "pi": b'"write"'}[home.kind.kind]
     content = home.path.read_bytes().replace(tool, b'"mcp__bsd__restore_remote"')
     home.path.write_bytes(content)
-    set_at_rest(home.path)
+    set_idle(home.path)
     config = ConfigService(home.layout.config_file)
     surgeon = make_surgeon(home.layout, clock)
     with capture_logs() as logged:

@@ -21,8 +21,8 @@ from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from bsd.planning.extract import plan_extraction
 from bsd.planning.result import Status
-from bsd.sessions import rest, session
-from bsd.sessions.rest import Patience
+from bsd.sessions import idle, session
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
@@ -30,7 +30,7 @@ from bsd.store.state import StateDb
 from bsd.transcripts.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.actions import performed
 from tests.logs import capture_logs
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.refusing import raising
 from tests.session_files import HEADER, LONG, NAME, Clock, conversation, entry, make_surgeon, write
 
@@ -89,9 +89,9 @@ def test_old_results_leave_and_come_back(layout: Layout, surgeon: Surgeon) -> No
     assert text_of(lines(path)[3]) == f"2 {LONG}"
     assert text_of(lines(path)[2]) == "[[extracted-e1]]"
 
-    rest = performed.restore_all(surgeon, NAME)
+    idle = performed.restore_all(surgeon, NAME)
 
-    assert (rest.status, rest.values) == (Status.RESTORED, 2)
+    assert (idle.status, idle.values) == (Status.RESTORED, 2)
     restored = lines(path)
     for line in restored:
         line.pop("_restored", None)
@@ -332,7 +332,7 @@ def test_a_session_just_written_to_is_waited_for(
     layout: Layout, surgeon: Surgeon, clock: Clock
 ) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 0.5)
+    set_idle(path, 0.5)
     assert surgeon.extract(NAME).status is Status.EXTRACTED
     assert 1.0 < sum(clock.slept) < 2.0
 
@@ -378,7 +378,7 @@ def test_other_transcripts_are_left_alone(
 ) -> None:
     path = write(layout, [])
     path.write_text(content)
-    set_at_rest(path)
+    set_idle(path)
     result = surgeon.extract(NAME)
     assert result.status is Status.LEFT_ALONE
     assert why in (result.reason or "")
@@ -445,7 +445,7 @@ def real_sessions(layout: Layout, shared_data: Path) -> dict[SessionName, bytes]
         name = SessionName("main", source.stem)
         path = layout.agents / "main" / "sessions" / source.name
         path.write_bytes(source.read_bytes())
-        set_at_rest(path)
+        set_idle(path)
         originals[name] = source.read_bytes()
     return originals
 
@@ -504,11 +504,11 @@ def test_the_header_is_never_edited(layout: Layout, surgeon: Surgeon) -> None:
 
 
 def test_with_a_state_only_what_is_new_is_judged_again(layout: Layout, clock: Clock) -> None:
-    patience = Patience(clock=clock.now, sleep=clock.sleep)
+    budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
     surgeon = Surgeon(
         layout,
         ConfigService(layout.config_file),
-        patience=patience,
+        budget=budget,
         state=StateDb(layout.state_db),
     )
     path = write(layout, conversation(50))
@@ -584,7 +584,7 @@ def test_a_directory_that_goes_meanwhile_takes_the_session_along(
 ) -> None:
     path = write(layout, conversation())
     module, function = moment.split(".")
-    where = {"rest": rest, "session": session}[module]
+    where = {"rest": idle, "session": session}[module]
     go_on = getattr(where, function)
 
     def away(*arguments: object) -> object:

@@ -18,7 +18,7 @@ from bsd.sessions.commit.late import is_json
 from bsd.transcripts.agents.openclaw.registry import read_registry
 from tests.actions import performed
 from tests.needs import require_linux
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 
 _MB = 1 << 20
@@ -68,7 +68,7 @@ def spoken(text: bytes) -> bytes:
 def put_in(path: Path, line: bytes) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], line, *lines[3:]]))
-    set_at_rest(path)
+    set_idle(path)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from bsd.planning.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.planning.result import Status
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 
 
@@ -55,7 +55,7 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
     assert newest.bytes_after == path.stat().st_size
     with path.open("a") as stream:
         stream.write('{"type":"label","id":"x"}\n')
-    set_at_rest(path)
+    set_idle(path)
     answers = [performed.undo(surgeon, NAME) for _ in range(5)]
     assert [answer["undone"] for answer in answers] == [5, 4, 3, 2, 1]
     assert answers[0]["operations"] == [6]
@@ -161,7 +161,7 @@ def test_what_never_took_effect_is_not_history(
     torn.write_bytes(b'{"operation":7,"entries":1,"action":"edit"')
     performed.set_extractable(surgeon, NAME, "e0", True)
     assert states(surgeon) == [(8, "set_extractable", "done")]
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, NAME)
     assert path.read_bytes() == original
 
@@ -172,8 +172,8 @@ def test_an_undo_reads_the_session_anew_not_from_its_checkpoint(
     write(layout, conversation())
     state = StateDb(layout.state_db)
     config = ConfigService(layout.config_file)
-    patience = Patience(clock=clock.now, sleep=clock.sleep)
-    daemon = Surgeon(layout, config, actor="daemon", patience=patience, state=state)
+    budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
+    daemon = Surgeon(layout, config, actor="daemon", budget=budget, state=state)
     assert daemon.extract(NAME).entries == 3
     assert daemon.extract(NAME).entries == 0
     performed.undo(make_surgeon(layout, clock), NAME)
@@ -198,11 +198,11 @@ def test_content_that_retention_deleted(layout: Layout, surgeon: Surgeon) -> Non
     assert states(surgeon) == [(2, "restore", "done"), (1, "extract", "done")]
 
     performed.undo(surgeon, NAME)  # what is inline can be stored anew
-    set_at_rest(path)
+    set_idle(path)
     assert performed.restore(surgeon, NAME, "e1")["restored"] is True
-    set_at_rest(path)
+    set_idle(path)
     performed.undo(surgeon, NAME)
-    set_at_rest(path)
+    set_idle(path)
     before = path.read_bytes()
     with pytest.raises(Conflict, match="0003_tool_result of e2 is gone; nothing was changed"):
         performed.undo(surgeon, NAME)

@@ -15,7 +15,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.commit.protocol import GiveUp, Outcome
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.changed_lines import undone_in
@@ -23,7 +23,7 @@ from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, write
 
 YEAR = 365 * 86_400.0
@@ -32,9 +32,9 @@ YEAR = 365 * 86_400.0
 @pytest.fixture
 def daemon(layout: Layout, clock: Clock) -> Surgeon:
     """Extracts by itself, and remembers what is settled."""
-    patience = Patience(clock=clock.now, sleep=clock.sleep)
+    budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
     config, state = ConfigService(layout.config_file), StateDb(layout.state_db)
-    return Surgeon(layout, config, actor="daemon", patience=patience, state=state)
+    return Surgeon(layout, config, actor="daemon", budget=budget, state=state)
 
 
 def undone(layout: Layout) -> frozenset[str]:
@@ -48,7 +48,7 @@ def reasons(result: SessionResult) -> dict[str, int]:
 def append(path: Path, *entries: dict[str, Any]) -> None:
     with path.open("a") as stream:
         stream.write("".join(json.dumps(one) + "\n" for one in entries))
-    set_at_rest(path)
+    set_idle(path)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_an_undo_that_gave_up_has_taken_nothing_back(
 ) -> None:
     path = write(layout, conversation())
     daemon.extract(NAME)
-    set_at_rest(path)
+    set_idle(path)
 
     def gives_up(*_: object, keep: Any, **_how: object) -> Outcome:
         keep()
@@ -178,7 +178,7 @@ def test_of_what_a_crash_left_the_session_tells(
         done = [path.name for path in directory.iterdir()]
         performed.undo(surgeon, NAME, 3)
         taken_back.write_bytes(taken_away)
-        set_at_rest(taken_back)
+        set_idle(taken_back)
         [newest] = [path for path in directory.glob("*.jsonl") if path.name not in done]
     else:  # killed after the commit, before that was noted
         [newest] = directory.glob("000002*")
@@ -199,14 +199,14 @@ def test_of_what_a_crash_left_the_session_tells(
 def test_it_goes_into_the_trash_with_its_session_and_comes_back(
     layout: Layout, clock: Clock, daemon: Surgeon, taken_back: Path
 ) -> None:
-    trash = Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep))
+    trash = Trash(layout, "30d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep))
     trash.delete(NAME)
     assert not layout.history_dir(NAME).exists()
     # Another session of this name leaves something behind.
     EntryNotes(layout.history_dir(NAME), NAME).note(1, Noting(undone=("e99",)))
     trash.restore(str(NAME))
     assert undone(layout) == {"e1", "e2", "e3", "e99"}
-    set_at_rest(taken_back)
+    set_idle(taken_back)
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
     trash.delete(NAME, permanent=True)
     assert list(layout.history.iterdir()) == []

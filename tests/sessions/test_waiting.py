@@ -18,26 +18,26 @@ from bsd.planning.survey import fingerprint
 from bsd.sessions import operate
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from bsd.transcripts.reader import TranscriptFile
 from tests.actions import performed
 from tests.needs import require_linux
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, write
 
 _QUIET = 10.0
 
 
 def surgeon_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _QUIET) -> Surgeon:
-    patience = Patience(wait, quiet, clock=clock.now, sleep=clock.sleep)
-    return Surgeon(layout, ConfigService(layout.config_file), patience=patience)
+    budget = RetryBudget(wait, quiet, clock=clock.now, sleep=clock.sleep)
+    return Surgeon(layout, ConfigService(layout.config_file), budget=budget)
 
 
 def test_who_is_too_early_learns_when_to_come_again(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 4.0)
+    set_idle(path, 4.0)
     surgeon = surgeon_of(layout, clock)
     result = surgeon.extract(NAME)
     assert result.status is Status.BUSY
@@ -75,7 +75,7 @@ def test_what_others_wrote_before_us_still_counts(layout: Layout, clock: Clock) 
     """A commit that brings nobody's lines with it does not make a session quieter than it is."""
     require_linux()
     path = write(layout, conversation())
-    set_at_rest(path, 5.0)
+    set_idle(path, 5.0)
     assert surgeon_of(layout, clock, quiet=4.0).extract(NAME).status is Status.EXTRACTED
     clock.ahead += 2.5
     surgeon = surgeon_of(layout, clock, quiet=60.0)
@@ -110,7 +110,7 @@ def test_a_session_whose_quiet_time_is_too_long_is_not_waited_for(
     layout: Layout, clock: Clock
 ) -> None:
     path = write(layout, conversation())
-    set_at_rest(path, 1.0)
+    set_idle(path, 1.0)
     assert surgeon_of(layout, clock, 30.0, quiet=60.0).extract(NAME).status is Status.BUSY
     assert clock.slept == []
     assert surgeon_of(layout, clock, 30.0, quiet=20.0).extract(NAME).status is Status.EXTRACTED
@@ -176,7 +176,7 @@ def test_what_has_nothing_to_give_is_not_locked(layout: Layout, clock: Clock) ->
         write(layout, conversation())
         assert surgeon.extract(NAME).status is Status.BUSY
     assert surgeon.extract(NAME).entries == 3
-    set_at_rest(path)
+    set_idle(path)
     with own_lock(layout, NAME):  # bsd has changed it by now, and another may be undoing that
         assert surgeon.extract(NAME).status is Status.BUSY
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.sample import session_lines
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 
 NEEDLE = "xylophonic"  # stands only deep in a value that gets extracted
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
@@ -26,7 +26,7 @@ def fill_root(root: Path) -> None:
     add_session(root, "research/berths", recent(session_lines(turns=10, seed=3)))
     add_session(root, "research/live", recent(session_lines(turns=2, seed=4)))
     old = add_session(root, "research/last-week", short_session())
-    set_at_rest(old, _DAYS)
+    set_idle(old, _DAYS)
     listed: dict[str, Any] = {
         "agent:main:harbour-master": {
             "sessionId": "harbour",
@@ -88,13 +88,13 @@ def short_session() -> bytes:
 
 
 def append_turn(path: Path, word: str) -> None:
-    """What an agent adds to its session; it is at rest at once."""
+    """What an agent adds to its session; it is idle at once."""
     with path.open("ab") as file:
         asked = message(f"{word}-ask", "user", text(f"Please look after {word}."))
         answer = text(f"I have looked after {word}.")
         done = message(f"{word}-done", "assistant", answer, stopReason="stop")
         file.write(recent([asked, done], timedelta()))
-    set_at_rest(path)
+    set_idle(path)
 
 
 def _with_needle(lines: Iterator[bytes]) -> Iterator[bytes]:

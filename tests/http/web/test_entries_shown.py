@@ -21,7 +21,7 @@ from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
 from tests.http.web.browser import chromium, watched
 from tests.http.web.sample import message, text
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.searching import read_all
 
 pytestmark = pytest.mark.web
@@ -230,7 +230,7 @@ def test_an_extracted_picture_is_shown_and_named_in_the_list(
         message("last", "assistant", text("Done."), model="m", stopReason="stop"),
     ]
     path = add_session(root, "main/one", _HEADER + b"".join(lines))
-    set_at_rest(path)
+    set_idle(path)
     assert run(["--root", str(root), "extract", "--min-value-length", "40"]) == 0
     close_logs()
     assert picture.encode() not in path.read_bytes()

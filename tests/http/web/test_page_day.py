@@ -17,7 +17,7 @@ from tests.daemon.running import Running, configure, running
 from tests.http.web.browser import chromium, watched
 from tests.http.web.looks import low_contrast, nameless, too_wide
 from tests.http.web.sample import HOSTILE, NEEDLE, append_turn, fill_root
-from tests.openclaw_tree import add_session, set_at_rest
+from tests.openclaw_tree import add_session, set_idle
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.web
@@ -47,7 +47,7 @@ class Desk:
 
     def rest(self, name: str) -> None:
         """Let the next change of a session not wait for its quiet time."""
-        set_at_rest(self.path(name))
+        set_idle(self.path(name))
 
 
 @pytest.fixture(scope="module")
@@ -344,7 +344,7 @@ def test_a_session_that_its_program_has_deleted_comes_back(desk: Desk) -> None:
         for number, (role, text) in enumerate((("user", "Which"), ("assistant", "The last")))
     )
     path = add_session(desk.root, name, lines)
-    set_at_rest(path, 2 * 86_400)
+    set_idle(path, 2 * 86_400)
     desk.daemon.bsd("jobs", "run", "keep_sessions")
     path.unlink()
     desk.daemon.bsd("jobs", "run", "keep_sessions")

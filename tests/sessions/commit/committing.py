@@ -21,7 +21,7 @@ from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import Outcome, commit
 from bsd.sessions.commit.recovery import recover
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.format import NotOurs
@@ -41,7 +41,7 @@ def commit_extraction(
     after_step: Step = no_step,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> Outcome:
-    """Extract with everything but the façade: plan, keep, commit. The session is at rest."""
+    """Extract with everything but the façade: plan, keep, commit. The session is idle."""
     layout = Layout(root)
     store = SessionStore(layout, NAME)
     path = layout.session_file(NAME)
@@ -92,7 +92,7 @@ def operate(act: str, root: Path, after_step: Step) -> str:
     layout = Layout(root)
     config = ConfigService(layout.config_file)
     config.update(SETTINGS)
-    surgeon = Surgeon(layout, config, actor="test", patience=Patience(wait=0.0))
+    surgeon = Surgeon(layout, config, actor="test", budget=RetryBudget(wait=0.0))
     watched = partial(commit, after_step=after_step)
     with patch("bsd.sessions.operate.commit", watched):
         if act == "redact":

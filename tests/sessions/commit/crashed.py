@@ -1,4 +1,4 @@
-"""Sets the stage for one crash: a session at rest, its ledger, its oracle."""
+"""Sets the stage for one crash: a session idle, its ledger, its oracle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.sessions.commit.committing import recover_all
 from tests.sessions.commit.ledger import Ledger
 from tests.sessions.commit.oracle import Oracle
@@ -94,5 +94,5 @@ def build(top: Path) -> Theatre:
     path = root / "agents/main/sessions/chat.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(session())
-    set_at_rest(path)
+    set_idle(path)
     return Theatre(root, path, session(), Ledger(top / "ledger"))

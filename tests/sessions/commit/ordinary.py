@@ -18,10 +18,10 @@ from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.sessions.commit.protocol import commit
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.sessions.commit.committing import NAME, SETTINGS
 from tests.sessions.commit.crashed import session
 from tests.sessions.commit.ledger import Ledger
@@ -34,7 +34,7 @@ def _surgeon(root: Path) -> Surgeon:
     layout = Layout(root)
     config = ConfigService(layout.config_file)
     config.update({**SETTINGS, "keep_after_restore_seconds": 0})
-    return Surgeon(layout, config, actor="test", patience=Patience(wait=0.0))
+    return Surgeon(layout, config, actor="test", budget=RetryBudget(wait=0.0))
 
 
 def _path(root: Path, name: SessionName = NAME) -> Path:
@@ -59,10 +59,10 @@ def _come_back(root: Path) -> list[str]:
     """Extract and restore, now that nothing is in the way; what is not as it was."""
     surgeon, path = _surgeon(root), _path(root)
     problems = []
-    set_at_rest(path)
+    set_idle(path)
     if (answer := _ask(partial(surgeon.extract, NAME)))["status"] not in ("extracted", "unchanged"):
         problems.append(f"not extracted afterwards: {answer}")
-    set_at_rest(path)
+    set_idle(path)
     if (answer := _ask(partial(performed.restore_all, surgeon, NAME)))["status"] != "restored":
         problems.append(f"not restored afterwards: {answer}")
     problems += _lost(root)
@@ -79,7 +79,7 @@ def full_disk(top: Path) -> Answer:
     performed.extraction(surgeon, NAME)
     for what in (surgeon.extract, partial(performed.restore_all, surgeon)):
         for room in range(0, 200 << 10, 12 << 10):
-            set_at_rest(_path(root))
+            set_idle(_path(root))
             _fill(filler, room)
             before = _path(root).read_bytes()
             answer = _ask(partial(what, NAME))
@@ -175,7 +175,7 @@ def vanished(top: Path) -> Answer:
         if _path(root).exists():
             problems.append(f"{doomed}: it is back")
         _path(root).write_bytes(session())
-        set_at_rest(_path(root))
+        set_idle(_path(root))
     return {"answers": answers, "problems": problems + _come_back(root)}
 
 
@@ -197,7 +197,7 @@ def links(top: Path) -> Answer:
         for directory in (goal, outside, goal / "sessions"):
             directory.mkdir(exist_ok=True)
             (directory / "chat.jsonl").write_bytes(session())
-            set_at_rest(directory / "chat.jsonl")
+            set_idle(directory / "chat.jsonl")
         link.symlink_to(outside / "chat.jsonl" if link.suffix else goal)
         before = _everything(outside)
         answer = _ask(partial(_surgeon(root).extract, SessionName.parse(name)))

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.sessions.commit.children import Children, Order, Report
 from tests.sessions.commit.crashed import Theatre, theatre
 from tests.sessions.commit.program import OWNERS
@@ -172,7 +172,7 @@ def test_killed_in_the_hands_of_the_surgeon(children: Children, act: str) -> Non
         if act == "restore":
             done = children.run(replace(order, act="extract"))
             assert done.ended == "extracted", done
-            set_at_rest(scene.path)
+            set_idle(scene.path)
         return order
 
     with theatre() as scene:

@@ -14,7 +14,7 @@ from bsd.core.locks import own_lock
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.late import list_orphans
 from tests import forked
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.sessions.commit import program
 from tests.sessions.commit.children import Children, Order, Report
 from tests.sessions.commit.committing import NAME, recover_all
@@ -91,7 +91,7 @@ def test_rule_b_late_lines_come_once_and_before_what_was_appended_since(
         program.appends(scene.path, scene.ledger)
         since = scene.path.read_bytes()[-sum(len(line("owner", n)) for n in range(3)) :]
         late = _late(scene, "late", "other")
-        # An insertion is a commit, and a commit wants a file at rest.
+        # An insertion is a commit, and a commit wants a file idle.
         results = recover_all(scene.root, 5.0)
         assert "carried" in _states(results), results
         assert scene.path.read_bytes().endswith(late + since)
@@ -139,7 +139,7 @@ def test_rule_b_lines_without_an_id_are_told_apart_by_their_place(children: Chil
     ping = b'{"type":"ping"}\n'
     with theatre() as scene:
         scene.path.write_bytes(scene.original + ping)
-        set_at_rest(scene.path)
+        set_idle(scene.path)
         _killed(children, scene, "durable")
         content = scene.path.read_bytes()
         assert content.count(ping) == 1
@@ -264,12 +264,12 @@ def test_late_lines_of_an_earlier_commit_find_the_session_after_a_later_one(
     """Two commits within the 60 s: what comes late to the first is in nobody's way."""
     with theatre() as scene:
         _killed(children, scene, "durable")
-        set_at_rest(scene.path)
+        set_idle(scene.path)
         first = _displaced(scene)
         appended = line("between", 0, message={"role": "toolResult", "content": "y" * 3000})
         program.append(scene.path, appended)
         scene.ledger.wrote(appended)
-        set_at_rest(scene.path)
+        set_idle(scene.path)
         report = children.run(Order(str(scene.root), str(scene.ledger.path)))
         assert report.ended == "committed", report
         data = line("late", 0)

@@ -15,10 +15,10 @@ import pytest
 from bsd.actions.restore import history_of
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.sessions.commit.children import Children, Order
 from tests.sessions.commit.committing import NAME, recover_all
 from tests.sessions.commit.crashed import Theatre, theatre
@@ -36,7 +36,7 @@ def _prepared(children: Children, scene: Theatre, act: str) -> Order:
     children.run(replace(order, act="redact", die_after="checked"))  # settings, locks
     if act == "undo":
         assert children.run(replace(order, act="redact")).ended == "redacted"
-        set_at_rest(scene.path)
+        set_idle(scene.path)
     return order
 
 
@@ -50,10 +50,10 @@ def _judge(scene: Theatre) -> list[str]:
     for seconds in (5.0, 70.0):
         recover_all(scene.root, seconds)
         problems += scene.oracle(in_doubt=removed).judge(is_over=seconds > 60)
-    set_at_rest(scene.path)
+    set_idle(scene.path)
     layout = Layout(scene.root)
-    later = Patience(wait=0.0, clock=lambda: time.time() + 100)
-    surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="test", patience=later)
+    later = RetryBudget(wait=0.0, clock=lambda: time.time() + 100)
+    surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="test", budget=later)
     for one in history_of(surgeon.layout, NAME):
         if one.undoes is None and one.state != "undone":
             performed.undo(surgeon, NAME, one.operation)

@@ -27,11 +27,11 @@ from bsd.sessions.commit.displaced import Access, Recovered
 from bsd.sessions.commit.exchange import Request, Result, Step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.recovery import recover
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.needs import require_linux
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.sessions.commit.chaos_report import Report
 from tests.sessions.commit.crashed import fast_directory, session
 from tests.sessions.commit.writers import NodeWriter, missing_doubled_disordered
@@ -61,14 +61,14 @@ class Arena:
 
     def surgeon(self) -> Surgeon:
         """One who knows no quiet time: his clock is ahead, so every file looks old enough."""
-        patience = Patience(
+        budget = RetryBudget(
             wait=0.0, quiet=0.0, clock=lambda: time.time() + 3600, sleep=lambda _: None
         )
         return Surgeon(
             self.layout,
             self.config,
             actor="chaos",
-            patience=patience,
+            budget=budget,
             noticed=self.report.noticed,
         )
 
@@ -76,7 +76,7 @@ class Arena:
         path = self.layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(session())
-        set_at_rest(path)
+        set_idle(path)
         self.report.sessions += 1
         return path
 
@@ -166,7 +166,7 @@ def _operate(surgeon: Surgeon, name: SessionName) -> list[str]:
 
 def _incomplete(place: Arena, name: SessionName, path: Path) -> list[str]:
     """Whether everything can be put back, now that nobody writes."""
-    set_at_rest(path)
+    set_idle(path)
     with patch.object(protocol, "exchange", exchange.exchange):  # nobody stops the world any more
         result = performed.restore_all(place.surgeon(), name)
     problems = [f"not restored: {result}"] if result.unavailable else []

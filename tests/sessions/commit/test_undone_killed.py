@@ -11,13 +11,13 @@ import pytest
 
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.changed_lines import undone_in
 from bsd.store.history import History
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.sessions.commit.children import Children, Order
 from tests.sessions.commit.committing import NAME, recover_all
 from tests.sessions.commit.crashed import Theatre, theatre
@@ -34,19 +34,19 @@ def _prepared(children: Children, scene: Theatre, *acts: str) -> Order:
     for act in acts[:-1]:
         report = children.run(replace(order, act=act))
         assert report.error == "", report.error
-        set_at_rest(scene.path)
+        set_idle(scene.path)
     return replace(order, act=acts[-1])
 
 
 def _surgeon(layout: Layout) -> Surgeon:
-    later = Patience(wait=0.0, clock=lambda: time.time() + 100)
-    return Surgeon(layout, ConfigService(layout.config_file), actor="test", patience=later)
+    later = RetryBudget(wait=0.0, clock=lambda: time.time() + 100)
+    return Surgeon(layout, ConfigService(layout.config_file), actor="test", budget=later)
 
 
 def _recover(scene: Theatre) -> Layout:
     for seconds in (5.0, 70.0):
         recover_all(scene.root, seconds)
-    set_at_rest(scene.path)
+    set_idle(scene.path)
     return Layout(scene.root)
 
 
@@ -63,7 +63,7 @@ def _judge_undone(scene: Theatre) -> list[str]:
         if undone != inline:
             problems.append(f"{moment}: inline {sorted(inline)}, undone {sorted(undone)}")
         performed.set_extractable(_surgeon(layout), NAME, "e1", False)
-        set_at_rest(scene.path)
+        set_idle(scene.path)
     return problems
 
 

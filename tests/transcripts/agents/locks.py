@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.transcripts.agents.openclaw.lock import SessionLock, lock_path
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 
 HALF_AN_HOUR = 30 * 60.0
 CHECKOUT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def written(session: Path, **words: object) -> Path:
 def written_raw(session: Path, content: bytes, *, age: float = 0.0) -> Path:
     path = lock_path(session)
     path.write_bytes(content)
-    set_at_rest(path, age)
+    set_idle(path, age)
     return path
 
 

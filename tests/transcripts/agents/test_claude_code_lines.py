@@ -1,4 +1,4 @@
-"""Claude Code's lines: what leaves them, what never does, and when a session is at rest."""
+"""Claude Code's lines: what leaves them, what never does, and when a session is idle."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from bsd.maintenance.verify import verify
 from bsd.mcp.inband import InBand
 from bsd.planning.edit import setting
 from bsd.planning.result import Status
-from bsd.sessions.rest import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.entry import Entry, first_entries, text_of
 from bsd.transcripts.agents.format import (
     TIES,
@@ -52,7 +52,7 @@ from bsd.transcripts.agents.program import (
 from bsd.transcripts.agents.programs import KINDS
 from bsd.transcripts.agents.values import leaf_values, text_value
 from tests.actions import performed
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
 from tests.transcripts.agents.sources import tree
 from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Home, raw, without_restored
@@ -243,7 +243,7 @@ def test_what_leaves_comes_back_to_the_byte(home: Home, clock: Clock) -> None:
     assert performed.restore(surgeon, home.name, "n2")["keys_restored"] == ["says"]
     assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
     assert without_restored(home.path.read_bytes()) == old
-    set_at_rest(home.path)
+    set_idle(home.path)
     assert performed.restore_all(surgeon, home.name, leaving=True).status is Status.RESTORED
     assert home.path.read_bytes() == old
 
@@ -274,7 +274,7 @@ def test_calls_in_its_sessions_are_carried_out_and_leave(home: Home, clock: Cloc
     lines = turn_of(4, "restore_remote", {"entry": "n2"}, "there is no such gear")
     with home.path.open("ab") as file:
         file.write(raw(lines))
-    set_at_rest(home.path)
+    set_idle(home.path)
     config = ConfigService(home.layout.config_file)
     assert InBand(home.layout, config, surgeon, clock=clock.now)(home.name)
     content = home.path.read_bytes()
@@ -289,13 +289,13 @@ def test_calls_in_its_sessions_are_carried_out_and_leave(home: Home, clock: Cloc
 def test_it_goes_into_the_trash_with_its_children_and_comes_back(home: Home, clock: Clock) -> None:
     child = home.path.with_name("scroll-2.jsonl")
     child.write_bytes(raw(scroll(1)))
-    set_at_rest(child)
+    set_idle(child)
     contents = home.path.parent / "contents"
     old, listed = home.path.read_bytes(), set(contents.read_text().splitlines())
     make_surgeon(home.layout, clock).extract(home.name, overrides=EVERYTHING)
     taken = home.path.read_bytes()
-    set_at_rest(home.path)
-    trash = Trash(home.layout, "14d", patience=Patience(clock=clock.now, sleep=clock.sleep))
+    set_idle(home.path)
+    trash = Trash(home.layout, "14d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep))
     deleted = trash.delete(home.name)
     assert [item.name.session for item in deleted.items] == ["scroll-1", "scroll-2"]
     assert not home.path.exists()
@@ -305,6 +305,6 @@ def test_it_goes_into_the_trash_with_its_children_and_comes_back(home: Home, clo
     assert home.path.read_bytes() == taken
     assert child.exists()
     assert set(contents.read_text().splitlines()) == listed
-    set_at_rest(home.path)
+    set_idle(home.path)
     performed.restore_all(make_surgeon(home.layout, clock), home.name, leaving=True)
     assert home.path.read_bytes() == old

@@ -14,7 +14,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
 from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.spans import parse_path
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import set_idle
 
 LONG = "long old text, " * 60
 
@@ -61,7 +61,7 @@ class Home:
             shutil.copyfile(content, path)
         else:
             path.write_bytes(raw(content))
-        set_at_rest(path)
+        set_idle(path)
         root = top / "root"
         root.mkdir(parents=True, exist_ok=True)
         layout = layout_of(root, [SourceSettings(kind=kind.kind, path=source)])

@@ -1,6 +1,6 @@
 """The one rule of rest (SPEC §2.6): when a session may be touched, and how it is waited for.
 
-A session is at rest when nobody holds its lock, its owner does not count it as in use, and nobody
+A session is idle when nobody holds its lock, its owner does not count it as in use, and nobody
 but bsd has written to it for a while: 2 s in any case, since a second change within that time may
 not show in the file's timestamps; as long as the settings say; as long as its owner needs; and on
 file systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). What our own commits
@@ -38,7 +38,7 @@ _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
 
 
 @immutable
-class Patience:
+class RetryBudget:
     """How long a session in use is waited for (seconds), and by which clock.
 
     `check` is called while nothing is half done yet; what it raises ends the operation there.
@@ -54,17 +54,17 @@ class Patience:
 class Waiting:
     """Patience as it wears off: by the clock, and by what was slept if that is put back."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        self._begun = patience.clock()
+    def __init__(self, budget: RetryBudget) -> None:
+        self._budget = budget
+        self._begun = budget.clock()
         self._slept = 0.0
         self._attempt = 0
 
     @property
     def left(self) -> float:
         """Seconds."""
-        gone = max(self._slept, self._patience.clock() - self._begun)
-        return max(0.0, self._patience.wait - gone)
+        gone = max(self._slept, self._budget.clock() - self._begun)
+        return max(0.0, self._budget.wait - gone)
 
     def goes_on(self, pause: float | None) -> bool:
         """Sleep for `pause` seconds, or ever longer if nobody knows; False if that is too long."""
@@ -73,39 +73,39 @@ class Waiting:
             return False
         backing_off = min(_FIRST_PAUSE * 2 ** min(self._attempt, 10), _LONGEST_PAUSE)
         nap = min(pause or backing_off, left)
-        self._patience.sleep(nap)
+        self._budget.sleep(nap)
         self._slept += nap
         self._attempt += 1
         return True
 
 
 @immutable
-class Unrest:
+class NotIdle:
     """Why a session must be left alone now, and for how many seconds if that is known."""
 
     why: str
     again_in: float | None = None
 
 
-class Rest:
-    """Tells whether sessions are at rest. The caller holds bsd's own lock of each."""
+class IdlePolicy:
+    """Tells whether sessions are idle. The caller holds bsd's own lock of each."""
 
-    def __init__(self, layout: Layout, patience: Patience, inflight: InFlight) -> None:
+    def __init__(self, layout: Layout, budget: RetryBudget, inflight: InFlight) -> None:
         self._layout = layout
-        self._patience = patience
+        self._budget = budget
         self._inflight = inflight
 
-    def why_not(self, name: SessionName, path: Path | None = None) -> Unrest | None:
-        """The rule; None for a session at rest, and for one that is not there.
+    def why_not(self, name: SessionName, path: Path | None = None) -> NotIdle | None:
+        """The rule; None for a session idle, and for one that is not there.
 
         `path`: its transcript, of who has just asked the layout for it.
         """
         path = path or self._layout.transcript(name)
         program = program_of(self._layout, name.agent)
         if not isinstance(program.lock_state(path), Free | Stale):
-            return Unrest("its lock is held")
+            return NotIdle("its lock is held")
         if why := in_use(self._layout, name):
-            return Unrest(why)
+            return NotIdle(why)
         try:
             found = Identity.of(path.lstat())
             weak_quiet = strength(path.parent).quiet_seconds
@@ -113,17 +113,17 @@ class Rest:
             return None
         except OSError as error:
             raise os_problem(error, f"looking at {path}") from error
-        now_ns = int(self._patience.clock() * 1e9)
+        now_ns = int(self._budget.clock() * 1e9)
         # What we wrote ourselves is nobody's use; but a weak file system's own rule stays.
         used_ns = None if weak_quiet else self._inflight.own.used_before(name, found)
         age = (now_ns - found.mtime_ns) / 1e9
         used = age if used_ns is None else (now_ns - used_ns) / 1e9
-        quiet = max(self._patience.quiet, program.quiet_seconds, weak_quiet)
+        quiet = max(self._budget.quiet, program.quiet_seconds, weak_quiet)
         rules = ((age, UNCERTAIN_SECONDS), (used, quiet))
         pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
-        return Unrest(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None
+        return NotIdle(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None
 
-    def late_lines(self, name: SessionName) -> Unrest | None:
+    def late_lines(self, name: SessionName) -> NotIdle | None:
         """Put back what others wrote into files that our last commits displaced.
 
         Before the next commit displaces another one: then lines come back in their order. Tells
@@ -135,7 +135,7 @@ class Rest:
         # What is displaced has time until nobody can be on the way to it any more.
         for found in self._recover([name], records=list(touched), keep_displaced=True):
             if found.state is State.WAITING:
-                return Unrest(f"late lines are still to be put back: {found.detail}")
+                return NotIdle(f"late lines are still to be put back: {found.detail}")
             if found.state is State.WATCHED:
                 self._inflight.own.note_watched(name, found.record, touched[found.record])
         return None
@@ -180,23 +180,23 @@ class Rest:
                 break
 
     def wait_for(self, names: list[SessionName], waiting: Waiting) -> None:
-        """Wait until all are at rest, and nobody has them open; raises Busy when patience ends."""
+        """Wait until all are idle, and nobody has them open; raises Busy when patience ends."""
         while found := next(filter(None, map(self.why_kept, names)), None):
-            name, unrest = found
-            if not waiting.goes_on(unrest.again_in):
-                raise busy(name, unrest)
+            name, not_idle = found
+            if not waiting.goes_on(not_idle.again_in):
+                raise busy(name, not_idle)
 
-    def why_kept(self, name: SessionName) -> tuple[SessionName, Unrest] | None:
+    def why_kept(self, name: SessionName) -> tuple[SessionName, NotIdle] | None:
         """Why a session cannot go: by the rule, or since somebody has it open."""
-        if unrest := self.why_not(name):
-            return name, unrest
+        if not_idle := self.why_not(name):
+            return name, not_idle
         path = self._layout.transcript(name)
         try:
             strong = not strength(path.parent).quiet_seconds
             closed = _is_closed(path, strong=strong)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return None if closed else (name, Unrest("somebody has it open"))
+        return None if closed else (name, NotIdle("somebody has it open"))
 
     def program_lock(self, name: SessionName, wait: float) -> AbstractContextManager[object]:
         """The owner's lock of a session, if there is a file to lock or a lock to bury."""
@@ -204,13 +204,13 @@ class Rest:
         program = program_of(self._layout, name.agent)
         if not path.exists() and isinstance(program.lock_state(path), Free):
             return nullcontext()
-        return program.lock(name, path, wait, sleep=self._patience.sleep)
+        return program.lock(name, path, wait, sleep=self._budget.sleep)
 
     def refuse_unless(self, names: Iterable[SessionName]) -> None:
         """Look again, now that the locks are held and nobody can begin; raises Busy."""
         for name in names:
             if why := in_use(self._layout, name):
-                raise busy(name, Unrest(why))
+                raise busy(name, NotIdle(why))
 
     def _recover(
         self,
@@ -222,7 +222,7 @@ class Rest:
         return recover(
             self._inflight,
             access_to(self._layout, held=names),
-            now_ns=lambda: int(self._patience.clock() * 1e9),
+            now_ns=lambda: int(self._budget.clock() * 1e9),
             records=records,
             keep_displaced=keep_displaced,
         )
@@ -238,11 +238,11 @@ def access_to(layout: Layout, *, held: Collection[SessionName] = ()) -> Access:
     return replace(usual, own_lock=lock)
 
 
-def busy(name: SessionName, unrest: Unrest) -> Busy:
+def busy(name: SessionName, not_idle: NotIdle) -> Busy:
     """What to raise when patience has ended."""
-    again_in = unrest.again_in
+    again_in = not_idle.again_in
     when = "later" if again_in is None else f"in {math.ceil(again_in)} s"
-    problem = f"session {name} is in use: {unrest.why}"
+    problem = f"session {name} is in use: {not_idle.why}"
     return Busy(problem, hint=f"again {when}", again_in=again_in)
 
 
