@@ -18,11 +18,11 @@ from bsd.core.errors import FieldError, Invalid, LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_fields import PER_CALL, PruningConfig
 from bsd.planning.extract import plan_extraction
-from bsd.planning.leave import plan_leaving
 from bsd.planning.plan import Plan
 from bsd.planning.restore import Restored, plan_restore, plan_restore_all, restored_lines
 from bsd.planning.result import SessionResult, Status, Tally
 from bsd.planning.undo import PastOperation, Undone, plan_undo, tell_history
+from bsd.planning.uninstall import plan_leaving
 from bsd.sessions.notes import told_expired
 from bsd.sessions.session import Session
 from bsd.store.changed_lines import settle, undone_in

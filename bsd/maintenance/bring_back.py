@@ -43,7 +43,7 @@ from bsd.core.logs import get_logger
 from bsd.core.spelling import iso_utc
 from bsd.maintenance.keeping import parts_of_session
 from bsd.maintenance.relocate import link_back, open_in_place, remove_file, remove_tree
-from bsd.planning.leave import plan_leaving
+from bsd.planning.uninstall import plan_leaving
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import format_of

@@ -360,7 +360,7 @@ class _Round:
         return any(standing_at(located.entry, path) for path in paths)
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
-        """Take calls out of sight; returns how, by where they stood."""
+        """Take calls out of context; returns how, by where they stood."""
         wishes = {_place(one.call): _wish(one) for one in answers}
         if not wishes:
             return {}

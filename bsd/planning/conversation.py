@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from bsd.planning.context_window import Binds, LastTurn, SignatureCoverage, never
 from bsd.planning.locate import Located, name_of
 from bsd.planning.plan import Meter, Rate
 from bsd.planning.rules import own_tool
-from bsd.planning.sight import Binds, LastTurn, Prefix, never
 from bsd.planning.targets import ACTIONS
 from bsd.transcripts.agents.entry import EXTRACTABLE, Entry, mentions
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Turn, Value
@@ -58,7 +58,7 @@ class Conversation:
         self, fmt: TranscriptFormat, protected_tools: Collection[str] = (), binds: Binds = never
     ) -> None:
         self._fmt = fmt
-        self._prefix = Prefix(binds)
+        self._coverage = SignatureCoverage(binds)
         self._meter = Meter()
         self._protected_tools = {name.casefold() for name in protected_tools}
         self._last_turn = LastTurn()
@@ -70,7 +70,7 @@ class Conversation:
         """Note the next entry."""
         index, info = seen.line.index, seen.info
         self._last_turn.follow(index, info)
-        self._prefix.follow(index, info)
+        self._coverage.follow(index, info)
         if not info.is_header:
             self._meter.follow(seen.entry, info, self._fmt.values(seen.entry, _LONG))
         for call in info.calls:
@@ -89,7 +89,7 @@ class Conversation:
 
     def is_bound(self, index: int) -> bool:
         """Whether a signature that is sent covers a line."""
-        return self._prefix.binds(index)
+        return self._coverage.binds(index)
 
     @property
     def rate(self) -> Rate:
@@ -97,8 +97,8 @@ class Conversation:
         return self._meter.rate()
 
     def tokens(self, index: int, characters: int) -> int:
-        """So many tokens are so many characters of text in a line: none if it is not in sight."""
-        return self.rate.of(characters) if self._prefix.sight.sends(index) else 0
+        """So many tokens are so many characters of text in a line: none if it is not in context."""
+        return self.rate.of(characters) if self._coverage.context.sends(index) else 0
 
     def own_protection(self, seen: Located) -> str | None:
         """Why an entry is protected, as far as it can be told where it stands."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from bsd.core.errors import FieldError
 from bsd.core.immutable import immutable
+from bsd.planning.context_window import WARNING, Binds, never
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
 from bsd.planning.locate import Located
 from bsd.planning.plan import Plan
-from bsd.planning.sight import WARNING, Binds, never
 from bsd.planning.targets import (
     DISCARD,
     DISCARDED,

@@ -22,6 +22,7 @@ import orjson
 
 from bsd.core.immutable import immutable
 from bsd.core.pruning_fields import UNSETTLING, PruningConfig
+from bsd.planning.context_window import LastTurn, SignatureCoverage
 from bsd.planning.plan import Leaked, Meter, Rate
 from bsd.planning.rules import (
     Decision,
@@ -35,7 +36,6 @@ from bsd.planning.rules import (
     subject_of,
     thinks,
 )
-from bsd.planning.sight import LastTurn, Prefix
 from bsd.store.state import NO_ID, Checkpoint
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat
@@ -78,7 +78,7 @@ _ANYWHERE = frozenset(
 )
 # Settled once the entry is older than every rule's window: before, a rule that fits another of
 # its values may still have its say. What a signature binds, it binds until a compaction takes it
-# out of sight; a checkpoint says whether there is such an entry before it.
+# out of context; a checkpoint says whether there is such an entry before it.
 _WHEN_OLD = frozenset(
     (
         Reason.EXTRACT,
@@ -104,7 +104,7 @@ class Judged:
     subject: Subject  # without its texts
     standing: Standing
     decision: Decision
-    sent: bool = True  # it is in sight: sent if the session goes on as it is now
+    sent: bool = True  # it is in context: sent if the session goes on as it is now
     texts: Mapping[ValuePath, SeenText] = field(default_factory=dict)  # that could leave
 
     def age_s(self, now: float) -> float | None:
@@ -140,8 +140,8 @@ class Survey:
         self.refs: set[str] = set()  # names of stored files that markers use
 
         # One row per entry; of those with several numbers, one entry after the other.
-        self._prefix = Prefix(policy.binds, since)
-        self._index, self._id = self._prefix.lines, self._prefix.ids
+        self._coverage = SignatureCoverage(policy.binds, since)
+        self._index, self._id = self._coverage.lines, self._coverage.ids
         self._time = array("d")
         self._places = array("Q")  # offset of its line; end of its name among the names
         # Length of its line, messages up to it, number of its subject and of its kind, and where
@@ -205,7 +205,7 @@ class Survey:
         if is_too_large(line.raw):
             self.too_large += 1
             if self._policy.bound_models:
-                self._prefix.pass_over(line.index, line.raw)
+                self._coverage.pass_over(line.index, line.raw)
         elif line.raw.strip():
             self.unreadable += 1
 
@@ -215,7 +215,7 @@ class Survey:
             return
         self.messages += info.is_message
         self._last_turn.follow(line.index, info)
-        self._prefix.follow(line.index, info)
+        self._coverage.follow(line.index, info)
         if MARKER in entry or info.calls:
             self._note_bsd(line, entry, info)
 
@@ -318,8 +318,8 @@ class Survey:
     def outcomes(self) -> Iterator[Judged]:
         """Judge every entry, in the order of the file."""
         duplicates = self._duplicates()
-        kinds, last_turn, sight = list(self._kinds), self._last_turn, self._prefix.sight
-        covers = self._prefix.covers if self.signed else None
+        kinds, last_turn, context = list(self._kinds), self._last_turn, self._coverage.context
+        covers = self._coverage.covers if self.signed else None
         earliest = last_turn.earliest
         places, numbers, name_start = iter(self._places), iter(self._numbers), 0
         rows = zip(
@@ -332,7 +332,7 @@ class Survey:
         )
         for row, (index, id_, time, (offset, name_end), more) in enumerate(rows):
             length, messages, number, kind, texts = more
-            sent = sight.sent(row)
+            sent = context.sent(row)
             near = index >= earliest
             standing = Standing(
                 self.messages - messages,
@@ -340,7 +340,7 @@ class Survey:
                 id_ in duplicates,
                 near and last_turn.holds(index),
                 near and last_turn.includes(index),
-                covers is not None and covers(index) and (sent or not sight.compacted(row)),
+                covers is not None and covers(index) and (sent or not context.compacted(row)),
             )
             decision = self._decide(number, standing)
             name = self._names[name_start:name_end].decode("utf-8", "surrogatepass")
@@ -385,18 +385,18 @@ class Survey:
     @property
     def signed(self) -> bool:
         """Whether there are signatures that bind what is before them."""
-        return self._prefix.signed
+        return self._coverage.signed
 
     @property
     def reaches_back(self) -> bool:
         """Whether what signatures bind cannot be told without what is before the checkpoint.
 
-        So it is if something after it takes out of sight what stands before it, or back in.
+        So it is if something after it takes out of context what stands before it, or back in.
         """
         since = self._since
         if since is None or not (since.bound or self.signed):
             return False
-        return self._prefix.sight.reaches_back
+        return self._coverage.context.reaches_back
 
     @property
     def rate(self) -> Rate:
@@ -411,7 +411,7 @@ class Survey:
         since = self._since
         index = self._index[rows] if rows < len(self._index) else self.end_index
         before = since.messages if since else 0
-        leaf, on_way = self._prefix.sight.leads_by(rows)
+        leaf, on_way = self._coverage.context.leads_by(rows)
         rate = self.rate
         return Checkpoint(
             offset,

@@ -164,7 +164,7 @@ def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict
 
 
 def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:
-    """Calls taken out of sight, which only transcripts ask for; the note is that of verbs."""
+    """Calls taken out of context, which only transcripts ask for; the note is that of verbs."""
 
     def plan(source: Transcript, fmt: TranscriptFormat, means: Means) -> tuple[Plan, Redaction]:
         return plan_redact(source, fmt, calls, means.stored)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.planning.sight import Sight
+from bsd.planning.context_window import ContextWindow
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.pi import PI
@@ -24,14 +24,14 @@ UP = "\x1b[A"
 
 
 def counted(path: Path, fmt: TranscriptFormat) -> set[str]:
-    """The results in sight, by the ids of their calls."""
+    """The results in context, by the ids of their calls."""
     entries: list[Any] = [json.loads(line) for line in path.read_bytes().splitlines()]
-    sight, facts = Sight(), list(map(fmt.facts, entries))
+    context, facts = ContextWindow(), list(map(fmt.facts, entries))
     for index, found in enumerate(facts):
         if not found.is_header:
-            sight.follow(index, found)
+            context.follow(index, found)
     rows = [found for found in facts if not found.is_header]
-    return {one.result_of for row, one in enumerate(rows) if one.result_of and sight.sent(row)}
+    return {one.result_of for row, one in enumerate(rows) if one.result_of and context.sent(row)}
 
 
 def sent(model: Model) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.planning.sight import Prefix, id_hash
+from bsd.planning.context_window import SignatureCoverage, id_hash
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
@@ -66,9 +66,9 @@ def binds(model: str) -> bool:
     return model == BINDING
 
 
-def follow(session: list[Entry], start: int = 0) -> Prefix:
+def follow(session: list[Entry], start: int = 0) -> SignatureCoverage:
     ids = array("Q", (id_hash(entry["id"]) for entry in session[:start]))
-    prefix = Prefix(binds, Checkpoint(0, start, 0, ids) if start else None)
+    prefix = SignatureCoverage(binds, Checkpoint(0, start, 0, ids) if start else None)
     for index, entry in enumerate(session[start:], start):
         prefix.follow(index, OPENCLAW.info(entry))
     return prefix

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bsd.planning.context_window import id_hash
 from bsd.planning.extract import plan_extraction
 from bsd.planning.rules import Policy, Reason
-from bsd.planning.sight import id_hash
 from bsd.planning.survey import Survey, fingerprint
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.format import TranscriptFormat

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bsd.core.spelling import iso_utc
+from bsd.planning.context_window import id_hash
 from bsd.planning.rules import Policy
-from bsd.planning.sight import id_hash
 from bsd.planning.survey import Survey
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
 from bsd.transcripts.agents.format import TranscriptFormat

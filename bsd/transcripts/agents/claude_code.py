@@ -212,7 +212,7 @@ def _signed_by(message: Entry) -> str | None:
 
 @immutable
 class _KeptEntries:
-    """What a compaction leaves in sight of all that was before it."""
+    """What a compaction leaves in context of all that was before it."""
 
     listed: tuple[str, ...] = ()
     first: str | None = None
@@ -220,9 +220,9 @@ class _KeptEntries:
 
 
 def _what_stays(boundary: Entry) -> _KeptEntries | None:
-    """What stays in sight; None: it says so in a form that is not known.
+    """What stays in context; None: it says so in a form that is not known.
 
-    Then it is as if nothing had been taken out of sight. The list counts where there is one, as it
+    Then it is as if nothing had been taken out of context. The list counts where there is one, as it
     does for the program; versions before it name the two ends.
     """
     metadata = boundary.get("compactMetadata")

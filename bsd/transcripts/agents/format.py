@@ -94,7 +94,7 @@ class EntryInfo:
     may_be_last: bool = True  # what is written next may follow it
     rolls_back: int = 0  # so many of the latest turns are taken back
     is_compaction: bool = False
-    # A compaction's: which of the entries before it stay in sight. By their ids, or from one to
+    # A compaction's: which of the entries before it stay in context. By their ids, or from one to
     # another; if only the first is named, up to the compaction itself.
     kept: tuple[str, ...] = ()
     kept_from: str | None = None

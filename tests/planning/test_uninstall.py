@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.planning.leave import plan_leaving
 from bsd.planning.plan import Plan
 from bsd.planning.restore import plan_restore
+from bsd.planning.uninstall import plan_leaving
 from bsd.store.entry_notes import KeptLine, Stamps, learn
 from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
 from bsd.transcripts.agents.entry import EXTRACTABLE

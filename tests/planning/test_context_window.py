@@ -1,4 +1,4 @@
-"""What is in sight: what the owner would send if it went on from the end of its session."""
+"""What is in context: what the owner would send if it went on from the end of its session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from bsd.planning.sight import Sight
+from bsd.planning.context_window import ContextWindow
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE, SUBAGENT
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.entry import Entry
@@ -18,21 +18,21 @@ from tests.planning.test_properties import EXAMPLES
 from tests.transcripts import nasty
 
 
-def sight_of(session: list[Entry], fmt: TranscriptFormat) -> Sight:
-    sight = Sight()
+def context_of(session: list[Entry], fmt: TranscriptFormat) -> ContextWindow:
+    context = ContextWindow()
     for index, entry in enumerate(session):
-        sight.follow(index, fmt.info(entry))
-    return sight
+        context.follow(index, fmt.info(entry))
+    return context
 
 
 def sent(session: list[Entry], fmt: TranscriptFormat) -> list[int]:
-    sight = sight_of(session, fmt)
-    return [row for row in range(len(session)) if sight.sends(row)]
+    context = context_of(session, fmt)
+    return [row for row in range(len(session)) if context.sends(row)]
 
 
 def compacted(session: list[Entry], fmt: TranscriptFormat) -> list[int]:
-    sight = sight_of(session, fmt)
-    return [row for row in range(len(session)) if sight.has_compacted(row)]
+    context = context_of(session, fmt)
+    return [row for row in range(len(session)) if context.has_compacted(row)]
 
 
 # --- pi and OpenClaw ---

@@ -38,7 +38,7 @@ def id_hash(entry_id: str) -> int:
 
 @immutable
 class _Compaction:
-    """What one leaves in sight of the entries before it, by numbers for their ids."""
+    """What one leaves in context of the entries before it, by numbers for their ids."""
 
     listed: tuple[int, ...]
     first: int | None
@@ -50,7 +50,7 @@ class _Compaction:
         return cls(tuple(map(id_hash, info.kept)), *ends)
 
 
-class Sight:
+class ContextWindow:
     """Follows a session to its end, from its first line or `since` a checkpoint of it.
 
     Ask once all was followed. Entries are called by their rows, in the order of the file.
@@ -134,7 +134,7 @@ class Sight:
         return row - 1 if row or self._since is None else _EARLIER
 
     def sent(self, row: int) -> bool:
-        """Whether an entry is in sight: what is sent of it now."""
+        """Whether an entry is in context: what is sent of it now."""
         if self._sent is None:
             self._sent = self._look()
         return bool(self._sent[row])
@@ -153,7 +153,7 @@ class Sight:
 
     @property
     def reaches_back(self) -> bool:
-        """Whether something after the checkpoint may have changed what of before it is in sight."""
+        """Whether something after the checkpoint may have changed what of before it is in context."""
         if self._since is None:
             return False
         if self._compactions or self.leads_by(0)[1] is not self._since.on_way:
@@ -270,28 +270,28 @@ def never(_model: str) -> bool:
     return False
 
 
-class Prefix:
+class SignatureCoverage:
     """Which entries a later signature covers: a provider that checks it refuses what is changed.
 
     Follows a session to its end, from its first line or `since` a checkpoint of it. A signature
-    covers everything before it on its branch, but for what a compaction between took out of sight.
-    Nothing that follows takes that back; but what a later compaction took out of sight is not sent,
+    covers everything before it on its branch, but for what a compaction between took out of context.
+    Nothing that follows takes that back; but what a later compaction took out of context is not sent,
     nor is the signature that covers it, as long as nobody goes back to before it.
 
     Of what is before the checkpoint only the ids matter: a compaction there is before every line
-    that is followed, so it can take none of them out of sight.
+    that is followed, so it can take none of them out of context.
     """
 
     def __init__(self, binds: Binds, since: Checkpoint | None = None) -> None:
-        self.sight = Sight(since)
+        self.context = ContextWindow(since)
         # Of each entry that was followed.
-        self.lines, self.ids = self.sight.lines, self.sight.ids
+        self.lines, self.ids = self.context.lines, self.context.ids
         self._binds = lru_cache(maxsize=128)(binds)
         self._since = since
         # Lines of signatures, and how far back each reaches: ever less far, as those that a later
         # one covers with all that they cover are of no account.
         self._signed, self._reach = array("Q"), array("Q")
-        # The latest compaction took everything before a line out of sight. Which line that is, only
+        # The latest compaction took everything before a line out of context. Which line that is, only
         # a signature after it wants to know: to look for what is kept takes long.
         self._compaction: EntryInfo | None = None
         self._barrier: int | None = 0  # None: not looked for yet
@@ -309,11 +309,11 @@ class Prefix:
         elif info.signed_by is not None and self._binds(info.signed_by):
             self._note_signature(index)
         self._before = info.id
-        self.sight.follow(index, info)
+        self.context.follow(index, info)
 
     def pass_over(self, index: int, raw: bytes) -> None:
         """Note a line that is too large to be parsed: it may carry a signature, of any model."""
-        self.sight.pass_over()
+        self.context.pass_over()
         if _SIGNATURE in raw:
             self._note_signature(index)
 
@@ -364,10 +364,10 @@ class Prefix:
 
     def binds(self, index: int) -> bool:
         """Whether a line is covered and sent, or might be; ask once all was followed."""
-        return self.covers(index) and not self.sight.has_compacted(index)
+        return self.covers(index) and not self.context.has_compacted(index)
 
     def covers(self, index: int) -> bool:
-        """Whether a line is covered, in sight or not; ask once all was followed."""
+        """Whether a line is covered, in context or not; ask once all was followed."""
         after = bisect_right(self._signed, index)
         return after < len(self._signed) and self._reach[after] <= index
 
