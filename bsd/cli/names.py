@@ -225,7 +225,7 @@ def say_who_serves(layout: Layout, agent: str | None) -> None:
         if agent is not None and source is not layout.source_of(agent):
             continue
         _say_if_elsewhere(layout, source)
-        for path in filter(None, (source.path, source.put_away_in)):
+        for path in filter(None, (source.path, source.archived_in)):
             try:
                 os.scandir(path).close()
             except (FileNotFoundError, NotADirectoryError):

@@ -151,7 +151,7 @@ class Layout:
         directory = self.sessions_dir(agent)
         if self.source_of(agent) is None:
             return os.path.isdir(self.agents / agent)
-        return os.path.isdir(directory) or agent in self.put_away()
+        return os.path.isdir(directory) or agent in self.program_archive()
 
     def session_dirs(self) -> Iterator[tuple[str, Path]]:
         """All agents in sources, and their directories; those that cannot be read are left out."""
@@ -159,23 +159,23 @@ class Layout:
             with suppress(OSError):
                 yield from source.directories()
 
-    def put_away(self) -> dict[str, list[os.DirEntry[str]]]:
+    def program_archive(self) -> dict[str, list[os.DirEntry[str]]]:
         """Files that programs have put away, by agent; those that cannot be read are left out."""
         found: dict[str, list[os.DirEntry[str]]] = {}
         for source in self.sources:
             with suppress(OSError):
-                for agent, file in source.files_put_away():
+                for agent, file in source.archived_files():
                     found.setdefault(agent, []).append(file)
         return found
 
-    def put_away_dirs(self) -> Iterator[Path]:
+    def archived_dirs(self) -> Iterator[Path]:
         """The directories into which programs put sessions away."""
-        return filter(None, (source.put_away_in for source in self.sources))
+        return filter(None, (source.archived_in for source in self.sources))
 
     def holds(self, path: Path) -> bool:
         """Whether something lies in the root or in a source, links resolved."""
         real = Path(os.path.realpath(path))
-        tops = (self.root, *(source.path for source in self.sources), *self.put_away_dirs())
+        tops = (self.root, *(source.path for source in self.sources), *self.archived_dirs())
         return any(real.is_relative_to(os.path.realpath(top)) for top in tops)
 
     def transcript(self, name: SessionName) -> Path:
@@ -197,20 +197,20 @@ class Layout:
             found.append(Path(os.path.realpath(away.parent)))
         return [directory / f"{name.session}.jsonl" for directory in found]
 
-    def put_away_as(self, name: SessionName) -> str | None:
+    def archived_as(self, name: SessionName) -> str | None:
         """What its program calls a session that it has put away; None if it has not."""
         away = self._put_away_at(name)
         source = self.source_of(name.agent)
-        if away is None or source is None or source.put_away is None:
+        if away is None or source is None or source.program_archive is None:
             return None
-        return source.put_away.status if self.transcript(name) == away else None
+        return source.program_archive.status if self.transcript(name) == away else None
 
     def _put_away_at(self, name: SessionName) -> Path | None:
         """Where the session would lie if its program had put it away."""
         source, file = self.source_of(name.agent), f"{name.session}.jsonl"
         if source is None or source.agent_of(file) != name.agent:
             return None
-        directory = source.put_away_in
+        directory = source.archived_in
         return directory / file if directory else None
 
     def session_file(self, name: SessionName) -> Path:

@@ -27,7 +27,7 @@ _STEP = ":"
 Route = tuple[str | None, ...]
 
 
-class PutAway(NamedTuple):
+class ProgramArchive(NamedTuple):
     """Where a program puts whole sessions away: one directory beside the source, for all agents.
 
     A session keeps its name there: that of its file says whose it is.
@@ -46,7 +46,7 @@ class Source:
     kind: str
     path: Path
     routes: tuple[Route, ...]  # each with another number of steps that may have any name
-    put_away: PutAway | None = None
+    program_archive: ProgramArchive | None = None
 
     def agent(self, *names: str) -> str:
         """The name of the agent whose sessions lie below these directories."""
@@ -90,22 +90,22 @@ class Source:
                 yield self.agent(*place.names), place.path
 
     @property
-    def put_away_in(self) -> Path | None:
+    def archived_in(self) -> Path | None:
         """The directory of sessions that were put away, if there is one now; no link is."""
-        if self.put_away is None:
+        if self.program_archive is None:
             return None
         # Above it links may lie: its names are resolved, as those of all directories of sessions.
-        path = Path(os.path.realpath(self.path.parent)) / self.put_away.called
+        path = Path(os.path.realpath(self.path.parent)) / self.program_archive.called
         return path if _is_directory(path) else None
 
     def agent_of(self, file: str) -> str | None:
         """Whose a file would be that was put away; None if it would be no session."""
-        names = self.put_away.names(file) if self.put_away else None
+        names = self.program_archive.names(file) if self.program_archive else None
         return None if names is None else self.agent(*names)
 
-    def files_put_away(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    def archived_files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Each file that was put away, and its agent; raises OSError."""
-        if directory := self.put_away_in:
+        if directory := self.archived_in:
             with os.scandir(directory) as found:
                 for file in found:
                     if agent := self.agent_of(file.name):

@@ -78,7 +78,7 @@ class Chores:
             else:
                 state.intake.found(name, seen, now, wall)
         found = directories.look(state.layout)
-        state.mounts.look((*found.sessions, *found.put_away_in))
+        state.mounts.look((*found.sessions, *found.archived_in))
         state.idle_sessions.flush()
 
     def _has_time(self, seen: os.stat_result, wall: float) -> bool:

@@ -65,8 +65,10 @@ class Directories:
     # root, agents/ and each agent's own; of sources, what is above their agents' own
     outer: list[Path] = field(default_factory=list)
     sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # → agents, links included
-    put_away_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
-    put_away: dict[str, list[os.DirEntry[str]]] = field(default_factory=dict)  # agent → its files
+    archived_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
+    program_archive: dict[str, list[os.DirEntry[str]]] = field(
+        default_factory=dict
+    )  # agent → its files
     problems: list[WatchProblem] = field(default_factory=list)
     unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
     complete: bool = False  # all could be listed, so who is not there is gone
@@ -77,12 +79,12 @@ class Directories:
         for directory, agents in self.sessions.items():
             known.update(agents)
             yield from ((agent, directory) for agent in agents)
-        yield from ((agent, None) for agent in self.put_away.keys() - known)
+        yield from ((agent, None) for agent in self.program_archive.keys() - known)
 
     @contextmanager
     def files(self, agent: str, directory: Path | None) -> Iterator[Iterable[os.DirEntry[str]]]:
         """What lies in the agent's directory, and what was put away; raises OSError."""
-        away = self.put_away.get(agent, ())
+        away = self.program_archive.get(agent, ())
         if directory is None:
             yield away
             return
@@ -109,20 +111,20 @@ def _look_at_source(source: Source, found: Directories) -> None:
     found.outer += (top / path.relative_to(source.path) for path in source.between())
     for agent, path in source.directories():
         found.sessions[top / path.relative_to(source.path)] = (agent,)
-    if source.put_away is not None:
-        _look_at_put_away(source, source.put_away.called, found)
+    if source.program_archive is not None:
+        _look_at_put_away(source, source.program_archive.called, found)
 
 
 def _look_at_put_away(source: Source, called: str, found: Directories) -> None:
-    directory = source.put_away_in
+    directory = source.archived_in
     if directory is None:
         if (named := source.path.parent / called).is_symlink():
             found.problems.append(_no_links(named))
         return
-    found.put_away_in[directory] = source
+    found.archived_in[directory] = source
     try:
-        for agent, file in source.files_put_away():
-            found.put_away.setdefault(agent, []).append(file)
+        for agent, file in source.archived_files():
+            found.program_archive.setdefault(agent, []).append(file)
     except OSError as error:
         found.complete = False
         found.problems.append(no_access(directory, error))

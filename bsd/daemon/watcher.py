@@ -90,7 +90,9 @@ class Watcher(WatchListener):
         self._watches: Watches | None = None
         # sessions directory → agents, and whose they are
         self._agents: dict[str, tuple[tuple[str, AgentProgram], ...]] = {}
-        self._put_away: dict[str, Source] = {}  # directory → whose sessions are put away there
+        self._program_archive: dict[
+            str, Source
+        ] = {}  # directory → whose sessions are put away there
         self._outer: frozenset[str] = frozenset()
         self._armed: dict[Path, _Which] = {}  # which directory it was
         self._refusal: WatchProblem | None = None
@@ -152,7 +154,7 @@ class Watcher(WatchListener):
             self._survive(error, "/".join(event))
 
     def _gone(self, directory: str) -> None:
-        known = (self._agents, self._put_away, self._outer)
+        known = (self._agents, self._program_archive, self._outer)
         if not self._closed and any(directory in each for each in known):
             self._attend()
 
@@ -163,7 +165,7 @@ class Watcher(WatchListener):
     def _touched(self, directory: str, name: str) -> None:
         if directory in self._outer:
             self._attend()
-        elif source := self._put_away.get(directory):
+        elif source := self._program_archive.get(directory):
             if agent := source.agent_of(name):
                 self._hint(SessionName(agent, name.removesuffix(ENDING)))
         else:
@@ -196,9 +198,9 @@ class Watcher(WatchListener):
             if tuple(agent for agent, _ in owned) != agents:
                 owned = tuple(_owned(self._layout, agents))
             self._agents[str(path)] = owned
-        self._put_away = {str(path): source for path, source in found.put_away_in.items()}
+        self._program_archive = {str(path): source for path, source in found.archived_in.items()}
         self._outer = frozenset(map(str, found.outer))
-        sessions = {**found.sessions, **found.put_away_in}
+        sessions = {**found.sessions, **found.archived_in}
         wanted = {}
         for path in (*found.outer[:2], *sessions, *found.outer[2:]):
             which = _which(path)
@@ -227,7 +229,7 @@ class Watcher(WatchListener):
             at=now,
             dirs=len(wanted),
             watched=len(wanted) - len(missing),
-            scan_only=len({*found.sessions, *found.put_away_in, *found.outer}) - len(wanted),
+            scan_only=len({*found.sessions, *found.archived_in, *found.outer}) - len(wanted),
             problems=tuple(problems),
         )
         return self.health

@@ -74,7 +74,7 @@ class Agents(Answer):
 
 def agents(layout: Layout) -> list[AgentInfo]:
     """All agents, SQLite-era and unreadable ones included; raises ConfigError, Forbidden."""
-    away = layout.put_away()
+    away = layout.program_archive()
     return [_agent(layout, name, away) for name in _agent_names(layout, away)]
 
 
@@ -111,7 +111,7 @@ def with_stats(
 
     `strays`: also files that are no sessions, but from which an earlier version has extracted.
     """
-    away, stored = layout.put_away(), StoredFiles(layout) if strays else None
+    away, stored = layout.program_archive(), StoredFiles(layout) if strays else None
     for name in [check_name(agent, "agent")] if agent else _agent_names(layout, away):
         if after is not None and agent_order(layout, name) <= agent_order(layout, after):
             continue
@@ -127,7 +127,7 @@ def with_stats(
 
 def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
     """Where a session should be, and something else lies: a link, a directory, a pipe."""
-    for agent in _agent_names(layout, layout.put_away()):
+    for agent in _agent_names(layout, layout.program_archive()):
         with suppress(BsdError, OSError):  # `agents` says what is wrong with it
             directory, program = layout.sessions_dir(agent), program_of(layout, agent)
             for item in sorted(os.scandir(directory), key=lambda one: one.name):
@@ -136,7 +136,7 @@ def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
                     yield name, directory / item.name
 
 
-def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
+def renamed_by_program(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
     """The transcripts of an agent that its program put aside, and the sessions that they were.
 
     Raises BsdError.
@@ -149,7 +149,7 @@ def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
     except OSError as error:
         raise os_problem(error, f"reading {directory}") from error
     for name in names:
-        if session := program.put_aside(name):
+        if session := program.renamed_by_program(name):
             yield SessionName(agent, session), directory / name
 
 
@@ -162,13 +162,13 @@ def unreadable(layout: Layout) -> Iterator[tuple[str, BsdError]]:
         try:
             for _ in source.directories(strictly=True):
                 pass
-            for _ in source.files_put_away():
+            for _ in source.archived_files():
                 pass
         except (FileNotFoundError, NotADirectoryError):
             continue  # its program has never run, or it is not mounted: `doctor` tells
         except OSError as error:
             yield source.name, os_problem(error, f"reading {error.filename or source.path}")
-    away = layout.put_away()
+    away = layout.program_archive()
     try:
         agents = _agent_names(layout, away)
     except ConfigError:  # a root without agents
@@ -303,7 +303,7 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
 
 def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> str | None:
     """What its program says of a session: in its list, or by where it has put it."""
-    return entry.status if entry else layout.put_away_as(name)
+    return entry.status if entry else layout.archived_as(name)
 
 
 def describe(

@@ -87,7 +87,7 @@ def candidates(layout: Layout, wanted: Collection[str]) -> Iterator[Candidate]:
                     if _is_wanted(wanted, name, part_of):
                         written = Written.of(stat)
                         yield Candidate(name, written, deleted_at=deleted_at(written))
-                for one in _put_aside(layout, agent.name, there):
+                for one in _renamed_by_program(layout, agent.name, there):
                     if _is_wanted(wanted, one.name, part_of):
                         yield one
 
@@ -96,9 +96,9 @@ def _is_wanted(wanted: Collection[str], name: SessionName, part_of: str | None) 
     return not wanted or str(name) in wanted or part_of in wanted
 
 
-def _put_aside(layout: Layout, agent: str, there: set[SessionName]) -> Iterator[Candidate]:
+def _renamed_by_program(layout: Layout, agent: str, there: set[SessionName]) -> Iterator[Candidate]:
     latest: dict[SessionName, Candidate] = {}
-    for name, path in catalog.put_aside(layout, agent):
+    for name, path in catalog.renamed_by_program(layout, agent):
         if name in there:
             continue
         with suppress(OSError):

@@ -151,7 +151,7 @@ def _session_directories(layout: Layout) -> list[Path]:
             found.append(layout.sessions_dir(agent.name))
         except BsdError:  # named by the check of the agents
             continue
-    return [path for path in (*found, *layout.put_away_dirs()) if path.is_dir()]
+    return [path for path in (*found, *layout.archived_dirs()) if path.is_dir()]
 
 
 def _privacy(layout: Layout) -> Iterator[Check]:
@@ -194,7 +194,7 @@ def _sources(layout: Layout) -> Iterator[Check]:
             message = f"there is no {source.path}, which the settings name as {source.name}"
             yield Check("sources", Level.WARN, message, "mend `path` under [[sources]] in bsd.toml")
             continue
-        away = source.put_away_in
+        away = source.archived_in
         message = f"{source.name} is {source.path}" + (f", with {away}" if away else "")
         if why := elsewhere(layout, source, look_inside=True):
             hint = f"`bsd sources claim {source.name}` moves it here"
@@ -207,7 +207,10 @@ def _sources(layout: Layout) -> Iterator[Check]:
             message = f"{source.name} belongs to uid {owner}, and bsd runs as root"
             hint = "let that user run bsd, with a root of their own: they may rename and link there"
             yield Check("sources", Level.WARN, message, hint)
-        if source.put_away and (named := source.path.parent / source.put_away.called).is_symlink():
+        if (
+            source.program_archive
+            and (named := source.path.parent / source.program_archive.called).is_symlink()
+        ):
             message = f"{named} is a symbolic link, and bsd follows none there"
             hint = "replace it by a directory, or the sessions in it are not looked after"
             yield Check("sources", Level.WARN, message, hint)

@@ -28,10 +28,10 @@ from bsd.core.pruning_fields import OFF
 from bsd.core.spelling import NEVER
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.expiry import Cleaned, Expired, Lot, Thing
-from bsd.maintenance.hand_down import HandDown, Leaving
 from bsd.maintenance.keepers import Begun, Keepers, begun, emptied, lines_of, values_of
 from bsd.maintenance.keeping import gone_sessions, open_or_copy
 from bsd.maintenance.leftovers import drafts_of, is_there
+from bsd.maintenance.rehome import Departing, HandDown
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import TrashPlace, ids
 from bsd.sessions.commit.exchange import Step, no_step
@@ -146,7 +146,7 @@ class Forgetting:
         # them, as somebody may have read them meanwhile.
         forget_sessions(layout.search_db, [name])
         stores = (layout.store_dir(name), layout.archive_dir(name))
-        leaving = Leaving(name, stores, layout.transcript(name))
+        leaving = Departing(name, stores, layout.transcript(name))
         HandDown(layout, self._budget, self._actor).provide([leaving], [name])
         self._after_step("handed")
         kept_by = Keepers(layout, name).who_has(_digests(begun.hashes))

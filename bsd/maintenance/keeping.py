@@ -393,7 +393,7 @@ class _Copying:
             title=title,
             parent=parent_of(layout, self.program),
             listed=self.program.listed(name.session),
-            put_away=self.one.aside is None and layout.put_away_as(name) is not None,
+            put_away=self.one.aside is None and layout.archived_as(name) is not None,
             left_out=tuple(self.left_out),
             gone_at=self.now if self.one.aside else None,
         )

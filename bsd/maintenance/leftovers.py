@@ -92,7 +92,7 @@ def kept_beside(layout: Layout, name: SessionName, *, strictly: bool = False) ->
     found: list[Path] = []
     absent = (FileNotFoundError, NotADirectoryError)
     with suppress(BsdError):
-        for directory in (layout.sessions_dir(name.agent), *layout.put_away_dirs()):
+        for directory in (layout.sessions_dir(name.agent), *layout.archived_dirs()):
             with suppress(*(absent if strictly else (OSError,))):
                 beginning = f"{name.session}{ENDING}."
                 found += (

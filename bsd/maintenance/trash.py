@@ -30,8 +30,8 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import get_logger, traced
 from bsd.core.spelling import lifetime_seconds
 from bsd.maintenance.catalog import Member, family
-from bsd.maintenance.hand_down import HandDown, Leaving
 from bsd.maintenance.leftovers import drafts_of, is_there, kept_beside
+from bsd.maintenance.rehome import Departing, HandDown
 from bsd.maintenance.relocate import in_the_way
 from bsd.maintenance.trash_moves import JOINED, Moves
 from bsd.maintenance.trashed import (
@@ -82,7 +82,7 @@ class Trash:
         self._actor = actor
         self.budget = budget = budget or RetryBudget()
         self._after_step = after_step
-        self._hand_down = HandDown(layout, budget, actor, after_step)
+        self._rehome_references = HandDown(layout, budget, actor, after_step)
         self._idle_policy = IdlePolicy(layout, budget, InFlight(layout))
 
     # --- looking ---
@@ -162,7 +162,7 @@ class Trash:
             self._idle_policy.settle(names)
             self._idle_policy.wait_for(names, waiting)
             if permanent:
-                self._hand_down.provide([self._leaving(each) for each in names], names)
+                self._rehome_references.provide([self._leaving(each) for each in names], names)
             with ExitStack() as gateway:
                 for each in names:
                     gateway.enter_context(self._idle_policy.program_lock(each, waiting.left))
@@ -352,22 +352,22 @@ class Trash:
         with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
             self._refuse_closed([item], back=True)
             self._idle_policy.blank([item.name])  # it may have been deleted a moment ago
-            self._hand_down.provide([self._gone(item)], [item.name])
+            self._rehome_references.provide([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             moves = self._run(journal)
             moves.end(journal)
         self._forget_beside(journal)
         return item
 
-    def _leaving(self, name: SessionName) -> Leaving:
+    def _leaving(self, name: SessionName) -> Departing:
         """What goes with a session that is still in its place."""
         stores = (self.layout.store_dir(name), self.layout.archive_dir(name))
-        return Leaving(name, stores, self.layout.transcript(name))
+        return Departing(name, stores, self.layout.transcript(name))
 
-    def _gone(self, item: Trashed) -> Leaving:
+    def _gone(self, item: Trashed) -> Departing:
         """What goes with a session that lies in the trash."""
         place = self._place(item.id)
-        return Leaving(item.name, (place.store, place.archive), place.transcript)
+        return Departing(item.name, (place.store, place.archive), place.transcript)
 
     def _with_children(self, item: Trashed) -> list[Trashed]:
         by_parent: dict[str | None, list[Trashed]] = {}
@@ -420,7 +420,7 @@ class Trash:
                 leaving = [self._gone(item) for item in journal.items]
                 if journal.aim is Aim.TRASH:
                     leaving += [self._leaving(item.name) for item in journal.items]
-                self._hand_down.provide(leaving, names, at_once=True)
+                self._rehome_references.provide(leaving, names, at_once=True)
             if journal.aim is Aim.TRASH:
                 for item in [each for each in journal.items if self._goes_on(each)]:
                     journal.items.remove(item)

@@ -164,7 +164,7 @@ def test_a_name_leads_nowhere_else(home: Home) -> None:
     for name in (other, SessionName(home.name.agent, "rollout-none")):
         with pytest.raises(NotFound):
             home.layout.session_file(name)
-    assert home.layout.put_away_as(other) is None
+    assert home.layout.archived_as(other) is None
     path.rename(path.with_name("x"))
     path.symlink_to(path.with_name("x"))
     with pytest.raises(Forbidden):

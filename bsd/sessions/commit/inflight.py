@@ -221,7 +221,7 @@ class InFlight:
                 if not file.with_suffix(RECORD).exists():
                     yield file
         in_sources = (directory for _, directory in self.layout.session_dirs())
-        away = self.layout.put_away_dirs()
+        away = self.layout.archived_dirs()
         for sessions in (*self._session_directories(), *in_sources, *away):
             if (sessions / _PROBE_THERE).exists():
                 yield sessions / _PROBE_THERE
@@ -441,8 +441,8 @@ def unreached(layout: Layout, source: Source) -> Unreached | None:
     """
     try:
         _look(layout, source.path)
-        if source.put_away_in is not None:
-            _look(layout, source.put_away_in)
+        if source.archived_in is not None:
+            _look(layout, source.archived_in)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -488,8 +488,8 @@ def source_around(layout: Layout, directory: Path) -> Source | None:
 
 def _tops(source: Source) -> Iterator[Path]:
     yield source.path
-    if source.put_away_in is not None:
-        yield source.put_away_in
+    if source.archived_in is not None:
+        yield source.archived_in
 
 
 def _look(layout: Layout, directory: Path) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from bsd.core.errors import Busy
 from bsd.core.files import open_plain
 from bsd.core.layout import SessionName
-from bsd.core.sources import PutAway
+from bsd.core.sources import ProgramArchive
 from bsd.transcripts.agents.entry import (
     Entry,
     arguments_at,
@@ -500,7 +500,7 @@ KIND = SourceKind(
     program=CodexDay,
     # Codex neither resumes nor forks what lies there, and moves it under its common lock: that of
     # threads in their place keeps these in theirs, too.
-    put_away=PutAway("archived_sessions", _day, "archived"),
+    program_archive=ProgramArchive("archived_sessions", _day, "archived"),
     at_work=_at_work,
     title="Codex",
     usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
-from bsd.core.sources import PutAway, Route
+from bsd.core.sources import ProgramArchive, Route
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
@@ -159,7 +159,7 @@ class AgentProgram(ABC):
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         """Tell the dialect of a file whose lines these are."""
 
-    def put_aside(self, name: str) -> str | None:  # noqa: ARG002
+    def renamed_by_program(self, name: str) -> str | None:  # noqa: ARG002
         """The session whose transcript a file of this name was, before its program put it aside."""
         return None
 
@@ -268,7 +268,7 @@ class SourceKind(NamedTuple):
     routes: tuple[Route, ...]  # as in Source
     called: str | None  # how its directory of sessions is always called
     program: Callable[[Path, Path], AgentProgram]  # from the source's directory, and the agent's
-    put_away: PutAway | None = None  # as in Source
+    program_archive: ProgramArchive | None = None  # as in Source
     # Transcripts below the source's directory that a process has at work, as far as can be told.
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
     page_size: PageSize = OTHERS  # of an answer that it takes over MCP

@@ -118,7 +118,7 @@ def _source(given: SourceSettings) -> Source:
             f"the source {given.path} is not {given.kind}'s directory of sessions",
             hint=f"name the directory that is called {kind.called}",
         )
-    return Source(given.called, given.kind, given.path, kind.routes, kind.put_away)
+    return Source(given.called, given.kind, given.path, kind.routes, kind.program_archive)
 
 
 # --- which root serves a source ---
@@ -357,7 +357,7 @@ def _sessions(source: Source) -> Iterator[str]:
         for _, directory in source.directories():
             with suppress(OSError), os.scandir(directory) as entries:
                 yield from (entry.path for entry in entries if entry.name.endswith(".jsonl"))
-        yield from (entry.path for _, entry in source.files_put_away())
+        yield from (entry.path for _, entry in source.archived_files())
 
 
 def _way_out(source: Source) -> str:

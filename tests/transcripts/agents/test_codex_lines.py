@@ -257,10 +257,10 @@ def test_file_names(name: str, is_session: bool) -> None:
 def test_whose_an_archived_file_is(tmp_path: Path, name: str, agent: str | None) -> None:
     source = Source("c", "codex", tmp_path / "sessions", KIND.routes, KIND.put_away)
     assert source.agent_of(name) == agent
-    assert list(source.files_put_away()) == []
+    assert list(source.archived_files()) == []
     (archived := tmp_path / "archived_sessions").mkdir()
     (archived / name).touch()
-    found = [(whose, file.name) for whose, file in source.files_put_away()]
+    found = [(whose, file.name) for whose, file in source.archived_files()]
     assert found == ([(agent, name)] if agent else [])
     program = KIND.program(source.path, source.path / "2026" / "05" / "01")
     assert program.is_session_file(name) is (agent is not None)

@@ -74,7 +74,7 @@ class RootAgent(AgentProgram):
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return detect(first_lines)
 
-    def put_aside(self, name: str) -> str | None:
+    def renamed_by_program(self, name: str) -> str | None:
         """The gateway renames those that were reset or deleted, and leaves backups."""
         found = _PUT_ASIDE.fullmatch(name)
         return found[1] if found and is_session_file(found[1] + ENDING) else None

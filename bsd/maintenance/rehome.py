@@ -57,7 +57,7 @@ _AT_ONCE = 16 * 1024 * 1024  # bytes held in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class Departing:
     """A session's store and archive that go for good, and the transcript that goes with them."""
 
     name: SessionName
@@ -109,7 +109,7 @@ class HandDown:
 
     def provide(
         self,
-        leaving: Collection[Leaving],
+        leaving: Collection[Departing],
         locked: Collection[SessionName],
         *,
         at_once: bool = False,
@@ -129,7 +129,7 @@ class HandDown:
             raise os_problem(error, f"reading {where}") from error
 
     def _provide(
-        self, leaving: Collection[Leaving], locked: Collection[SessionName], *, at_once: bool
+        self, leaving: Collection[Departing], locked: Collection[SessionName], *, at_once: bool
     ) -> None:
         going = self._going(leaving)
         damaged = self._damaged_among(leaving)
@@ -146,9 +146,9 @@ class HandDown:
             if {one.name for one in again} - {one.name for one in needs}:
                 raise Busy("sessions that need what would go have just changed", hint="again later")
             for session, needed in again.items():
-                self._hand_down(session, needed)
+                self._rehome_references(session, needed)
 
-    def _going(self, leaving: Collection[Leaving]) -> dict[str, StoredPlace]:
+    def _going(self, leaving: Collection[Departing]) -> dict[str, StoredPlace]:
         """What lies in these stores and, whole, in no other: by hash."""
         stores = {store for one in leaving for store in one.stores}
         going = {place.hash: place for store in stores for place in self._contents.of_store(store)}
@@ -161,7 +161,7 @@ class HandDown:
             )
         }
 
-    def _damaged_among(self, leaving: Collection[Leaving]) -> PackDamaged | None:
+    def _damaged_among(self, leaving: Collection[Departing]) -> PackDamaged | None:
         """Return what is wrong with a pack that leaves, if its index is damaged.
 
         Then not all that it holds is known. Raises OSError, BsdError for what cannot be read.
@@ -184,7 +184,7 @@ class HandDown:
 
     def _needs(
         self,
-        leaving: Collection[Leaving],
+        leaving: Collection[Departing],
         going: Mapping[str, StoredPlace],
         damaged: PackDamaged | None,
     ) -> dict[_KeptSession, list[_NeededLine]]:
@@ -238,7 +238,7 @@ class HandDown:
         for agent in self._agents():
             for name in catalog.names(layout, agent):
                 yield _KeptSession(name, layout.transcript(name), None, layout.history_dir(name))
-            for name, path in catalog.put_aside(layout, agent):
+            for name, path in catalog.renamed_by_program(layout, agent):
                 yield _KeptSession(name, path, None, layout.history_dir(name))
         for copy in gone_sessions(layout, strictly=True):
             history = layout.history_dir(copy.name)
@@ -326,7 +326,7 @@ class HandDown:
                 ]
             yield from ((line.index, marker) for marker in named)
 
-    def _hand_down(self, session: _KeptSession, needed: list[_NeededLine]) -> None:
+    def _rehome_references(self, session: _KeptSession, needed: list[_NeededLine]) -> None:
         own = SessionStore(self._layout, session.name, session.store)
         files = amount = 0
         for portion in _portions(needed):

@@ -16,7 +16,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.pruning_config import ConfigService
 from bsd.http.verb_routes import ApiHands, open_content
-from bsd.maintenance import hand_down
+from bsd.maintenance import rehome
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
@@ -231,9 +231,7 @@ def test_a_session_that_took_nothing_out_asks_nobody(
     write(layout, conversation(1))
     write(layout, conversation(1), TWIG)
 
-    monkeypatch.setattr(
-        hand_down.HandDown, "_named", raising(AssertionError("a transcript is read"))
-    )
+    monkeypatch.setattr(rehome.HandDown, "_named", raising(AssertionError("a transcript is read")))
     trash = trash_of(layout)
     trash.delete(NAME)
     trash.remove(str(NAME))
