@@ -26,7 +26,7 @@ from bsd.planning.result import SessionResult, Status
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-Work = Callable[[CallHands, SessionName], SessionResult]
+Worker = Callable[[CallHands, SessionName], SessionResult]
 
 _REFRESH_SECONDS = 0.1
 _NAMED_AT_MOST = 3  # sessions that were left alone for one reason
@@ -137,7 +137,7 @@ def each_session(
     return outcomes
 
 
-def _let_go(call: Call, work: Work) -> Work:
+def _let_go(call: Call, work: Worker) -> Worker:
     """A session that is gone is left alone; a file of bsd's own that is missing is a failure."""
 
     def let_go(hands: CallHands, name: SessionName) -> SessionResult:
@@ -170,7 +170,7 @@ class _EachSession(CallHands):
         self,
         call: Call,
         names: Sequence[SessionName],
-        work: Work,
+        work: Worker,
         outcomes: Outcomes,
         request: StopRequest,
         bar: _ProgressBar,

@@ -12,7 +12,7 @@ from typing import Any
 from bsd.core.errors import BsdError, Busy, Unavailable
 from bsd.core.layout import SessionName
 from bsd.core.logs import get_logger
-from bsd.daemon import rare_tasks
+from bsd.daemon import child_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
 from bsd.daemon.state import DaemonState
@@ -172,7 +172,7 @@ class Indexer:
         with self._lock:
             self._looking, after, asked = True, self._up_to, self._asked
         due, dropped, up_to = self._children.call(
-            *(rare_tasks.find_unread, after, _MOST_FOUND, _LOCK_SECONDS), background=True
+            *(child_tasks.find_unread, after, _MOST_FOUND, _LOCK_SECONDS), background=True
         )
         self._dropped |= dropped
         with self._lock:
@@ -193,7 +193,7 @@ class Indexer:
         with self._lock:
             if self._waiting or not self._dropped:
                 return
-        self._children.call(rare_tasks.sweep_words, background=True)
+        self._children.call(child_tasks.sweep_words, background=True)
         self._dropped = False
 
     def _read_some(self, some: dict[SessionName, _Wanted]) -> None:
@@ -201,7 +201,7 @@ class Indexer:
         self._carefully = max(0, self._carefully - 1)
         try:
             turns = self._children.call(
-                *(rare_tasks.read_words, dues, _STEP_SECONDS, _STEP_BYTES, _LOCK_SECONDS),
+                *(child_tasks.read_words, dues, _STEP_SECONDS, _STEP_BYTES, _LOCK_SECONDS),
                 background=True,
                 # One long text takes many seconds, and a database file survives whatever ends it:
                 # a daemon that stops does not wait.

@@ -20,15 +20,15 @@ from bsd.core.pruning_fields import PruningConfig
 from bsd.core.sources import Source
 from bsd.core.spelling import document, iso_utc, lifetime_seconds
 from bsd.daemon.children import Children
-from bsd.daemon.chores import Chores
 from bsd.daemon.directories import Trouble, WatchProblem
 from bsd.daemon.indexer import Indexer
+from bsd.daemon.jobs import Jobs
 from bsd.daemon.loops import Clocks
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.state import DaemonState
 from bsd.daemon.status import DaemonStatus, Health
 from bsd.daemon.watcher import Watcher, WatchHealth
-from bsd.daemon.work import Workers
+from bsd.daemon.worker import Workers
 from bsd.maintenance.disk_use import disk_use
 from bsd.maintenance.expiry import Forecast, Shelf, forecast
 from bsd.maintenance.retention import OverLimit, archive_forecast
@@ -58,7 +58,7 @@ class DaemonReport:
         watcher: Watcher,
         workers: Workers,
         children: Children,
-        chores: Chores,
+        jobs: Jobs,
         indexer: Indexer,
         next_retention: Callable[[], float | None],
     ) -> None:
@@ -66,7 +66,7 @@ class DaemonReport:
         self._watcher = watcher
         self._workers = workers
         self._children = children
-        self._chores = chores
+        self._jobs = jobs
         self._indexer = indexer
         self._next_run = next_retention
         layout, clocks = state.layout, state.clocks
@@ -120,7 +120,7 @@ class DaemonReport:
             auto_refresh_ms=state.settings.auto_refresh_ms,
             roots=state.mounts.snapshot(),
             watcher=_watcher(self._watcher.health, state.scan.problems),
-            queue=_queue(state.queue, len(state.intake), len(state.savings), state.scan.left),
+            queue=_queue(state.queue, len(state.enqueuer), len(state.savings), state.scan.left),
             workers=self._workers.snapshot(),
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
@@ -129,7 +129,7 @@ class DaemonReport:
             orphans=_orphans(state.layout),
             disk=self._disk_use.answer(),
             sources=_sources(state.layout),
-            clock=self._chores.clock_in_doubt,
+            clock=self._jobs.clock_in_doubt,
             search=self._indexer.state(),
             config={
                 "path": str(state.layout.config_file),

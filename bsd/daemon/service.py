@@ -19,29 +19,29 @@ from bsd.core.layout import SessionName
 from bsd.core.logs import configure_logs, get_logger, traced
 from bsd.core.settings import AT_ONCE, Settings, types_of
 from bsd.core.spelling import iso_utc
-from bsd.daemon import rare_tasks, tasks
+from bsd.daemon import child_tasks, tasks
 from bsd.daemon.children import Children
-from bsd.daemon.chores import AutoCron, Chores
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import Notifier, SingleInstance, Watchdog, watchdog_seconds
+from bsd.daemon.jobs import AutoCron, Jobs
+from bsd.daemon.library_jobs import add_memory_job, add_workspace_cron
 from bsd.daemon.loops import Clocks, Loop, awake
 from bsd.daemon.report import DaemonReport
-from bsd.daemon.scheduler import Run
-from bsd.daemon.state import DaemonState
-from bsd.daemon.status import Subscription
-from bsd.daemon.timetable import (
+from bsd.daemon.schedule import (
     INDEX,
     KEEP,
     RECOVER,
     RETENTION,
     SCAN,
     Actions,
+    Schedule,
     SettingsWatch,
-    Timetable,
 )
+from bsd.daemon.scheduler import Run
+from bsd.daemon.state import DaemonState
+from bsd.daemon.status import Subscription
 from bsd.daemon.watcher import Watcher
-from bsd.daemon.wing_jobs import add_memory_job, add_workspace_cron
-from bsd.daemon.work import Work, Workers
+from bsd.daemon.worker import Worker, Workers
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit.protocol import Outcome
 
@@ -89,12 +89,12 @@ class Daemon:
         self._watcher = self._make_watcher()
         self._indexer = Indexer(state, self.children)
         self._auto_cron = AutoCron(state)
-        self._chores = Chores(state, self.children, gone=self._indexer.changed)
+        self._jobs = Jobs(state, self.children, gone=self._indexer.changed)
         looks = self._look_into, self._look_into_several
-        self._workers = Workers(state, Work(state, *looks, worked=self._worked))
-        self._timetable = self._make_timetable()
+        self._workers = Workers(state, Worker(state, *looks, worked=self._worked))
+        self._schedule = self._make_schedule()
         self._settings_watch = SettingsWatch(
-            state.layout.config_file, self._timetable.look_at_settings
+            state.layout.config_file, self._schedule.look_at_settings
         )
         self._make_loops()
         self._report = DaemonReport(
@@ -102,9 +102,9 @@ class Daemon:
             watcher=self._watcher,
             workers=self._workers,
             children=self.children,
-            chores=self._chores,
+            jobs=self._jobs,
             indexer=self._indexer,
-            next_retention=lambda: self._timetable.next_run(RETENTION),
+            next_retention=lambda: self._schedule.next_run(RETENTION),
         )
 
     # --- how it is put together ---
@@ -132,14 +132,14 @@ class Daemon:
             clock=state.clocks.steady,
         )
 
-    def _make_timetable(self) -> Timetable:
-        return Timetable(
+    def _make_schedule(self) -> Schedule:
+        return Schedule(
             self.state.config,
             Actions(
                 self._look_around,
                 self._auto_cron.run,
                 self._clean_up,
-                self._chores.recover,
+                self._jobs.recover,
                 self._indexer.everything,
                 self._keep_sessions,
             ),
@@ -172,9 +172,9 @@ class Daemon:
             clock=clocks.steady,
             work_seconds=_LONG_STEP_SECONDS,
         )
-        add("debounce", state.intake.step)
+        add("debounce", state.enqueuer.step)
         add("watcher", self._watcher.step)
-        add("timer", self._timetable.step, clocks.wall, _LONG_STEP_SECONDS)
+        add("timer", self._schedule.step, clocks.wall, _LONG_STEP_SECONDS)
         add("indexer", self._indexer.step, work_seconds=_LONG_STEP_SECONDS)
         add("children", self.children.step)
         if self._notifier.listening and (every := watchdog_seconds()):
@@ -190,24 +190,24 @@ class Daemon:
         configure_logs(state.layout, settings.log_level, settings.log_format)
         _log.info("bsd starts", version=__version__, root=str(state.layout.root), pid=os.getpid())
         sys.setswitchinterval(_SWITCH_SECONDS)
-        self._timetable.start(readonly=settings.readonly)
-        add_workspace_cron(self._timetable, state)
-        add_memory_job(self._timetable, state)
+        self._schedule.start(readonly=settings.readonly)
+        add_workspace_cron(self._schedule, state)
+        add_memory_job(self._schedule, state)
         if not settings.readonly:
-            self._chores.explain_retention()
-            self._chores.claim_sources()
+            self._jobs.explain_retention()
+            self._jobs.claim_sources()
             began = state.clocks.wall()
-            if self._chores.recover():
-                self._timetable.in_flight()
-            self._timetable.note(RECOVER, began)
-            self._chores.resume()
+            if self._jobs.recover():
+                self._schedule.in_flight()
+            self._schedule.note(RECOVER, began)
+            self._jobs.resume()
             self._first_copies.start()
         self._watcher.step(state.clocks.steady())
         self._settings_watch.start()
         self._looked = True
-        self._timetable.run(SCAN)
+        self._schedule.run(SCAN)
         self._indexer.everything()
-        self._timetable.note(INDEX, state.clocks.wall())
+        self._schedule.note(INDEX, state.clocks.wall())
         for loop in state.loops.values():
             loop.start()
         if not settings.readonly:
@@ -257,7 +257,7 @@ class Daemon:
         except BsdError as problem:
             _log.error("The settings cannot be used, those before stay", problem=problem.message)
         configure_logs(state.layout, state.settings.log_level, state.settings.log_format)
-        self._timetable.look_at_settings()
+        self._schedule.look_at_settings()
         self._notifier.ready(self._report.in_short())
         _log.info("Settings were read again")
 
@@ -281,10 +281,10 @@ class Daemon:
         return self._report.status_json()
 
     def jobs(self) -> list[dict[str, Any]]:
-        return self._timetable.jobs()
+        return self._schedule.jobs()
 
     def run_job(self, name: str) -> dict[str, Any]:
-        self._timetable.run(name)
+        self._schedule.run(name)
         return next(job for job in self.jobs() if job["name"] == name)
 
     def cleaned(self) -> None:
@@ -302,7 +302,7 @@ class Daemon:
     ) -> Any:
         """Have a child do a verb that opens sessions; raises as `rare_tasks.perform_verb`."""
         return self.children.call(
-            *(rare_tasks.perform_verb, verb, name, arguments, actor, wait),
+            *(child_tasks.perform_verb, verb, name, arguments, actor, wait),
             session=name,
             only_reads=not changes,
             heard={"cleaned": self.cleaned},
@@ -322,12 +322,12 @@ class Daemon:
 
     def config_changed(self) -> None:
         """Follow a change of the settings at once."""
-        self._timetable.look_at_settings()
+        self._schedule.look_at_settings()
 
     # --- what the watcher tells ---
 
     def _hint(self, name: SessionName) -> None:
-        self.state.intake.hint(name)
+        self.state.enqueuer.hint(name)
         if self.state.settings.readonly:  # no worker will tell
             self._indexer.changed(name)
 
@@ -335,7 +335,7 @@ class Daemon:
         if not self._looked:
             return  # the first scan is still to come
         _log.debug("A scan was asked for", why=why)
-        self._timetable.ask(SCAN)
+        self._schedule.ask(SCAN)
 
     # --- what the other parts tell ---
 
@@ -374,11 +374,11 @@ class Daemon:
         """Note how an attempt to commit ended, ours or that of a door."""
         self.state.ledger.attempted(outcome)
         if not outcome.indexed:
-            self._chores.fell_behind(name)
+            self._jobs.fell_behind(name)
         if outcome.in_flight is not None:
-            self._chores.committed(outcome.in_flight)
+            self._jobs.committed(outcome.in_flight)
         if outcome.in_flight is not None or not outcome.indexed:
-            self._timetable.in_flight()
+            self._schedule.in_flight()
 
     def _worked(self, name: SessionName) -> None:
         self._auto_cron.worked(name)
@@ -390,7 +390,7 @@ class Daemon:
         state = self.state
         if state.scan.left and not self._asked_to_go_on and state.queue.is_roomy:
             self._asked_to_go_on = True
-            self._timetable.ask(SCAN)
+            self._schedule.ask(SCAN)
 
     def _job_ended(self, run: Run) -> None:
         self.state.events.publish(
@@ -405,28 +405,28 @@ class Daemon:
     # --- jobs ---
 
     def _look_around(self) -> None:
-        self._chores.look_around()
+        self._jobs.look_around()
         self._asked_to_go_on = False
         self._go_on_looking()
         if self.state.settings.readonly:
             self._indexer.everything()
-        elif self._chores.is_something_in_flight():
-            self._timetable.in_flight()
+        elif self._jobs.is_something_in_flight():
+            self._schedule.in_flight()
         short = self._report.in_short()
         if self.state.phase == "running" and short != self._told_status:
             self._told_status = short
             self._notifier.status(short)
 
     def _keep_sessions(self) -> None:
-        if self._chores.keep_sessions():
+        if self._jobs.keep_sessions():
             self._report.forget_retention()
 
     def _keep_first(self, now: float) -> float | None:
         """Copy what programs delete by its age, at the start, which does not wait for that."""
         began = self.state.clocks.wall()
         try:
-            heard, complete = self._chores.keep_first()
-            self._timetable.note(KEEP, began)
+            heard, complete = self._jobs.keep_first()
+            self._schedule.note(KEEP, began)
         except Exception:  # noqa: BLE001 - whatever it was: the job comes again, by the timetable
             _log.exception("The first copies have failed")
             heard, complete = 0, True
@@ -438,7 +438,7 @@ class Daemon:
         return None
 
     def _clean_up(self) -> None:
-        self._chores.clean_up()
+        self._jobs.clean_up()
         self.cleaned()
 
 

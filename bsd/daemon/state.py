@@ -16,7 +16,7 @@ from bsd.core.settings import Settings
 from bsd.core.spelling import document, iso_utc
 from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts
-from bsd.daemon.intake import LONGEST_SECONDS, Debounce, Intake
+from bsd.daemon.enqueue import LONGEST_SECONDS, Debounce, Enqueuer
 from bsd.daemon.loops import Beats, Clocks, Loop
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
@@ -270,7 +270,7 @@ class DaemonState:
         self.scan = Scan(self.layout)
         self.queue = WorkQueue(workers=settings.threads, clock=self.clocks.steady)
         quiet = settings.debounce_seconds
-        self.intake = Intake(
+        self.enqueuer = Enqueuer(
             self.queue,
             self.scan,
             Debounce(quiet, max(quiet, LONGEST_SECONDS)),

@@ -40,7 +40,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import get_logger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import Settings
-from bsd.daemon import rare_tasks
+from bsd.daemon import child_tasks
 from bsd.daemon.children import Children
 from bsd.daemon.loops import Beats, Loop
 from bsd.mcp.answers import (
@@ -212,7 +212,14 @@ class _ServersHands:
         self._may(writes=changes)
         waits = changes and name is not None and self._scope.may_wait(self.layout, name)
         return self._children.call(
-            *(rare_tasks.perform_verb, verb, name, asked, "agent", _LONGEST_WAIT if waits else 0.0),
+            *(
+                child_tasks.perform_verb,
+                verb,
+                name,
+                asked,
+                "agent",
+                _LONGEST_WAIT if waits else 0.0,
+            ),
             session=name,
             only_reads=not changes,
             heard={"meanwhile": meanwhile},

@@ -24,7 +24,7 @@ from bsd.daemon.loops import Clocks, Loop
 from bsd.daemon.queue import Backoff, WorkQueue
 from bsd.daemon.service import Daemon
 from bsd.daemon.watcher import WatchHealth
-from bsd.daemon.work import Workers
+from bsd.daemon.worker import Workers
 from tests.daemon.in_process import ChildrenHere, Here
 
 

@@ -21,7 +21,7 @@ from bsd.actions.restore import Restore
 from bsd.core.errors import BsdError, Busy, FieldError, Invalid, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
-from bsd.daemon import children, rare_tasks, tasks
+from bsd.daemon import child_tasks, children, tasks
 from bsd.daemon.child import Order, Stopping
 from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
 from bsd.planning.result import SessionResult, Status
@@ -489,7 +489,7 @@ def test_a_verb_is_done_by_its_name(house: House) -> None:
     heard: list[tuple[Any, ...]] = []
     os.utime(house.path, (0, 0))
     answer: Any = house.children.call(
-        *(rare_tasks.perform_verb, "restore", NAME, Restore("e1"), "api", 0.0),
+        *(child_tasks.perform_verb, "restore", NAME, Restore("e1"), "api", 0.0),
         session=NAME,
         heard={"attempted": lambda *what: heard.append(what)},
     )
@@ -499,7 +499,7 @@ def test_a_verb_is_done_by_its_name(house: House) -> None:
     assert outcome.committed
     with pytest.raises(BsdError):
         house.children.call(
-            *(rare_tasks.perform_verb, "restore", NAME, Restore("nobody"), "api", 0.0),
+            *(child_tasks.perform_verb, "restore", NAME, Restore("nobody"), "api", 0.0),
             session=NAME,
         )
 

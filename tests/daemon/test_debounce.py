@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.core.layout import Layout, SessionName
-from bsd.daemon.intake import Debounce, Intake
+from bsd.daemon.enqueue import Debounce, Enqueuer
 from bsd.daemon.queue import Finished, WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.daemon.state import PendingSavings
@@ -115,12 +115,12 @@ def test_what_finds_no_room_is_found_again_by_the_next_scan(tmp_path: Path) -> N
     for number in range(3):
         (sessions / f"s{number}.jsonl").write_bytes(b"{}\n")
     scan, queue = Scan(Layout(tmp_path)), WorkQueue(capacity=1, clock=lambda: 0.0)
-    intake = Intake(queue, scan, Debounce(), quiet=0.0, wake=lambda: None, clock=lambda: 0.0)
+    enqueuer = Enqueuer(queue, scan, Debounce(), quiet=0.0, wake=lambda: None, clock=lambda: 0.0)
     worked = set()
     for _ in range(3):
         for name, seen in scan.step():
             assert seen is not None
-            intake.found(name, seen, 0.0, time.time())
+            enqueuer.found(name, seen, 0.0, time.time())
         taken = take_at(queue, 1.0)
         assert taken is not None
         queue.done(taken, Finished(), 1.0)

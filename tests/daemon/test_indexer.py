@@ -13,7 +13,7 @@ import pytest
 
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings_reader import load_settings
-from bsd.daemon import indexer, rare_tasks
+from bsd.daemon import child_tasks, indexer
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
 from bsd.daemon.indexer import Indexer
@@ -227,7 +227,7 @@ def test_an_index_that_is_removed_between_two_parts_is_made_anew(
 def test_trouble_is_told_and_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(
-            rare_tasks, "find_due", raising(sqlite3.OperationalError("database or disk is full"))
+            child_tasks, "find_due", raising(sqlite3.OperationalError("database or disk is full"))
         )
         bench.indexer.everything()
         again = bench.indexer.step(bench.now)
@@ -245,7 +245,7 @@ def test_a_look_at_all_sessions_ends_when_the_daemon_stops(
     child = Here(bench.layout, bench.state.config)
     monkeypatch.setattr(child, "progress", raising(Stopping()))
     with pytest.raises(Stopping):
-        rare_tasks.find_unread(child, None, 1000, 1.0)
+        child_tasks.find_unread(child, None, 1000, 1.0)
 
 
 def test_a_session_that_breaks_the_reader_stops_no_other(
@@ -309,7 +309,7 @@ def meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[]
             happens.pop(0)()
         return found
 
-    monkeypatch.setattr(rare_tasks, "find_due", finding)
+    monkeypatch.setattr(child_tasks, "find_due", finding)
     return happens
 
 
@@ -350,7 +350,7 @@ def test_a_session_that_ends_whoever_reads_it_stops_no_other(
         return before(*arguments)
 
     monkeypatch.setattr(indexing, "read_slice", ending)
-    monkeypatch.setattr(rare_tasks, "read_some", _until_it_ends)
+    monkeypatch.setattr(child_tasks, "read_some", _until_it_ends)
     bench.indexer.everything()
     bench.run()
     assert bench.find("aardvark") == {"main/s0", "main/s1", "main/s3", "main/s4"}

@@ -16,10 +16,10 @@ from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy
 from bsd.core.layout import Layout
 from bsd.core.settings import MemorySettings, Settings
+from bsd.daemon.library_jobs import MEMORY, MemoryKeeper, add_memory_job
 from bsd.daemon.loops import Clocks
+from bsd.daemon.schedule import Actions, Schedule
 from bsd.daemon.state import DaemonState
-from bsd.daemon.timetable import Actions, Timetable
-from bsd.daemon.wing_jobs import MEMORY, MemoryKeeper, add_memory_job
 from bsd.memory.facts import open_memory
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs
@@ -44,7 +44,7 @@ class World:
     def start(self) -> None:
         """Another daemon takes over."""
         self.state = DaemonState(self.settings, Clocks(self.clock, self.clock))
-        self.table = Timetable(self.state.config, _NOTHING, clock=self.clock)
+        self.table = Schedule(self.state.config, _NOTHING, clock=self.clock)
         add_memory_job(self.table, self.state)
 
     def step(self, seconds: float = 0.0) -> None:
@@ -99,7 +99,7 @@ def test_a_start_waits_for_a_few_only_and_the_others_go_right_after_it(
     world: World, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.store("right now", expires_at=NOW - 5)
-    monkeypatch.setattr("bsd.daemon.wing_jobs._START_SECONDS", -1.0)
+    monkeypatch.setattr("bsd.daemon.library_jobs._START_SECONDS", -1.0)
     world.start()
     assert world.left() == {"right now": 1.0}
     world.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bsd.core.layout import Layout, SessionName
-from bsd.daemon.intake import Debounce, Intake
+from bsd.daemon.enqueue import Debounce, Enqueuer
 from bsd.daemon.queue import Backoff, Finished, TryLater, WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.transcripts.change import Written
@@ -16,9 +16,9 @@ A, B = (SessionName("main", name) for name in "ab")
 QUIET = 20.0
 
 
-def intake_of(root: Path, queue: WorkQueue) -> Intake:
+def enqueuer_of(root: Path, queue: WorkQueue) -> Enqueuer:
     scan = Scan(Layout(root))
-    return Intake(queue, scan, Debounce(), quiet=QUIET, wake=lambda: None, clock=lambda: 0.0)
+    return Enqueuer(queue, scan, Debounce(), quiet=QUIET, wake=lambda: None, clock=lambda: 0.0)
 
 
 def written(root: Path, name: SessionName) -> Written:
@@ -45,20 +45,20 @@ def test_who_knows_when_it_is_free_is_no_longer_backed_off_from() -> None:
 def test_a_wish_for_which_there_is_no_room_is_no_wish(root: Path) -> None:
     """Whoever insists is told, and insists again; it must not count for another visit."""
     queue = WorkQueue(capacity=1)
-    intake = intake_of(root, queue)
-    assert intake.insist(A, written(root, A), 0.0, 1e9)
-    assert not intake.insist(B, written(root, B), 0.0, 1e9)
-    assert intake.take_urgency(A)
-    assert not intake.take_urgency(B)
+    enqueuer = enqueuer_of(root, queue)
+    assert enqueuer.insist(A, written(root, A), 0.0, 1e9)
+    assert not enqueuer.insist(B, written(root, B), 0.0, 1e9)
+    assert enqueuer.take_urgency(A)
+    assert not enqueuer.take_urgency(B)
 
 
 def test_a_file_from_the_future_is_not_waited_for_until_then(root: Path) -> None:
     queue = WorkQueue()
-    intake = intake_of(root, queue)
+    enqueuer = enqueuer_of(root, queue)
     wall = 1_800_000_000.0
     seen = written(root, A)
     for name, age in ((A, -86_400.0), (B, 5.0)):
         mtime = int((wall - age) * 1e9)
-        intake.found(name, seen._replace(mtime_ns=mtime), 100.0, wall)
+        enqueuer.found(name, seen._replace(mtime_ns=mtime), 100.0, wall)
     assert take_at(queue, 100.0) == A
     assert queue.next_due() == 100.0 + QUIET - 5.0

@@ -16,7 +16,7 @@ from bsd.core.settings_reader import load_settings
 from bsd.daemon.child import Stopping
 from bsd.daemon.queue import Ended, Finished, WorkQueue
 from bsd.daemon.state import DaemonState
-from bsd.daemon.work import Work, Workers
+from bsd.daemon.worker import Worker, Workers
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
@@ -57,7 +57,7 @@ class Office:
         self.queue = self.state.queue = queue
         self.ledger = self.state.ledger
         self.task = Task()
-        self.workers = Workers(self.state, cast(Work, self.task))
+        self.workers = Workers(self.state, cast(Worker, self.task))
 
     def put(self, session: str) -> None:
         self.queue.put(SessionName("main", session), steady())
@@ -155,8 +155,8 @@ def test_what_a_start_and_much_work_took_is_given_back_when_nobody_comes(
     given: list[int] = []
     office = Office(tmp_path, 1, Impatient())
     done = office.task.done
-    monkeypatch.setattr("bsd.daemon.work._MANY", 3)
-    monkeypatch.setattr("bsd.daemon.work.give_back_memory", lambda: given.append(len(done)))
+    monkeypatch.setattr("bsd.daemon.worker._MANY", 3)
+    monkeypatch.setattr("bsd.daemon.worker.give_back_memory", lambda: given.append(len(done)))
     office.workers.start()
     wait_for(lambda: given == [0])
     for session in ("1", "2"):

@@ -10,11 +10,11 @@ from bsd.core.errors import BsdError
 from bsd.core.layout import SessionName
 from bsd.core.settings_reader import load_settings
 from bsd.daemon import tasks
-from bsd.daemon.chores import AutoCron
+from bsd.daemon.jobs import AutoCron
 from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
 from bsd.daemon.tasks import Looked, ToLook
-from bsd.daemon.work import Work
+from bsd.daemon.worker import Worker
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.operate import Worth
@@ -77,12 +77,12 @@ class House:
         self.config = self.state.config
         self.queue = self.state.queue
         self.scan = self.state.scan
-        self.intake = self.state.intake
+        self.enqueuer = self.state.enqueuer
         self.auto_cron = AutoCron(self.state)
         self.child = Here(self.state.layout, self.config, surgeon=self.surgeon, in_band=self.called)
         self.handed: list[ToLook] = []  # to a child, several at once
         self.broken: tuple[SessionName, Exception] | None = None  # where, and how, a batch ends
-        self.work = Work(
+        self.work = Worker(
             self.state, self.look_into, self.look_into_several, worked=self.auto_cron.worked
         )
 

@@ -14,7 +14,7 @@ from bsd.daemon import tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.queue import Failed, Finished, TryLater
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
-from bsd.daemon.work import Work
+from bsd.daemon.worker import Worker
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.change import Identity, Written
@@ -40,8 +40,8 @@ def test_our_own_writing_wakes_nobody(house: House) -> None:
     house.surgeon.meanwhile = commit
     assert house.work.on(NAME) == Finished(None)
     assert not house.scan.changed(NAME)
-    house.intake.hint(NAME)
-    house.intake.step(house.steady + 60)
+    house.enqueuer.hint(NAME)
+    house.enqueuer.step(house.steady + 60)
     assert house.queue.next_due() is None
     assert house.look() == []
 
@@ -95,7 +95,7 @@ def test_what_the_scan_finds_is_a_backlog_unless_it_was_written_to_just_now(hous
     old, new = others
     for name, age in ((old, 3600.0), (new, 30.0)):
         seen = Written.of((house.sessions / f"{name.session}.jsonl").stat())
-        house.intake.found(name, seen, house.steady, seen.mtime_ns / 1e9 + age)
+        house.enqueuer.found(name, seen, house.steady, seen.mtime_ns / 1e9 + age)
     assert [house.take(), house.take()] == [new, old]
 
 
@@ -276,8 +276,8 @@ def live(house: House, seconds: int, writes: Callable[[int], bool], quiet: float
             with path.open("a") as stream:
                 stream.write("{}\n")
             last = house.now
-            house.intake.hint(NAME)
-        house.intake.step(house.steady)
+            house.enqueuer.hint(NAME)
+        house.enqueuer.step(house.steady)
         while (name := house.take()) is not None:
             house.queue.done(name, house.work.on(name), house.steady)
     return extracted
@@ -361,14 +361,14 @@ def test_what_ends_several_is_about_the_one_at_work(backlog: House, error: Excep
         with pytest.raises(Stopping):
             backlog.work.on_several(SEVERAL)
     assert {one.name: one.urgent for one in backlog.handed} == dict.fromkeys(SEVERAL, True)
-    assert all(backlog.intake.take_urgency(name) for name in SEVERAL), "as urgent as before"
+    assert all(backlog.enqueuer.take_urgency(name) for name in SEVERAL), "as urgent as before"
     assert backlog.state.ledger.totals()["failed"] == isinstance(error, BsdError)
 
 
 def test_what_nobody_expected_of_several_ends_the_turn_of_one(backlog: House) -> None:
     told: list[SessionName] = []
     looks = backlog.look_into, backlog.look_into_several
-    work = Work(backlog.state, *looks, worked=told.append)
+    work = Worker(backlog.state, *looks, worked=told.append)
     backlog.broken = SEVERAL[2], RuntimeError("no")
     with pytest.raises(RuntimeError):
         work.on_several(SEVERAL)

@@ -9,7 +9,7 @@ import pytest
 
 from bsd.core.errors import Conflict, NotFound
 from bsd.core.pruning_config import ConfigService
-from bsd.daemon.timetable import (
+from bsd.daemon.schedule import (
     AUTO_CRON,
     INDEX,
     KEEP,
@@ -17,7 +17,7 @@ from bsd.daemon.timetable import (
     RETENTION,
     SCAN,
     Actions,
-    Timetable,
+    Schedule,
 )
 
 START = 1_800_000_000.0  # 2027-01-15T08:00:00Z
@@ -37,7 +37,7 @@ class Book:
         self.unsettled = 0
         self.changed: list[list[str]] = []
         self.in_flight = 0
-        self.table = Timetable(
+        self.table = Schedule(
             self.config,
             Actions(
                 lambda: self.ran.append(SCAN),

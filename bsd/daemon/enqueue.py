@@ -72,7 +72,7 @@ class Debounce:
         return min(quiet_at, longest_at)
 
 
-class Intake:
+class Enqueuer:
     """Between whoever notices something and the queue. Thread-safe; times are steady seconds."""
 
     def __init__(

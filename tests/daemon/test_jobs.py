@@ -16,7 +16,7 @@ from bsd.core.locks import own_lock
 from bsd.core.pruning_config import ConfigService
 from bsd.core.settings_reader import load_settings
 from bsd.daemon.children import Children
-from bsd.daemon.chores import Chores
+from bsd.daemon.jobs import Jobs
 from bsd.daemon.state import DaemonState
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
@@ -56,62 +56,62 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return left
 
 
-def chores_of(layout: Layout) -> Chores:
+def jobs_of(layout: Layout) -> Jobs:
     settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
-    return _chores(DaemonState(settings))
+    return _jobs(DaemonState(settings))
 
 
-def _chores(state: DaemonState, gone: Callable[[SessionName], None] = lambda _: None) -> Chores:
+def _jobs(state: DaemonState, gone: Callable[[SessionName], None] = lambda _: None) -> Jobs:
     child = Here(state.layout, state.config, surgeon=make_surgeon(state.layout, Clock()))
-    return Chores(state, cast(Children, ChildrenHere(child)), gone=gone)
+    return Jobs(state, cast(Children, ChildrenHere(child)), gone=gone)
 
 
 def test_a_session_whose_copy_stays_is_told_of_when_that_is_known(layout: Layout) -> None:
     """Who looked for its words before found neither the session nor a copy of one that is gone."""
     settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
     told: list[SessionName] = []
-    chores = _chores(DaemonState(settings), told.append)
+    jobs = _jobs(DaemonState(settings), told.append)
     set_idle(layout.session_file(NAME), 2 * 86_400)
-    assert chores.keep_sessions() == 1
+    assert jobs.keep_sessions() == 1
     assert told == []
     layout.session_file(NAME).unlink()
-    assert chores.keep_sessions() == 1
+    assert jobs.keep_sessions() == 1
     assert told == [NAME]
 
 
 def test_a_store_that_a_killed_command_left_gets_its_index(
     layout: Layout, records: list[Path]
 ) -> None:
-    chores = chores_of(layout)
+    jobs = jobs_of(layout)
     with own_lock(layout, NAME, 0):
-        assert chores.recover(), "it is being worked on: there will be more to do"
+        assert jobs.recover(), "it is being worked on: there will be more to do"
     assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
-    chores.recover()
+    jobs.recover()
     assert verify(layout).clean
 
 
 def test_what_this_process_commits_is_indexed_by_whoever_commits_it(
     layout: Layout, records: list[Path]
 ) -> None:
-    chores = chores_of(layout)
+    jobs = jobs_of(layout)
     for record in records:
-        chores.committed(record)
-    chores.recover()
+        jobs.committed(record)
+    jobs.recover()
     assert not verify(layout).clean, "and costs no second look"
 
 
 def test_what_there_was_no_room_for_is_indexed_once_there_is(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chores = chores_of(layout)
+    jobs = jobs_of(layout)
     told: list[Outcome] = []
 
     def noticed(name: SessionName, outcome: Outcome) -> None:
         told.append(outcome)
         if outcome.in_flight is not None:
-            chores.committed(outcome.in_flight)
+            jobs.committed(outcome.in_flight)
         if not outcome.indexed:
-            chores.fell_behind(name)
+            jobs.fell_behind(name)
 
     def full(path: Path, *_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -122,9 +122,9 @@ def test_what_there_was_no_room_for_is_indexed_once_there_is(
         Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
         assert [outcome.indexed for outcome in told] == [False]
         for _ in range(3):
-            assert chores.recover(), "there will be more to do"
+            assert jobs.recover(), "there will be more to do"
         assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
-    chores.recover()
+    jobs.recover()
     assert verify(layout).clean
 
 
@@ -133,15 +133,15 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
     """While an earlier commit is in flight, nothing proves that nobody has read what it wrote."""
-    chores = chores_of(layout)
+    jobs = jobs_of(layout)
     told: list[Outcome] = []
 
     def noticed(name: SessionName, outcome: Outcome) -> None:
         told.append(outcome)
         if outcome.in_flight is not None:
-            chores.committed(outcome.in_flight)
+            jobs.committed(outcome.in_flight)
         if not outcome.indexed:
-            chores.fell_behind(name)
+            jobs.fell_behind(name)
 
     config = ConfigService(layout.config_file)
     surgeon = Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed)
@@ -158,7 +158,7 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
         assert surgeon.extract(NAME).status is Status.FAILED
     assert (told[-1].gave_up, told[-1].indexed) == (GiveUp.FAILED, room)
     assert verify(layout).clean == room
-    chores.recover()
+    jobs.recover()
     assert verify(layout).clean
     kept = SessionStore(layout, NAME).refs()
     assert surgeon.extract(NAME).values
@@ -167,8 +167,8 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
 
 def test_cleaning_up_that_leaves_something_behind_has_failed(layout: Layout) -> None:
     state = DaemonState(load_settings(root=layout.root, environ={"HOME": str(layout.root)}))
-    chores = _chores(state)
-    chores.clean_up()
+    jobs = _jobs(state)
+    jobs.clean_up()
     store = layout.extracted / str(NAME).replace("/", "_")
     old = store / "0001_thinking.json"
     old.parent.mkdir(parents=True, exist_ok=True)
@@ -177,16 +177,16 @@ def test_cleaning_up_that_leaves_something_behind_has_failed(layout: Layout) -> 
     layout.archive.rmdir()
     layout.archive.write_bytes(b"no directory")
     with pytest.raises(Unavailable, match="not all could be moved or deleted") as told:
-        chores.clean_up()
+        jobs.clean_up()
     assert str(layout.log_file) in str(told.value.hint)
     layout.archive.unlink()
-    chores.clean_up()
+    jobs.clean_up()
     assert not old.exists()
 
 
-def said_at_start(chores: Chores) -> list[str]:
+def said_at_start(jobs: Jobs) -> list[str]:
     with capture_logs() as lines:
-        chores.explain_retention()
+        jobs.explain_retention()
     said = [str(line["event"]) for line in lines if line["log_level"] == "info"]
     return [event for event in said if not event.startswith("Config")]
 
@@ -194,16 +194,16 @@ def said_at_start(chores: Chores) -> list[str]:
 def test_a_start_says_what_becomes_of_content_and_after_the_update_what_is_new(
     layout: Layout,
 ) -> None:
-    chores = chores_of(layout)
-    (first,) = said_at_start(chores)
+    jobs = jobs_of(layout)
+    (first,) = said_at_start(jobs)
     assert "moved, compressed, into the archive" in first
     config = ConfigService(layout.config_file)
     config.note_run("last_retention_run_at", 1e9)  # by a bsd that knew no archive
-    (new,) = said_at_start(chores_of(layout))
+    (new,) = said_at_start(jobs_of(layout))
     assert "no longer deleted" in new
     assert "`bsd config set archive false`" in new
     config.update({"archive": False})
-    assert said_at_start(chores_of(layout)) == []
+    assert said_at_start(jobs_of(layout)) == []
     config.update({"archive": True})
-    chores_of(layout).clean_up()
-    assert said_at_start(chores_of(layout)) == []  # it has been said
+    jobs_of(layout).clean_up()
+    assert said_at_start(jobs_of(layout)) == []  # it has been said

@@ -22,7 +22,7 @@ from bsd.core.errors import (
 from bsd.core.layout import SessionName
 from bsd.core.logs import get_logger, traced
 from bsd.core.spelling import iso_utc, lifetime_seconds
-from bsd.daemon import directories, rare_tasks
+from bsd.daemon import child_tasks, directories
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import Children
 from bsd.daemon.scan import sessions_by_stat
@@ -42,7 +42,7 @@ _BAD = {State.FAILED, State.ORPHANED}
 
 
 @traced(_log)
-class Chores:
+class Jobs:
     """Each method is a job, or part of one; `gone` hears of sessions that are no more."""
 
     def __init__(
@@ -76,14 +76,14 @@ class Chores:
                 self._gone(name)
                 state.savings.settle(name)
             else:
-                state.intake.found(name, seen, now, wall)
+                state.enqueuer.found(name, seen, now, wall)
         found = directories.look(state.layout)
         state.mounts.look((*found.sessions, *found.archived_in))
         state.idle_sessions.flush()
 
     def _has_time(self, seen: os.stat_result, wall: float) -> bool:
         """Whether a session that was never looked at may be looked at later."""
-        return self._state.intake.has_time(seen, wall) and not self._state.settings.readonly
+        return self._state.enqueuer.has_time(seen, wall) and not self._state.settings.readonly
 
     def _look_at_clock(self) -> None:
         """See at once that it was put forward: what is destroyed by the clock may come later."""
@@ -111,7 +111,7 @@ class Chores:
         for left in state.idle_sessions.known():
             state.scan.note(left.session, left.file)
             if left.due_at is not None:
-                state.intake.changed(left.session, now + max(0.0, left.due_at - wall))
+                state.enqueuer.changed(left.session, now + max(0.0, left.due_at - wall))
 
     def is_something_in_flight(self) -> bool:
         """Whether a commit left something to look after, ours or another bsd's."""
@@ -146,7 +146,7 @@ class Chores:
         done = [each for each in found if each.state in _DONE_WITH]
         if len(done) == len(found) and not self._is_something_to_do():
             return done
-        for each in (later := self._children.call(rare_tasks.recover)):
+        for each in (later := self._children.call(child_tasks.recover)):
             self._watched.pop(each.record, None)
             if each.state is State.WATCHED:
                 self._watched[each.record] = _displaced(each.record)
@@ -183,7 +183,7 @@ class Chores:
     def _reindex(self) -> None:
         for name in sorted([*self._behind]):  # workers add to it
             try:
-                if self._children.call(rare_tasks.reindex, name):
+                if self._children.call(child_tasks.reindex, name):
                     _log.info("The index of a store was made anew", session=str(name))
             except Stopping:
                 return
@@ -245,7 +245,7 @@ class Chores:
 
     def _keep(self, *, first: bool = False) -> tuple[int, bool]:
         keep = self._state.config.current.archive_sessions
-        task = partial(rare_tasks.keep_sessions, first=first)
+        task = partial(child_tasks.keep_sessions, first=first)
         try:
             # What may be deleted at any moment does not wait for an idle machine.
             done = self._children.call(task, keep, background=not first)
@@ -323,12 +323,12 @@ class AutoCron:
         """Put every session into the queue: what was settled is not, by other settings."""
         now, wall = self._state.clocks.steady(), self._state.clocks.wall()
         for name, seen in sessions_by_stat(self._state.layout):
-            self._state.intake.found(name, seen, now, wall)
+            self._state.enqueuer.found(name, seen, now, wall)
 
     def _begin(self, due: list[tuple[SessionName, Written]]) -> None:
         now, wall = self._state.clocks.steady(), self._state.clocks.wall()
         for name, seen in due:
-            if not self._state.intake.insist(name, seen, now, wall):
+            if not self._state.enqueuer.insist(name, seen, now, wall):
                 self.worked(name)  # no room: it comes with the next run
 
     def worked(self, name: SessionName) -> None:

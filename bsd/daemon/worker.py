@@ -61,7 +61,7 @@ _TOGETHER = 32  # small sessions of a backlog that a child is handed at once, at
 
 
 @traced(_log)
-class Work:
+class Worker:
     """Does one job after the other, on any thread, and tells everybody who must know.
 
     `worked` hears of each session that has had its turn.
@@ -101,13 +101,13 @@ class Work:
         if not self._state.config.current.enabled:
             ended = dict.fromkeys(names, Finished())
         else:
-            urgent = {name for name in names if self._state.intake.take_urgency(name)}
+            urgent = {name for name in names if self._state.enqueuer.take_urgency(name)}
             try:
                 self._extract_several(names, urgent, ended, alive, began)
             finally:
                 for name in urgent:
                     if not isinstance(ended.get(name), Finished):
-                        self._state.intake.return_urgency(name)
+                        self._state.enqueuer.return_urgency(name)
         for name in ended:
             self._worked(name)
         return ended
@@ -157,13 +157,13 @@ class Work:
     def _on(self, name: SessionName, alive: Callable[[], None]) -> Ended:
         if not self._state.config.current.enabled:
             return Finished()  # it counts as changed until it is looked into
-        urgent = self._state.intake.take_urgency(name)
+        urgent = self._state.enqueuer.take_urgency(name)
         ended: Ended | None = None
         try:
             ended = self._extract(name, alive, urgent=urgent)
         finally:
             if urgent and not isinstance(ended, Finished):
-                self._state.intake.return_urgency(name)
+                self._state.enqueuer.return_urgency(name)
         return ended
 
     def _extract(self, name: SessionName, alive: Callable[[], None], *, urgent: bool) -> Ended:
@@ -271,7 +271,7 @@ class _Worker:
 class Workers:
     """As many threads as the settings say, which take sessions from the queue."""
 
-    def __init__(self, state: DaemonState, work: Work) -> None:
+    def __init__(self, state: DaemonState, work: Worker) -> None:
         self._state = state
         self._work = work
         self._workers = [_Worker(f"worker-{n}") for n in range(1, state.settings.threads + 1)]

@@ -9,9 +9,9 @@ from bsd.core.ages import steady
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger
+from bsd.daemon.schedule import Schedule
 from bsd.daemon.scheduler import Cron, Every
 from bsd.daemon.state import DaemonState
-from bsd.daemon.timetable import Timetable
 
 if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
     from bsd.memory.facts import Memory
@@ -27,16 +27,16 @@ _START_SECONDS = 10.0  # after which a start is kept waiting no longer
 _LAST_RUN = "last_run"  # kept in the database, so that no restart puts the next run off
 
 
-def add_memory_job(timetable: Timetable, state: DaemonState) -> None:
+def add_memory_job(schedule: Schedule, state: DaemonState) -> None:
     """Delete what has expired meanwhile, and make the hourly job known."""
     if state.settings.readonly or state.settings.memory.enabled is False:
         return
     keeper = MemoryKeeper(state)
     last_run = keeper.begin()
-    timetable.add(MEMORY, Every(_HOUR), keeper.run, last_run=last_run)
+    schedule.add(MEMORY, Every(_HOUR), keeper.run, last_run=last_run)
 
 
-def add_workspace_cron(timetable: Timetable, state: DaemonState) -> None:
+def add_workspace_cron(schedule: Schedule, state: DaemonState) -> None:
     """Make the job known by which workspaces go that nobody uses any more.
 
     Not if there is no workspace root, or nothing may be changed.
@@ -62,7 +62,7 @@ def add_workspace_cron(timetable: Timetable, state: DaemonState) -> None:
             return
         workspaces.prune(stopping=state.stopping.is_set)
 
-    timetable.add(WORKSPACE_CRON, Cron(settings.workspace_cron), prune)
+    schedule.add(WORKSPACE_CRON, Cron(settings.workspace_cron), prune)
 
 
 class MemoryKeeper:
