@@ -32,7 +32,7 @@ from bsd.daemon.service import Daemon
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
 from bsd.http import server, verb_routes
 from bsd.http.answer import ERRORS, LARGEST_BODY, JsonAnswer, changing, in_thread, reading
-from bsd.http.layers import ReadOnlyGuard
+from bsd.http.middleware import ReadOnlyGuard
 from bsd.http.verb_routes import WAIT_SECONDS, ApiHands, ApiRoute, actor_of, json_object
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import Agents

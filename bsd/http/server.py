@@ -33,7 +33,7 @@ from bsd.core.settings import HttpAddress, Settings
 from bsd.daemon.status import Service
 from bsd.http.answer import LARGEST_HEAD, STOPPING, JsonAnswer, error_document, in_thread
 from bsd.http.connection import BoundedProtocol, Door, LocalProtocol
-from bsd.http.layers import Edge, KeyGuard, OriginGuard, host_of
+from bsd.http.middleware import ErrorBoundary, KeyGuard, OriginGuard, host_of
 from bsd.http.sockets import LocalSocket, open_local_socket, open_tcp_sockets
 
 # --- how the daemon is, from the first moment on ---
@@ -192,7 +192,7 @@ class ApiServer:
         settings = self._settings
         app = KeyGuard(self._app, settings.api_keys, required=False)  # the socket's mode is a key
         # Origin even here: a web server in front may pass requests of browsers on.
-        return Edge(OriginGuard(app, hosts=None, origins=settings.cors_origins))
+        return ErrorBoundary(OriginGuard(app, hosts=None, origins=settings.cors_origins))
 
     def _for_the_network(self, address: HttpAddress) -> ASGIApp:
         settings = self._settings
@@ -208,7 +208,7 @@ class ApiServer:
                 allow_headers=["Content-Type", "X-API-Key"],
             )
         hosts = [address.host, *map(host_of, origins)]
-        return Edge(OriginGuard(app, hosts=hosts, origins=origins))
+        return ErrorBoundary(OriginGuard(app, hosts=hosts, origins=origins))
 
     def _tell(self) -> None:
         _log.info("The API listens", socket=str(self._settings.socket))

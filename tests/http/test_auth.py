@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bsd.http.layers import Edge, KeyGuard, OriginGuard, host_of
+from bsd.http.middleware import ErrorBoundary, KeyGuard, OriginGuard, host_of
 from tests.http.fake_daemon import Reply, ask
 from tests.logs import capture_logs
 
@@ -142,7 +142,7 @@ def test_pages_of_others_may_not_ask(
 
 
 def test_every_answer_has_a_date_and_is_not_kept() -> None:
-    reply = ask(Edge(inner), "GET", "/")
+    reply = ask(ErrorBoundary(inner), "GET", "/")
     assert reply.headers["date"].endswith("GMT")
     assert reply.headers["cache-control"] == "no-store"
     assert reply.headers["x-content-type-options"] == "nosniff"
@@ -176,7 +176,7 @@ def answer(*messages: Message) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(Edge(failing)(SCOPE, receive, send))
+    asyncio.run(ErrorBoundary(failing)(SCOPE, receive, send))
     return sent
 
 

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 import bsd.http
 from bsd.core.pruning_fields import SETTABLE, SETTINGS
 from bsd.http.app import settings_table
-from bsd.http.layers import KeyGuard
+from bsd.http.middleware import KeyGuard
 from tests.http.fake_daemon import app_over, ask
 
 _FOLDER = Path(bsd.http.__file__).parent / "web"

@@ -206,11 +206,11 @@ def test_errors_know_their_status(
 def test_what_nobody_foresaw_tells_nothing_of_the_inside(
     app: Starlette, daemon: FakeDaemon
 ) -> None:
-    from bsd.http.layers import Edge
+    from bsd.http.middleware import ErrorBoundary
 
     daemon.failing = ZeroDivisionError("secret detail")
     with capture_logs() as lines:
-        reply = ask(Edge(app), "GET", "/api/status")
+        reply = ask(ErrorBoundary(app), "GET", "/api/status")
     assert reply.status == 500
     assert reply.json()["error"] == "internal error: ZeroDivisionError"
     assert b"secret" not in reply.body

@@ -39,7 +39,7 @@ _OPEN = ("/api/health", "/api/config", "/")
 _PARTS = "/web/"
 
 
-class Edge:
+class ErrorBoundary:
     """Wraps the application of a listener. What escapes from it is logged here, once."""
 
     def __init__(self, app: ASGIApp) -> None:
