@@ -30,7 +30,7 @@ from bsd.actions.archive import (
 from bsd.actions.parameters import parameters
 from bsd.actions.verb import Verb
 from bsd.cli.call import BsdCommand, Call, ask_first, group
-from bsd.cli.names import SESSION, archived_session
+from bsd.cli.completion import SESSION, archived_session
 from bsd.cli.output import counted, minute, note, one_line, print_table, say, size
 from bsd.cli.problem import Problem
 from bsd.cli.verb_words import Tell, VerbWords, print_entries, print_hits

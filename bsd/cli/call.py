@@ -24,7 +24,7 @@ from click.shell_completion import CompletionItem
 from bsd.actions.parameters import NONE, Complete, Items, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
-from bsd.cli.rights import FileOwner, become, owner_for_root
+from bsd.cli.privileges import FileOwner, become, owner_for_root
 from bsd.core.definition import Answer, WingVerb
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir

@@ -26,9 +26,9 @@ from bsd.actions.edit import (
     ShowEditable,
 )
 from bsd.actions.verb import perform
-from bsd.cli import names
+from bsd.cli import completion
 from bsd.cli.call import Call, command
-from bsd.cli.names import SESSION, with_entry
+from bsd.cli.completion import SESSION, with_entry
 from bsd.cli.output import counted, note, say
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import CallHands, carry_out
@@ -63,7 +63,7 @@ _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.argument("entry", metavar="ENTRY", shell_complete=names.entries)
+@click.argument("entry", metavar="ENTRY", shell_complete=completion.entries)
 @click.option("--set", "sets", multiple=True, metavar="PATH=JSON", help="Set one value; repeat it.")
 @click.option("--file", "file", metavar="FILE", help="Read the whole entry's JSON; - is stdin.")
 @click.pass_obj

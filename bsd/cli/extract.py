@@ -14,8 +14,8 @@ import click
 from bsd.actions.parameters import KEYS, parameters
 from bsd.actions.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 from bsd.cli.call import Call, ask_first, command, confirm
+from bsd.cli.completion import SESSION, all_sessions
 from bsd.cli.many import each_session, report
-from bsd.cli.names import SESSION, all_sessions
 from bsd.cli.output import counted, note, print_json, say, size
 from bsd.core.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.core.files import write_all

@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 import click
 
 from bsd.cli.call import Call, command
-from bsd.cli.names import SESSION
+from bsd.cli.completion import SESSION
 from bsd.cli.output import note, safe, styled
 from bsd.core.errors import os_problem
 from bsd.core.files import LARGEST_RECORD, Closing, plain_file

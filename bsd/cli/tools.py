@@ -11,7 +11,7 @@ import click
 
 from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
 from bsd.cli.call import LONGEST_WAIT, Call, command, stop_request
-from bsd.cli.names import SESSION, session_beginning_with, sessions, with_entry
+from bsd.cli.completion import SESSION, session_beginning_with, sessions, with_entry
 from bsd.cli.output import print_json, say
 from bsd.cli.verbs import CallHands
 from bsd.core.errors import Busy, Invalid

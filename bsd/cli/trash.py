@@ -18,10 +18,10 @@ from bsd.actions.trash import (
     RestoreFromTrash,
     TrashList,
 )
-from bsd.cli import names
+from bsd.cli import completion
 from bsd.cli.call import Call, ask_first, command, group
 from bsd.cli.commands import COMMANDS
-from bsd.cli.names import only_one, say_who
+from bsd.cli.completion import only_one, say_who
 from bsd.cli.output import counted, minute, note, print_table, say, size
 from bsd.cli.status import in_flight_line
 from bsd.cli.verb_words import VerbWords
@@ -35,7 +35,7 @@ from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import Deleted, Returned, Trashed
 
-_ID = {"id": names.trash}
+_ID = {"id": completion.trash}
 _MORE = """
 An ID is what the list shows; AGENT/SESSION will do if it is in the trash once. What is older than
 the setting `trash_retention` goes by itself, with the next retention run.

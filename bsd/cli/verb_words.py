@@ -21,7 +21,7 @@ from bsd.actions.list_entries import Shown, ShownEntries, ShownValue, WholeEntry
 from bsd.actions.parameters import Complete, all_words
 from bsd.actions.read_extracted import text_of_value
 from bsd.cli.call import BsdCommand, ask_first
-from bsd.cli.names import say_who_serves
+from bsd.cli.completion import say_who_serves
 from bsd.cli.output import (
     counted,
     note,
@@ -33,8 +33,8 @@ from bsd.cli.output import (
     size,
     styled,
 )
+from bsd.cli.privileges import FileOwner, environment_of
 from bsd.cli.problem import Problem
-from bsd.cli.rights import FileOwner, environment_of
 from bsd.core.definition import Answer
 from bsd.core.errors import Invalid
 from bsd.maintenance.file_owners import give_back

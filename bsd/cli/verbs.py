@@ -14,9 +14,9 @@ import click
 
 from bsd.actions.parameters import parameters
 from bsd.actions.verb import Verb, arguments_of, perform, verb_named
-from bsd.cli import names
+from bsd.cli import completion
 from bsd.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
-from bsd.cli.names import SESSION, say_whose, with_entry
+from bsd.cli.completion import SESSION, say_whose, with_entry
 from bsd.cli.output import note
 from bsd.cli.verb_words import WORDS, VerbWords
 from bsd.core.layout import Layout, SessionName
@@ -25,7 +25,7 @@ from bsd.core.verb_names import NAMES
 from bsd.maintenance.trash import Trash
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
-_COMPLETED = {"entry": names.entries, "agent": names.agents}
+_COMPLETED = {"entry": completion.entries, "agent": completion.agents}
 
 
 class CallHands:
