@@ -10,7 +10,7 @@ import pytest
 
 from bsd.actions.read_extracted import READ_EXTRACTED
 from bsd.daemon.instance import SingleInstance
-from bsd.mcp import own_calls
+from bsd.mcp import transcript_calls
 from bsd.mcp.inband import InBand
 from bsd.mcp.tools import TOOLS
 from tests import forked
@@ -225,8 +225,8 @@ def test_a_tool_that_only_reads_keeps_its_answers_whatever_it_is_called(
     verb, reading = replace(READ_EXTRACTED, name="read_it"), TOOLS["read_extracted"]
     made_up = replace(reading, meant=lambda read: (verb, reading.meant(read)[1]))
     monkeypatch.setitem(TOOLS, "read_it", made_up)
-    monkeypatch.setattr(own_calls, "_UNMISTAKABLE", frozenset(TOOLS))
-    monkeypatch.setattr(own_calls, "NEEDLES", (*own_calls.NEEDLES, b"read_it"))
+    monkeypatch.setattr(transcript_calls, "_UNMISTAKABLE", frozenset(TOOLS))
+    monkeypatch.setattr(transcript_calls, "NEEDLES", (*transcript_calls.NEEDLES, b"read_it"))
     agent.calls(("c1", "read_it", {"entry": old}), ("c2", "mcp__bsd__read_it", {"entry": old}))
     here = agent.result("c1", "read_it", UNKNOWN, error=True)
     answer = json.dumps({"session": "s1", "entry_id": old, "texts": {}})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.mcp.own_calls import NEEDLES, Ran, own_tool_name, ran_by_shell
+from bsd.mcp.transcript_calls import NEEDLES, Ran, own_tool_name, ran_by_shell
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from bsd.cli.commands import COMMANDS
 from bsd.cli.tools import mcp
-from bsd.mcp.own_calls import ran_by_shell
 from bsd.mcp.server import INSTRUCTIONS, MEMORY_TOOLS
 from bsd.mcp.tools import TOOLS, read_call
+from bsd.mcp.transcript_calls import ran_by_shell
 from bsd.planning.replace import plan_replace
 from bsd.planning.targets import Refused, Replacement
 from bsd.transcripts.agents.openclaw.format import OPENCLAW

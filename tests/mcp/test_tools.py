@@ -14,9 +14,9 @@ from bsd.actions.restore import RESTORE, Restore
 from bsd.actions.search import SearchExtracted
 from bsd.core import verb_names
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
-from bsd.mcp.own_calls import _NEEDED, is_answered, told, told_error
 from bsd.mcp.restoring import RestoreInline
 from bsd.mcp.tools import TOOLS, error_answer, in_short, read_call, reads_much
+from bsd.mcp.transcript_calls import _NEEDED, is_answered, told, told_error
 from bsd.planning.rules import own_tool
 from bsd.planning.targets import Refused, read_targets
 

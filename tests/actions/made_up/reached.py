@@ -10,7 +10,7 @@ from typing import Any
 
 from bsd.cli.main import run
 from bsd.core.layout import Layout
-from bsd.mcp.own_calls import own_tool_name
+from bsd.mcp.transcript_calls import own_tool_name
 from bsd.planning.rules import own_tool
 from tests.http.api import over_socket, serving
 from tests.mcp.conftest import Agent, Desk, call

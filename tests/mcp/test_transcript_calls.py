@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.mcp.own_calls import OwnCall, own_calls
+from bsd.mcp.transcript_calls import OwnCall, own_calls
 from bsd.planning.rules import Policy
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -168,7 +168,7 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Counted(old + new)
     since = Checkpoint(offset=len(old), index=51, messages=50, ids=array("Q"))
     parsed: list[Line] = []
-    monkeypatch.setattr("bsd.mcp.own_calls.parse_entry", spy(parsed))
+    monkeypatch.setattr("bsd.mcp.transcript_calls.parse_entry", spy(parsed))
     (call,) = own_calls(source, OPENCLAW, Policy.of(config()), since)
     assert call.index == 52
     assert min(source.offsets) == len(old)
