@@ -20,9 +20,9 @@ from bsd.core.errors import (
     NotFound,
     os_problem,
 )
+from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_fields import OFF
-from bsd.core.spelling import iso_utc, lifetime_seconds
 from bsd.maintenance.bring_back import BringBack, BroughtBack
 from bsd.maintenance.copy_scope import CopyOutcome, CopyScope, CopyStatus
 from bsd.maintenance.forgetting import Forgetting, Forgotten

@@ -20,9 +20,9 @@ from bsd.actions.read_extracted import held_by
 from bsd.actions.verb import Meanwhile, Server, Verb, argument, no_one_waits, route
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, Invalid, NotFound
+from bsd.core.formatting import format_size
 from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
-from bsd.core.spelling import format_size
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
 from bsd.planning.plan import Means

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 from bsd.actions.verb import RootHands, Server, Verb, argument, route
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import FieldError, Invalid, NotFound
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
-from bsd.core.spelling import iso_utc
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter

@@ -28,7 +28,7 @@ from bsd.core.definition import (
     told_fields,
 )
 from bsd.core.errors import FieldError, Invalid
-from bsd.core.spelling import shown
+from bsd.core.formatting import shown
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

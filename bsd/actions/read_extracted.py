@@ -25,8 +25,8 @@ from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.core.files import plain_file
+from bsd.core.formatting import document
 from bsd.core.layout import SessionName
-from bsd.core.spelling import document
 from bsd.planning.locate import Located, locate
 from bsd.planning.plan import Means
 from bsd.planning.restore import UNAVAILABLE

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bsd.actions.verb import Verb, route
 from bsd.core.definition import INTERNAL, Answer
-from bsd.core.spelling import format_duration, iso_utc
+from bsd.core.formatting import format_duration, iso_utc
 from bsd.planning.plan import Means
 from bsd.store.extracted import Stored
 from bsd.store.markers import stored_line

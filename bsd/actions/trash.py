@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from bsd.actions.verb import RootHands, Verb, argument, route
-from bsd.core.ages import Ages, look, trust
+from bsd.core.clock import Ages, look, trust
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError
 from bsd.maintenance.retention import Retention, RetentionRun, forecast_all

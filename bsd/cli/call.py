@@ -259,7 +259,7 @@ class Call:
             self.log(writes=writes)
             self._begun, self._writes = True, writes
             if writes:  # `bsd retention` compares the clocks with what they showed now
-                from bsd.core.ages import look
+                from bsd.core.clock import look
 
                 look(self.layout)
             if writes and self.layout.has_moves():

@@ -26,10 +26,10 @@ from bsd.cli.status import (
     print_status,
     spell_when,
 )
-from bsd.core.ages import look
+from bsd.core.clock import look
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import BsdError
-from bsd.core.spelling import lifetime_seconds
+from bsd.core.formatting import lifetime_seconds
 from bsd.maintenance.disk_use import disk_use
 
 

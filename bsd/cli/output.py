@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from shutil import get_terminal_size
 from typing import IO, Any
 
-from bsd.core.spelling import format_size
+from bsd.core.formatting import format_size
 
 _GAP = 2  # between columns
 _LEAST_LAST = 20

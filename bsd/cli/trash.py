@@ -27,8 +27,8 @@ from bsd.cli.status import in_flight_line
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import CallHands, carry_out, verb_command
 from bsd.core.errors import Invalid, NotFound
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
-from bsd.core.spelling import iso_utc
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.expiry import Forecast
 from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention

@@ -24,7 +24,7 @@ from bsd.cli.call import (
 )
 from bsd.cli.output import counted, note, print_table, safe, say, size
 from bsd.core.errors import Invalid
-from bsd.core.spelling import format_duration, parse_duration
+from bsd.core.formatting import format_duration, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
 from bsd.workspaces.place import DEFAULT_ROOT
 from bsd.workspaces.prune import Rules

@@ -21,9 +21,9 @@ from bsd.core.files import (
     sync_dir,
     write_all,
 )
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import inside
 from bsd.core.logs import get_logger
-from bsd.core.spelling import iso_utc
 
 _log = get_logger("audit")
 

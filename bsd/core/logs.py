@@ -23,8 +23,8 @@ from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from bsd.core.files import ends_torn, make_private_dir, open_plain, write_all
+from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import Layout, SessionName, inside
-from bsd.core.spelling import document, iso_utc
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
 # The journal's priorities, as sd-daemon describes them.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 
 _PARENT_INDEX = 1  # field 4 of /proc/<pid>/stat, counted after the last `)`
 _STARTTIME_INDEX = 19  # field 22

@@ -23,6 +23,7 @@ from bsd.core.errors import (
     os_problem,
 )
 from bsd.core.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import inside
 from bsd.core.logs import get_logger, traced
 from bsd.core.pruning_fields import (
@@ -33,7 +34,6 @@ from bsd.core.pruning_fields import (
     summary,
     unknown_field,
 )
-from bsd.core.spelling import iso_utc
 
 log = get_logger("config")
 

@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from bsd.core.errors import FieldError, Invalid
+from bsd.core.formatting import NEVER, lifetime_seconds, nearest, shown
 from bsd.core.pattern import check_pattern
-from bsd.core.spelling import NEVER, lifetime_seconds, nearest, shown
 
 # --- what the values of a setting must be ---
 

@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from annotated_types import Ge, Le, MinLen
 
 from bsd.core.errors import Invalid
-from bsd.core.pruning_fields import check_cron
-from bsd.core.spelling import (
+from bsd.core.formatting import (
     LANGUAGES,
     LIFETIMES,
     MINUTE,
@@ -28,6 +27,7 @@ from bsd.core.spelling import (
     WEEK,
     lifetime_seconds,
 )
+from bsd.core.pruning_fields import check_cron
 
 PREFIX = "BRAINSURGEON_"  # of variables in the environment
 AT_ONCE = "at once"  # marks what a running daemon follows

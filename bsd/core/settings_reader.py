@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from bsd.core.errors import ConfigError, FieldError
 from bsd.core.files import LARGEST_NOTE, read_plain
+from bsd.core.formatting import nearest
 from bsd.core.locations import (
     expand,
     find_root,
@@ -43,7 +44,6 @@ from bsd.core.settings import (
     types_of,
     words_of,
 )
-from bsd.core.spelling import nearest
 
 # Read by find_root, or by the original's client scripts and of no concern to us.
 _OTHER_VARIABLES = ("BRAINSURGEON_AGENTS_DIR", "BRAINSURGEON_URL")

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.layout import SessionName
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan

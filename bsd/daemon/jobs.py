@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from bsd.core.ages import look
+from bsd.core.clock import look
 from bsd.core.errors import (
     BsdError,
     Busy,
@@ -19,9 +19,9 @@ from bsd.core.errors import (
     TemporaryFailure,
     Unavailable,
 )
+from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import SessionName
 from bsd.core.logs import get_logger, traced
-from bsd.core.spelling import iso_utc, lifetime_seconds
 from bsd.daemon import child_tasks, directories
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import Children

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.logs import get_logger
 
 _log = get_logger(__name__)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.layout import SessionName
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 

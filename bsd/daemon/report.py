@@ -13,12 +13,12 @@ from typing import Any, Literal
 import orjson
 
 from bsd import __version__
-from bsd.core.ages import Ages, look
+from bsd.core.clock import Ages, look
 from bsd.core.errors import BsdError
+from bsd.core.formatting import document, iso_utc, lifetime_seconds
 from bsd.core.layout import Layout
 from bsd.core.pruning_fields import PruningConfig
 from bsd.core.sources import Source
-from bsd.core.spelling import document, iso_utc, lifetime_seconds
 from bsd.daemon.children import Children
 from bsd.daemon.directories import Trouble, WatchProblem
 from bsd.daemon.indexer import Indexer

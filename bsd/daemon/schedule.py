@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.errors import BsdError, Conflict
+from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.logs import get_logger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
-from bsd.core.spelling import iso_utc, lifetime_seconds
 from bsd.daemon.scheduler import Cron, Every, JobStatus, Run, Schedule, Scheduler
 from bsd.daemon.status import Job, LastResult
 from bsd.daemon.watches import Watches, open_watches

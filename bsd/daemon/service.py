@@ -15,10 +15,10 @@ from typing import Any, get_args
 
 from bsd import __version__
 from bsd.core.errors import BsdError
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import configure_logs, get_logger, traced
 from bsd.core.settings import AT_ONCE, Settings, types_of
-from bsd.core.spelling import iso_utc
 from bsd.daemon import child_tasks, tasks
 from bsd.daemon.children import Children
 from bsd.daemon.indexer import Indexer

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import get_logger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
 from bsd.core.settings import Settings
-from bsd.core.spelling import document, iso_utc
 from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts
 from bsd.daemon.enqueue import LONGEST_SECONDS, Debounce, Enqueuer

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from bsd.core.definition import Answer, contract
-from bsd.core.spelling import iso_utc
+from bsd.core.formatting import iso_utc
 
 # --- what happens, told to whoever listens; a slow listener delays nobody and loses the oldest ---
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from bsd.core.errors import BsdError, Busy, NotFound
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import get_logger, traced
 from bsd.core.processes import give_back_memory
-from bsd.core.spelling import iso_utc
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import LONGEST_STEP_SECONDS
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS

@@ -18,8 +18,8 @@ from starlette.routing import Match
 
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, FieldError
+from bsd.core.formatting import document
 from bsd.core.logs import get_logger
-from bsd.core.spelling import document
 
 _log = get_logger("api")
 

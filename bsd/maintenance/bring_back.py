@@ -37,10 +37,10 @@ from bsd.core.files import (
     write_all,
     write_private,
 )
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
 from bsd.core.logs import get_logger
-from bsd.core.spelling import iso_utc
 from bsd.maintenance.keeping import parts_of_session
 from bsd.maintenance.relocate import link_back, open_in_place, remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving

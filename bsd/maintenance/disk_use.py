@@ -17,8 +17,8 @@ from typing import Any
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import LARGEST_RECORD, TooLarge, plain_file
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
-from bsd.core.spelling import iso_utc
 from bsd.maintenance.catalog import with_stats
 from bsd.maintenance.shelves import USUAL_RATIO, archive_use
 from bsd.maintenance.titles import Titles

@@ -21,15 +21,15 @@ from itertools import islice
 from pathlib import Path
 
 from bsd import __version__
-from bsd.core.ages import look
+from bsd.core.clock import look
 from bsd.core.definition import Answer
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import BsdError
 from bsd.core.files import MEND_PLANTED, is_there
 from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
+from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
 from bsd.core.layout import Layout
 from bsd.core.processes import described
-from bsd.core.spelling import format_size, iso_utc, lifetime_seconds
 from bsd.maintenance import catalog
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.file_owners import wrongly_owned

@@ -9,12 +9,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
-from bsd.core.ages import Ages
+from bsd.core.clock import Ages
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, Busy, os_problem
+from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
 from bsd.core.immutable import immutable
 from bsd.core.logs import get_logger
-from bsd.core.spelling import format_size, iso_utc, lifetime_seconds
 
 _log = get_logger("retention")
 

@@ -21,11 +21,11 @@ from bsd.core.audit import AuditLog
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.core.files import sync_dir
+from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import get_logger
 from bsd.core.pruning_fields import OFF
-from bsd.core.spelling import NEVER
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.expiry import Cleaned, Expired, Lot, Thing
 from bsd.maintenance.keepers import Begun, Keepers, begun, emptied, lines_of, values_of

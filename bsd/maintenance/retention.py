@@ -14,16 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bsd.core.ages import Ages, look, steady
 from bsd.core.audit import AuditLog
+from bsd.core.clock import Ages, look, steady
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.core.files import make_private_dir
+from bsd.core.formatting import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger
 from bsd.core.pruning_fields import PruningConfig
-from bsd.core.spelling import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,

@@ -20,10 +20,10 @@ import orjson
 
 from bsd.core.errors import BsdError, NotFound, os_problem
 from bsd.core.files import LARGEST_LINE, is_there, read_plain
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import OwnLock
 from bsd.core.logs import get_logger
-from bsd.core.spelling import iso_utc
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,

@@ -25,10 +25,10 @@ from bsd.core.errors import (
     NotFound,
     os_problem,
 )
+from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import get_logger, traced
-from bsd.core.spelling import lifetime_seconds
 from bsd.maintenance.catalog import Member, family
 from bsd.maintenance.leftovers import drafts_of, is_there, kept_beside
 from bsd.maintenance.rehome import Departing, HandDown

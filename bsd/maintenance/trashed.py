@@ -36,8 +36,8 @@ from bsd.core.files import (
     why_not_our_file,
     write_private,
 )
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
-from bsd.core.spelling import iso_utc
 from bsd.store.index import INDEX_FILE
 from bsd.transcripts.reader import is_too_large
 

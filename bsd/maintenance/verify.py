@@ -15,11 +15,11 @@ from typing import Any
 from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import MEND_PLANTED
+from bsd.core.formatting import NEVER, iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import get_logger, traced
 from bsd.core.sources import Source
-from bsd.core.spelling import NEVER, iso_utc
 from bsd.maintenance import catalog
 from bsd.maintenance.keepers import broken_notes
 from bsd.maintenance.keeping import Keeping

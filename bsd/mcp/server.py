@@ -32,7 +32,7 @@ from pydantic.alias_generators import to_camel
 from bsd import __version__
 from bsd.actions.models import answer_model, arguments_model
 from bsd.actions.verb import Hands, Meanwhile
-from bsd.core.ages import look
+from bsd.core.clock import look
 from bsd.core.definition import Answer, Tool, WingVerb, arguments_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS

@@ -10,15 +10,15 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from bsd.core.ages import look, steady
 from bsd.core.audit import AuditLog
+from bsd.core.clock import look, steady
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, Invalid, os_problem
 from bsd.core.files import Closing
+from bsd.core.formatting import LIFETIMES
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger, traced
 from bsd.core.settings import MemorySettings
-from bsd.core.spelling import LIFETIMES
 from bsd.memory import schema
 from bsd.memory.database import WAIT_SECONDS, Database
 from bsd.memory.decay import (

@@ -17,7 +17,7 @@ from typing import Any
 
 from bsd.core.definition import argument
 from bsd.core.errors import FieldError, Invalid
-from bsd.core.spelling import LIFETIMES, REFRESHED, iso_utc, meant
+from bsd.core.formatting import LIFETIMES, REFRESHED, iso_utc, meant
 from bsd.memory.database import Database, Row, normalized_hash, storable
 from bsd.memory.decay import BASE
 from bsd.memory.fact import SHOWN, Fact, text_of, whole_number

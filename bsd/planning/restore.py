@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import Conflict, Invalid
+from bsd.core.formatting import iso_utc
 from bsd.core.immutable import immutable
-from bsd.core.spelling import iso_utc
 from bsd.planning.locate import (
     Located,
     OriginalLine,

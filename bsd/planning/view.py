@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.formatting import format_size, iso_utc
 from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
-from bsd.core.spelling import format_size, iso_utc
 from bsd.planning.locate import locate, nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
 from bsd.store.extracted import Missing, Stored

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
+from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import get_logger
-from bsd.core.spelling import NEVER
 from bsd.store.extracted import Missing
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from bsd.core.errors import BsdError, Conflict, NotFound, TemporaryFailure, Unavailable
+from bsd.core.formatting import iso_utc
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import get_logger
 from bsd.core.processes import give_back_memory, without_collecting
-from bsd.core.spelling import iso_utc
 from bsd.planning.plan import Plan
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.inflight import InFlight

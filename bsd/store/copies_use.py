@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bsd.core.definition import Answer, contract
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
-from bsd.core.spelling import iso_utc
 from bsd.store.copies import archived, copies_in
 
 

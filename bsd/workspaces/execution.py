@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bsd.core.definition import Answer
 from bsd.core.errors import Invalid, Unavailable
-from bsd.core.spelling import format_size
+from bsd.core.formatting import format_size
 from bsd.workspaces import record, tree
 from bsd.workspaces.isolation import (
     BUBBLEWRAP,

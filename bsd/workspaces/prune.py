@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import FieldError, Invalid, os_problem
+from bsd.core.formatting import format_size
 from bsd.core.logs import get_logger
-from bsd.core.spelling import format_size
 from bsd.workspaces import record, tree
 from bsd.workspaces.listing import measured, mounted_in, survey
 from bsd.workspaces.place import (

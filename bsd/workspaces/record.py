@@ -22,8 +22,8 @@ from typing import Any
 
 from bsd.core.definition import INTERNAL, Answer
 from bsd.core.files import write_all
+from bsd.core.formatting import iso_utc
 from bsd.core.logs import get_logger
-from bsd.core.spelling import iso_utc
 from bsd.workspaces import tree
 from bsd.workspaces.place import (
     OpenWorkspace,

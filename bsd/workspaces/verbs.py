@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.core.ages import look, steady
 from bsd.core.audit import AuditLog
+from bsd.core.clock import look, steady
 from bsd.core.definition import UNSAID, Answer, Unsaid, Wing, WingVerb, argument, contract
 from bsd.core.errors import NotFound
+from bsd.core.formatting import MINUTE, lifetime_seconds
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger, traced
 from bsd.core.settings import Settings
-from bsd.core.spelling import MINUTE, lifetime_seconds
 from bsd.workspaces import SessionSandbox, create_session_sandbox, touch_session
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun

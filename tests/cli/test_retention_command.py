@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bsd.core.ages import ClockRecord, boot_id, steady
+from bsd.core.clock import ClockRecord, boot_id, steady
 from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
@@ -27,7 +27,7 @@ from tests.refusing import raising
 @pytest.fixture(autouse=True)
 def machine_that_has_run_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """In its first minutes every jump of the clock is taken for a correction."""
-    monkeypatch.setattr("bsd.core.ages._BEING_SET_SECONDS", 0.0)
+    monkeypatch.setattr("bsd.core.clock._BEING_SET_SECONDS", 0.0)
 
 
 def put_forward(root: Path, hours: float, *, ago: float = 40.0) -> None:

@@ -181,7 +181,7 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
-    from bsd.core.ages import Ages, steady
+    from bsd.core.clock import Ages, steady
     from bsd.core.layout import Layout
     from bsd.maintenance.expiry import forecast
     from bsd.maintenance.retention import RetentionRun

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.core.errors import Invalid
+from bsd.core.formatting import DAY, HOUR, lifetime_seconds, shown
 from bsd.core.pruning_fields import (
     PER_CALL,
     PREFIX_BOUND_MODELS,
@@ -22,7 +23,6 @@ from bsd.core.pruning_fields import (
     check_cron,
     unknown_field,
 )
-from bsd.core.spelling import DAY, HOUR, lifetime_seconds, shown
 from bsd.transcripts.agents.format import VALUE_TYPES
 
 

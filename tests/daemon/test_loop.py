@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.daemon import loops
 from bsd.daemon.loops import Beats, Loop, awake
 from tests.waiting import DEADLINE_SECONDS

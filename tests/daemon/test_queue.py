@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.layout import SessionName
 from bsd.daemon.queue import TOGETHER_SECONDS, Backoff, Failed, Finished, TryLater, WorkQueue
 from tests.daemon.taking import take_at

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.layout import SessionName
 from bsd.core.settings_reader import load_settings
 from bsd.daemon.child import Stopping

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core.ages import Ages
 from bsd.core.audit import AuditLog
+from bsd.core.clock import Ages
 from bsd.core.files import read_plain
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core.ages import Ages, look
+from bsd.core.clock import Ages, look
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_fields import PruningConfig
 from bsd.daemon.report import _archive

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core.ages import Ages, Step, StepKind
 from bsd.core.audit import AuditLog
+from bsd.core.clock import Ages, Step, StepKind
 from bsd.core.errors import Forbidden
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bsd.core.audit import AuditLog
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
-from bsd.core.spelling import iso_utc
 from tests.daemon.running import Running, configure, launched
 from tests.needs import require_linux
 from tests.openclaw_tree import set_idle

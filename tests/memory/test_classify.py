@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from bsd.core.errors import Invalid
-from bsd.core.spelling import LANGUAGES
+from bsd.core.formatting import LANGUAGES
 from bsd.memory.decay import fading
 from bsd.memory.new_fact import RULES, TRANSLATIONS, Classes, Classifier, rules_for
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.core.spelling import LIFETIMES
+from bsd.core.formatting import LIFETIMES
 from bsd.memory.facts import Memory
 from tests.memory.memories import DAY, HOUR, Clock, rows, store
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.spelling import iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.planning.extract import plan_extraction
 from bsd.planning.survey import Judged
 from bsd.store.extracted import FileSpan

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bsd.core.errors import Conflict, Invalid, NotFound
-from bsd.core.spelling import iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.planning.restore import plan_restore_all
 from bsd.store.extracted import Missing
 from tests.planning.in_memory import NOW, Session, without_restored

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.spelling import iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.planning.rules import Decision, Policy, Reason, Standing, decide, subject_of
 from bsd.transcripts.agents.entry import placeholder
 from bsd.transcripts.agents.format import TranscriptFormat

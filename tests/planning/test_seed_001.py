@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bsd.core.spelling import iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.transcripts.agents.openclaw.format import FLAT
 from tests.planning.in_memory import NOW, Session
 from tests.session_files import jsonl

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.spelling import iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.planning.context_window import id_hash
 from bsd.planning.rules import Policy
 from bsd.planning.survey import Survey

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.spelling import iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.workspaces import SessionMetadata, create_session_sandbox, touch_session
 from bsd.workspaces.isolation import why_not_isolated
 from tests.needs import require_program

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core import filesystem
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.errors import Busy, NotFound
 from bsd.core.files import sync_dir
 from bsd.core.filesystem import Strength

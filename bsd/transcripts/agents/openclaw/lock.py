@@ -20,17 +20,17 @@ from typing import Final
 import orjson
 
 from bsd.core import processes
-from bsd.core.ages import steady
+from bsd.core.clock import steady
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import Busy, NotFound, os_problem
 from bsd.core.files import open_plain, read_plain, write_all
 from bsd.core.filesystem import strength
+from bsd.core.formatting import iso_utc
 from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.core.leases import release_lease, take_lease
 from bsd.core.locks import WaitingLock
 from bsd.core.logs import get_logger
-from bsd.core.spelling import iso_utc
 from bsd.transcripts.agents.program import Free, HeldLock, LockState, Stale, Unreadable
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.core.ages import Ages, ClockRecord, Reading, observed, trusted
+from bsd.core.clock import Ages, ClockRecord, Reading, observed, trusted
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 NOW = 1_795_000_000.0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.core.errors import Invalid
-from bsd.core.spelling import (
+from bsd.core.formatting import (
     DAY,
     HOUR,
     LONGEST,

@@ -32,10 +32,10 @@ import orjson
 
 from bsd.core.errors import os_problem
 from bsd.core.files import LARGEST_NOTE, read_ours, write_private
+from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger
-from bsd.core.spelling import format_duration, iso_utc
 
 # What a clock may be put forward by at once, and what it may gain by being slewed: 1 in 1000 (ntpd
 # does half of that).
