@@ -25,7 +25,7 @@ from bsd.actions.parameters import NONE, Complete, Items, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
 from bsd.cli.privileges import FileOwner, become, owner_for_root
-from bsd.core.definition import Answer, WingVerb
+from bsd.core.definition import Answer, LibraryVerb
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout
@@ -373,8 +373,8 @@ def group(name: str, more: str, *, usual: str | None = None) -> click.Group:
     return made
 
 
-def wing_command(
-    verb: WingVerb[_H, Any, _R],
+def library_command(
+    verb: LibraryVerb[_H, Any, _R],
     name: str,
     opening: Callable[..., AbstractContextManager[_H]],
     tell: Callable[[_R], None],
@@ -385,7 +385,7 @@ def wing_command(
     said: Callable[[dict[str, Any]], dict[str, Any]] = lambda given: given,
     failed: Callable[[_R], bool] = lambda _: False,
 ) -> click.Command:
-    """The command `name` of a verb of a wing; `tell` says to people what was answered.
+    """The command `name` of a verb of a library; `tell` says to people what was answered.
 
     `completed`, `own`: see `parameters`. `opening` gives the handle with which it is done, for a
     call, whether it may change something, and what was given for the parameters `also`. `said`

@@ -9,7 +9,7 @@ import click
 
 from bsd import __version__
 from bsd.actions.parameters import KEYS, all_words
-from bsd.cli.call import BsdCommand, Call, group, wing_command
+from bsd.cli.call import BsdCommand, Call, group, library_command
 from bsd.cli.output import note, one_line, print_json, print_table, say
 from bsd.core.errors import Invalid
 from bsd.memory import verbs
@@ -142,10 +142,10 @@ _HARD = click.Option(
 )
 
 for _command in (
-    wing_command(
+    library_command(
         verbs.STORE, "store", _open, _say_stored, own={"source_date": None, "expires_at": None}
     ),
-    wing_command(
+    library_command(
         verbs.RECALL,
         "recall",
         _open,
@@ -153,18 +153,18 @@ for _command in (
         own={"query": all_words("query"), "limit": click.Option(["--limit"], default=5, **_LIMIT)}
         | {"as_of": _AS_OF},
     ),
-    wing_command(
+    library_command(
         verbs.LOOKUP,
         "lookup",
         _open,
         _say_looked_up,
         own={"limit": click.Option(["--limit"], default=100, **_LIMIT)},
     ),
-    wing_command(verbs.CONFIRM, "confirm", _open, _say_confirmed),
-    wing_command(verbs.FORGET, "forget", _open, _say_forgotten),
-    wing_command(verbs.PRUNE, "prune", _open, _say_pruned, own={"hard": _HARD}, said=_one_wins),
-    wing_command(verbs.BACKFILL, "backfill-decay", _open, _say_backfilled),
-    wing_command(verbs.STATS, "stats", _open, _say_stats),
+    library_command(verbs.CONFIRM, "confirm", _open, _say_confirmed),
+    library_command(verbs.FORGET, "forget", _open, _say_forgotten),
+    library_command(verbs.PRUNE, "prune", _open, _say_pruned, own={"hard": _HARD}, said=_one_wins),
+    library_command(verbs.BACKFILL, "backfill-decay", _open, _say_backfilled),
+    library_command(verbs.STATS, "stats", _open, _say_stats),
 ):
     memory.add_command(_command)
 

@@ -18,9 +18,9 @@ from bsd.cli.call import (
     NoRoot,
     ask_first,
     group,
+    library_command,
     offering,
     stop_request,
-    wing_command,
 )
 from bsd.cli.output import counted, note, print_table, safe, say, size
 from bsd.core.errors import Invalid
@@ -143,8 +143,8 @@ def _there(call: Call, _: click.Context) -> Iterator[str]:
 _known = offering(_there)
 
 for _command in (
-    wing_command(verbs.CREATE, "create", _opening, _say_created, also=[_root_option()]),
-    wing_command(
+    library_command(verbs.CREATE, "create", _opening, _say_created, also=[_root_option()]),
+    library_command(
         verbs.TOUCH,
         "touch",
         _opening,
@@ -153,7 +153,7 @@ for _command in (
         also=[_root_option()],
         failed=lambda done: done.metadata is None,
     ),
-    wing_command(verbs.LIST, "list", _opening, _say_list, also=[_root_option()]),
+    library_command(verbs.LIST, "list", _opening, _say_list, also=[_root_option()]),
 ):
     workspace.add_command(_command)
 

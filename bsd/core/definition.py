@@ -3,7 +3,7 @@
 Arguments and answer are dataclasses (`argument` describes a field of the one, `contract` of the
 other: its fields are what every door tells, in their order, by their names, but for those that are
 `INTERNAL`). The doors are made from that: command line, HTTP route with its OpenAPI, tools of
-agents. What a verb of sessions is beyond that says `bsd.actions.verb`; a wing (memory, workspaces)
+agents. What a verb of sessions is beyond that says `bsd.actions.verb`; a library (memory, workspaces)
 has verbs that are done with its own handle: `WingVerb`.
 """
 
@@ -223,7 +223,7 @@ def _only_looks(asked: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WingVerb(Definition[_A, _R], Generic[_H, _A, _R]):
+class LibraryVerb(Definition[_A, _R], Generic[_H, _A, _R]):
     """A verb that is done with one handle, of the memory or of workspaces."""
 
     act: Callable[[_H, _A], _R]
@@ -235,8 +235,8 @@ class WingVerb(Definition[_A, _R], Generic[_H, _A, _R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Wing(Generic[_H]):
-    """What all verbs of a wing have in common: their handle, and where HTTP finds them."""
+class Library(Generic[_H]):
+    """What all verbs of a library have in common: their handle, and where HTTP finds them."""
 
     handle: type[_H]
     name: str
@@ -251,13 +251,13 @@ class Wing(Generic[_H]):
         doc: str,
         *,
         about: str = "",
-    ) -> WingVerb[_H, _A, _R]:
+    ) -> LibraryVerb[_H, _A, _R]:
         """`way` is how HTTP comes to it, below /api/NAME; a GET changes nothing.
 
         People are told the same as in the API, unless `about` says it in other words.
         """
         method, _, below = way.partition(" ")
-        return WingVerb(
+        return LibraryVerb(
             name=name,
             arguments=arguments,
             answer=answer,

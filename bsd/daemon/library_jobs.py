@@ -1,4 +1,4 @@
-"""The jobs of the two wings: `memory` (facts expire and fade, seed 002) and `workspace_cron`."""
+"""The jobs of the two libraries: `memory` (facts expire and fade, seed 002) and `workspace_cron`."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ def create_app(
         *config_routes(config, config_changed),
         _agents_route(hands.layout),
         *verb_routes.routes(hands),
-        *verb_routes.wing_routes(memory_verbs.VERBS, lambda actor: facts(actor=actor)),
-        *verb_routes.wing_routes(
+        *verb_routes.library_routes(memory_verbs.VERBS, lambda actor: facts(actor=actor)),
+        *verb_routes.library_routes(
             workspace_verbs.VERBS, lambda actor: nullcontext(replace(spaces, actor=actor))
         ),
         *event_routes(daemon),

@@ -34,7 +34,7 @@ from bsd.actions.list_entries import Outlines
 from bsd.actions.list_sessions import SearchState
 from bsd.actions.read_extracted import SHOW_EXTRACTED, ShowExtracted
 from bsd.actions.verb import Meanwhile, Send, Verb, all_verbs, perform
-from bsd.core.definition import Answer, Body, Definition, Route, WingVerb, arguments_of
+from bsd.core.definition import Answer, Body, Definition, LibraryVerb, Route, arguments_of
 from bsd.core.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
 from bsd.core.files import plain_file
 from bsd.core.layout import Layout, SessionName
@@ -277,22 +277,22 @@ def _session_route(hands: ApiHands, verb: Verb[Any, Any], route: Route) -> ApiRo
     return _route(verb, route, prepare)
 
 
-def wing_routes(
-    verbs: Iterable[WingVerb[_H, Any, Any]], opening: Callable[[str], AbstractContextManager[_H]]
+def library_routes(
+    verbs: Iterable[LibraryVerb[_H, Any, Any]], opening: Callable[[str], AbstractContextManager[_H]]
 ) -> Iterator[ApiRoute]:
-    """The verbs of a wing that say where HTTP finds them.
+    """The verbs of a library that say where HTTP finds them.
 
     `opening` gives the handle with which they are done, for an actor; it is left on the thread on
     which it was entered.
     """
     for verb in verbs:
         if verb.route is not None:
-            yield _wing_route(opening, verb, verb.route)
+            yield _library_route(opening, verb, verb.route)
 
 
-def _wing_route(
+def _library_route(
     opening: Callable[[str], AbstractContextManager[_H]],
-    verb: WingVerb[_H, Any, Any],
+    verb: LibraryVerb[_H, Any, Any],
     route: Route,
 ) -> ApiRoute:
     def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], Answer]]:

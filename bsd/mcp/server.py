@@ -33,7 +33,7 @@ from bsd import __version__
 from bsd.actions.models import answer_model, arguments_model
 from bsd.actions.verb import Hands, Meanwhile
 from bsd.core.clock import look
-from bsd.core.definition import Answer, Tool, WingVerb, arguments_of
+from bsd.core.definition import Answer, LibraryVerb, Tool, arguments_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import Layout, SessionName
@@ -110,7 +110,7 @@ class MemoryTool:
     """One tool: what a model is told of it, and the verb that it does."""
 
     told: Tool
-    verb: WingVerb[Memory, Any, Any]
+    verb: LibraryVerb[Memory, Any, Any]
 
     @cached_property
     def _parameters(self) -> type[BaseModel]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from bsd.core.definition import UNSAID, Answer, Tool, Unsaid, WingVerb, argument, contract
+from bsd.core.definition import UNSAID, Answer, LibraryVerb, Tool, Unsaid, argument, contract
 from bsd.core.errors import FieldError, Invalid
 from bsd.memory.database import normalized_hash
 from bsd.memory.decay import PrunedFacts
@@ -323,8 +323,8 @@ def _verb(
     answer: type[_R],
     act: Callable[[Memory, _A], _R],
     only_looks: Callable[[_A], bool] = lambda asked: not getattr(asked, "refresh", True),
-) -> WingVerb[Memory, _A, _R]:
-    return WingVerb(
+) -> LibraryVerb[Memory, _A, _R]:
+    return LibraryVerb(
         name=told.name,
         arguments=arguments,
         answer=answer,
@@ -335,7 +335,7 @@ def _verb(
     )
 
 
-VERBS: tuple[WingVerb[Memory, Any, Any], ...] = (
+VERBS: tuple[LibraryVerb[Memory, Any, Any], ...] = (
     _verb(
         Tool(
             "memory_store",

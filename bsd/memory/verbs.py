@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.core.definition import Answer, Wing, argument, contract
+from bsd.core.definition import Answer, Library, argument, contract
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.fact import Fact, RecalledFact, StoredFact, WantedFacts
 from bsd.memory.facts import Memory, MemoryStats
 from bsd.memory.new_fact import MOMENT, NewFact
 
-_WING = Wing(Memory, "memory")
+_WING = Library(Memory, "memory")
 _MOST = 1000
 TAG = argument("Only facts with this tag.", metavar="TAG")
 AS_OF = "What held then (epoch seconds)."

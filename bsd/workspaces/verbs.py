@@ -14,7 +14,7 @@ from typing import Any
 
 from bsd.core.audit import AuditLog
 from bsd.core.clock import look, steady
-from bsd.core.definition import UNSAID, Answer, Unsaid, Wing, WingVerb, argument, contract
+from bsd.core.definition import UNSAID, Answer, Library, LibraryVerb, Unsaid, argument, contract
 from bsd.core.errors import NotFound
 from bsd.core.formatting import MINUTE, lifetime_seconds
 from bsd.core.layout import Layout
@@ -253,7 +253,7 @@ class Repairs(Answer):
 # --- the verbs ---
 
 
-_WING = Wing(WorkspaceRoot, "workspaces")
+_WING = Library(WorkspaceRoot, "workspaces")
 
 
 def _list(root: WorkspaceRoot, asked: ListWorkspaces) -> Workspaces:
@@ -332,6 +332,6 @@ REPAIR = _WING.verb(
     "POST /{session_id}/repair",
     "Make the metadata of one anew, if they are missing or broken.",
 )
-VERBS: tuple[WingVerb[WorkspaceRoot, Any, Any], ...] = (
+VERBS: tuple[LibraryVerb[WorkspaceRoot, Any, Any], ...] = (
     *(LIST, CREATE, PRUNE, REPAIR_ALL, SHOW, TOUCH, REPAIR),
 )

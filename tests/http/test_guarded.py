@@ -109,8 +109,8 @@ def test_read_only_every_change_is_refused(root: Path) -> None:
             target = named(path, method)
             status, answer = request(UnixConnection(settings.socket), target, method)
             if method == "GET":  # of memory and workspaces there are none here, and none is gone
-                wing = path.startswith(("/api/memory", "/api/workspaces", "/api/archive/{"))
-                assert status in ({200, 404} if wing else {200, 409}), (path, answer)
+                library = path.startswith(("/api/memory", "/api/workspaces", "/api/archive/{"))
+                assert status in ({200, 404} if library else {200, 409}), (path, answer)
             else:
                 expected = {"error": "Server is in read-only mode", "readonly": True}
                 assert (status, answer) == (403, expected), (method, path)

@@ -1,4 +1,4 @@
-"""The verbs of the wings: every door tells of each what it does, and nothing else."""
+"""The verbs of the libraries: every door tells of each what it does, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from bsd.actions.models import answer_model
 from bsd.cli.main import bsd
-from bsd.core.definition import Unsaid, WingVerb, arguments_of, told_fields
+from bsd.core.definition import LibraryVerb, Unsaid, arguments_of, told_fields
 from bsd.memory import verbs as memory
 from bsd.workspaces import verbs as workspaces
 from bsd.workspaces.listing import Workspace
 from bsd.workspaces.prune import Rules
 from bsd.workspaces.record import SessionMetadata
 
-Verb = WingVerb[Any, Any, Any]
+Verb = LibraryVerb[Any, Any, Any]
 VERBS: list[Verb] = [*memory.VERBS, *workspaces.VERBS]
 every_verb = pytest.mark.parametrize(
     "verb", VERBS, ids=[f"{one.route.path}-{one.name}" for one in VERBS if one.route]
@@ -99,8 +99,8 @@ def test_members_of_an_answer_within_another_stand_among_its_own() -> None:
 
 
 @pytest.mark.parametrize("wing", ["memory", "workspaces"])
-def test_a_wing_loads_neither_pydantic_nor_http_nor_click(wing: str) -> None:
-    program = f"import sys, bsd.{wing}.verbs; print(*sys.modules)"
+def test_a_wing_loads_neither_pydantic_nor_http_nor_click(library: str) -> None:
+    program = f"import sys, bsd.{library}.verbs; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
