@@ -198,7 +198,7 @@ def test_only_agents_know_what_their_programs_call_things() -> None:
 
 
 def test_nobody_but_agents_imports_one_of_them() -> None:
-    """They are asked through `bsd.transcripts.agents.programs`, `owner` and `dialect`."""
+    """They are asked through `bsd.transcripts.agents.programs`, `program` and `format`."""
     assert {f"bsd.transcripts.agents.{kind.replace('-', '_')}" for kind in KINDS} == set(
         KINDS.values()
     )

@@ -3,8 +3,8 @@
 Arguments and answer are dataclasses (`argument` describes a field of the one, `contract` of the
 other: its fields are what every door tells, in their order, by their names, but for those that are
 `INTERNAL`). The doors are made from that: command line, HTTP route with its OpenAPI, tools of
-agents. What a verb of sessions is beyond that says `bsd.actions.verb`; a library (memory, workspaces)
-has verbs that are done with its own handle: `WingVerb`.
+agents. What a verb of sessions is beyond that says `bsd.actions.verb`; a library (memory,
+workspaces) has verbs that are done with its own handle: `LibraryVerb`.
 """
 
 from __future__ import annotations

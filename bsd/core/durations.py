@@ -1,6 +1,6 @@
 """Lengths of time as people read them; it loads nothing, since `bsd status` starts quickly.
 
-Durations that users type and settings hold are read and written in `spelling`.
+Durations that users type and settings hold are read and written in `formatting`.
 """
 
 from __future__ import annotations

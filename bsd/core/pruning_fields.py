@@ -2,8 +2,9 @@
 
 All else derives from that line: what is valid, config.json, `bsd config`, the API's description,
 the page's labels, the man page, what a call may say otherwise, what unsettles, and which job gets
-another time. What a setting means for an entry is decided in `bsd.planning`. What a value must be is
-said by a `SettingKind`: it checks, words what is wrong, and says how the page lets people write it.
+another time. What a setting means for an entry is decided in `bsd.planning`. What a value must be
+is said by a `SettingKind`: it checks, words what is wrong, and says how the page lets people
+write it.
 No library does the checking: reading the settings must cost less than loading pydantic.
 """
 

@@ -1,4 +1,4 @@
-"""The jobs of the two libraries: `memory` (facts expire and fade, seed 002) and `workspace_cron`."""
+"""Jobs of the two libraries: `memory` (facts expire and fade, seed 002) and `workspace_cron`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bsd.core.clock import steady
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger
-from bsd.daemon.schedule import Schedule
+from bsd.daemon.schedule import JobSchedule
 from bsd.daemon.scheduler import Cron, Every
 from bsd.daemon.state import DaemonState
 
@@ -27,7 +27,7 @@ _START_SECONDS = 10.0  # after which a start is kept waiting no longer
 _LAST_RUN = "last_run"  # kept in the database, so that no restart puts the next run off
 
 
-def add_memory_job(schedule: Schedule, state: DaemonState) -> None:
+def add_memory_job(schedule: JobSchedule, state: DaemonState) -> None:
     """Delete what has expired meanwhile, and make the hourly job known."""
     if state.settings.readonly or state.settings.memory.enabled is False:
         return
@@ -36,7 +36,7 @@ def add_memory_job(schedule: Schedule, state: DaemonState) -> None:
     schedule.add(MEMORY, Every(_HOUR), keeper.run, last_run=last_run)
 
 
-def add_workspace_cron(schedule: Schedule, state: DaemonState) -> None:
+def add_workspace_cron(schedule: JobSchedule, state: DaemonState) -> None:
     """Make the job known by which workspaces go that nobody uses any more.
 
     Not if there is no workspace root, or nothing may be changed.

@@ -45,7 +45,7 @@ class Actions:
     keep_sessions: Callable[[], object] = lambda: None
 
 
-class Schedule:
+class JobSchedule:
     """Runs jobs on the thread that calls `step`; everything else may come from any thread.
 
     `extraction_changed` is called when settings changed that decide what is extracted.

@@ -34,7 +34,7 @@ from bsd.daemon.schedule import (
     RETENTION,
     SCAN,
     Actions,
-    Schedule,
+    JobSchedule,
     SettingsWatch,
 )
 from bsd.daemon.scheduler import Run
@@ -132,8 +132,8 @@ class Daemon:
             clock=state.clocks.steady,
         )
 
-    def _make_schedule(self) -> Schedule:
-        return Schedule(
+    def _make_schedule(self) -> JobSchedule:
+        return JobSchedule(
             self.state.config,
             Actions(
                 self._look_around,
@@ -300,7 +300,7 @@ class Daemon:
         *,
         changes: bool,
     ) -> Any:
-        """Have a child do a verb that opens sessions; raises as `rare_tasks.perform_verb`."""
+        """Have a child do a verb that opens sessions; raises as `child_tasks.perform_verb`."""
         return self.children.call(
             *(child_tasks.perform_verb, verb, name, arguments, actor, wait),
             session=name,

@@ -1,6 +1,6 @@
 """What children of the daemon are asked to do (`children.Children.call`): functions of a child.
 
-A child loads what it is asked for: what is rarer stands in `rare_tasks`.
+A child loads what it is asked for: what is rarer stands in `child_tasks`.
 """
 
 from __future__ import annotations

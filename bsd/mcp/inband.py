@@ -419,7 +419,7 @@ class _Round:
                 # Written when the turn was over, it shall be there when somebody reads it.
                 new = edit(new, put={EXTRACTABLE: b"%d" % _MESSAGES_TO_STAY})
             if new != line.raw:
-                self._put(line, new, self._fmt.facts(entry).id)
+                self._put(line, new, self._fmt.info(entry).id)
 
     def _line(self, index: int) -> Line:
         return next(line for line in self._revised.lines() if line.index == index)

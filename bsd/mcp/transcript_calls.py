@@ -142,23 +142,23 @@ class _CallsSoFar:
         self.calls: list[OwnCall] = []
 
     def follow(self, line: Line, entry: Entry, fmt: TranscriptFormat) -> None:
-        facts = fmt.facts(entry)
-        if facts.turn in {Turn.STARTS, Turn.CLOSES}:
+        info = fmt.info(entry)
+        if info.turn in {Turn.STARTS, Turn.CLOSES}:
             for call in self.calls:
                 call.over = True
-        if facts.signed_by is not None and self._policy.binds(facts.signed_by):
+        if info.signed_by is not None and self._policy.binds(info.signed_by):
             for call in self.calls:
                 call.bound = True
-        if facts.result_of is not None or facts.result_tool is not None:
-            self._note_result(line, entry, facts, fmt)
+        if info.result_of is not None or info.result_tool is not None:
+            self._note_result(line, entry, info, fmt)
         if entry.get(REDACTED) is not True:
-            self.calls.extend(_calls_of(line, entry, fmt, facts))
+            self.calls.extend(_calls_of(line, entry, fmt, info))
 
     def _note_result(
-        self, line: Line, entry: Entry, facts: EntryInfo, fmt: TranscriptFormat
+        self, line: Line, entry: Entry, info: EntryInfo, fmt: TranscriptFormat
     ) -> None:
         for call in self.calls:
-            if call.result is None and _answers(facts, call):
+            if call.result is None and _answers(info, call):
                 texts = [value.text for value in fmt.values(entry) if value.text]
                 call.result = "\n".join(texts)
                 call.result_index = line.index
@@ -167,18 +167,18 @@ class _CallsSoFar:
 
 
 def _calls_of(
-    line: Line, entry: Entry, fmt: TranscriptFormat, facts: EntryInfo
+    line: Line, entry: Entry, fmt: TranscriptFormat, info: EntryInfo
 ) -> Iterator[OwnCall]:
     answered = entry.get(ANSWERED)
     known = answered if isinstance(answered, dict) else {}
-    for call in facts.calls:
-        found = _own_call(line, entry, fmt, facts, call)
+    for call in info.calls:
+        found = _own_call(line, entry, fmt, info, call)
         if found is not None and found.key not in known:
             yield found
 
 
 def _own_call(
-    line: Line, entry: Entry, fmt: TranscriptFormat, facts: EntryInfo, call: ToolCall
+    line: Line, entry: Entry, fmt: TranscriptFormat, info: EntryInfo, call: ToolCall
 ) -> OwnCall | None:
     arguments = _arguments(entry, call)
     ran = ran_by_shell(fmt.command(call.name, arguments))
@@ -189,14 +189,14 @@ def _own_call(
         tool,
         call.name,
         call.id,
-        facts.id,
+        info.id,
         line.index,
         ran.arguments if ran else arguments,
         by_shell=ran is not None,
         alone=ran is None or ran.alone,
-        ended=facts.turn is Turn.CLOSES,
+        ended=info.turn is Turn.CLOSES,
         # Entries without turns: whoever wrote it is idle, or nobody would look.
-        over=facts.turn in {Turn.NONE, Turn.CLOSES},
+        over=info.turn in {Turn.NONE, Turn.CLOSES},
     )
 
 
@@ -212,10 +212,10 @@ def _arguments(entry: Entry, call: ToolCall) -> Any:
     return given
 
 
-def _answers(facts: EntryInfo, call: OwnCall) -> bool:
-    if facts.result_of is not None:
-        return facts.result_of == call.key
-    return facts.result_tool == call.name
+def _answers(info: EntryInfo, call: OwnCall) -> bool:
+    if info.result_of is not None:
+        return info.result_of == call.key
+    return info.result_tool == call.name
 
 
 def own_tool_name(name: str, arguments: Any) -> str | None:

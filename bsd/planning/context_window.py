@@ -153,7 +153,7 @@ class ContextWindow:
 
     @property
     def reaches_back(self) -> bool:
-        """Whether something after the checkpoint may have changed what of before it is in context."""
+        """Whether something after the checkpoint may have changed what of before is in context."""
         if self._since is None:
             return False
         if self._compactions or self.leads_by(0)[1] is not self._since.on_way:
@@ -274,9 +274,9 @@ class SignatureCoverage:
     """Which entries a later signature covers: a provider that checks it refuses what is changed.
 
     Follows a session to its end, from its first line or `since` a checkpoint of it. A signature
-    covers everything before it on its branch, but for what a compaction between took out of context.
-    Nothing that follows takes that back; but what a later compaction took out of context is not sent,
-    nor is the signature that covers it, as long as nobody goes back to before it.
+    covers everything before it on its branch, but for what a compaction between took out of
+    context. Nothing that follows takes that back; but what a later compaction took out of context
+    is not sent, nor is the signature that covers it, as long as nobody goes back to before it.
 
     Of what is before the checkpoint only the ids matter: a compaction there is before every line
     that is followed, so it can take none of them out of context.
@@ -291,8 +291,8 @@ class SignatureCoverage:
         # Lines of signatures, and how far back each reaches: ever less far, as those that a later
         # one covers with all that they cover are of no account.
         self._signed, self._reach = array("Q"), array("Q")
-        # The latest compaction took everything before a line out of context. Which line that is, only
-        # a signature after it wants to know: to look for what is kept takes long.
+        # The latest compaction took everything before a line out of context. Which line that is is
+        # looked up only for a signature after it, because looking for what is kept takes long.
         self._compaction: EntryInfo | None = None
         self._barrier: int | None = 0  # None: not looked for yet
         self._compacted = 0  # entries before that compaction

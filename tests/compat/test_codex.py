@@ -206,7 +206,7 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     texts = {value.text for line in lines(old) for value in CODEX.values(line)}
     there = [line for line in lines(now) if AWAY.decode() in json.dumps(line)]
     for line in there:
-        entry = CODEX.facts(line).id
+        entry = CODEX.info(line).id
         assert entry is not None
         content = performed.extracted_content(surgeon(codex), name, entry)["content"]
         assert set(content.values()) <= texts

@@ -52,9 +52,9 @@ class Patient:
         source, fmt = Session(self._layout, self.name).open()
         with source:
             found = [
-                (one.name, one.id, seen.facts.id)
+                (one.name, one.id, seen.info.id)
                 for seen in read_through(source, fmt)
-                for one in seen.facts.calls
+                for one in seen.info.calls
             ]
         kinds = [RedactionKind.CONSUMED, RedactionKind.CONSUMED, RedactionKind.MARKED]
         return [

@@ -26,11 +26,11 @@ UP = "\x1b[A"
 def counted(path: Path, fmt: TranscriptFormat) -> set[str]:
     """The results in context, by the ids of their calls."""
     entries: list[Any] = [json.loads(line) for line in path.read_bytes().splitlines()]
-    context, facts = ContextWindow(), list(map(fmt.facts, entries))
-    for index, found in enumerate(facts):
+    context, info = ContextWindow(), list(map(fmt.info, entries))
+    for index, found in enumerate(info):
         if not found.is_header:
             context.follow(index, found)
-    rows = [found for found in facts if not found.is_header]
+    rows = [found for found in info if not found.is_header]
     return {one.result_of for row, one in enumerate(rows) if one.result_of and context.sent(row)}
 
 

@@ -198,5 +198,5 @@ def an_output(before: bytes, lean: bytes) -> tuple[str, str]:
         if "payload.output" in entry.get("_extracted", {}).get("keys", ()):
             output = json.loads(was)["payload"]["output"]
             assert isinstance(output, str)
-            return str(CODEX.facts(entry).id), output
+            return str(CODEX.info(entry).id), output
     raise AssertionError("no output is away")

@@ -13,7 +13,7 @@ import pytest
 
 from bsd.core.layout import Layout
 from bsd.daemon.child import Order, Setup
-from tests.daemon import child_tasks
+from tests.daemon import odd_tasks
 from tests.waiting import DEADLINE_SECONDS
 
 _TOP = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_one_that_hangs_ends_without_a_daemon_and_one_that_waits_does_not(
     with Connection(ours.detach()) as line:
         line.send(Setup(layout, 2.0, None, longest_silence=_SILENCE_SECONDS))
         assert line.recv() is None
-        task = child_tasks.hang if hangs else child_tasks.give
+        task = odd_tasks.hang if hangs else odd_tasks.give
         log = ("info", "json", False)
         line.send(Order(task, (DEADLINE_SECONDS,), 1 << 40, None, log, {}))
         if hangs:

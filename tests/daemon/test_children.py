@@ -27,7 +27,7 @@ from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.targets import Refused
 from bsd.sessions.commit.inflight import InFlight
-from tests.daemon import child_tasks
+from tests.daemon import odd_tasks
 from tests.daemon.running import is_alive
 from tests.logs import capture_logs
 from tests.needs import require_linux
@@ -66,7 +66,7 @@ class House:
         return made
 
     def extract(self) -> SessionResult | None:
-        return self.children.call(child_tasks.extract, NAME, session=NAME, background=True)
+        return self.children.call(odd_tasks.extract, NAME, session=NAME, background=True)
 
     @property
     def content(self) -> bytes:
@@ -84,7 +84,7 @@ def house(layout: Layout) -> Iterator[House]:
 
 def test_what_is_asked_and_answered_comes_through_as_it_is(house: House) -> None:
     what = [NAME, house.path, "lone \ud800", {"deep": (1, 2.5, None)}, b"\x00"]
-    assert house.children.call(child_tasks.give, what) == what
+    assert house.children.call(odd_tasks.give, what) == what
 
 
 @pytest.mark.parametrize(
@@ -99,38 +99,38 @@ def test_what_is_asked_and_answered_comes_through_as_it_is(house: House) -> None
 )
 def test_an_error_is_raised_as_if_it_had_happened_here(house: House, error: BsdError) -> None:
     with pytest.raises(type(error)) as raised:
-        house.children.call(child_tasks.fail, error)
+        house.children.call(odd_tasks.fail, error)
     assert vars(raised.value) == vars(error)
     assert str(raised.value) == str(error)
 
 
 def test_what_nobody_expected_comes_with_its_traceback_and_the_child_goes_on(house: House) -> None:
-    first = house.children.call(child_tasks.pid)
+    first = house.children.call(odd_tasks.pid)
     with pytest.raises(RuntimeError, match=r"(?s)ZeroDivisionError.*in fail"):
-        house.children.call(child_tasks.fail, ZeroDivisionError("no"))
-    assert house.children.call(child_tasks.pid) == first
+        house.children.call(odd_tasks.fail, ZeroDivisionError("no"))
+    assert house.children.call(odd_tasks.pid) == first
     assert house.counted == {"children_started": 1}
 
 
 def test_what_happens_on_the_way_is_heard_and_asked(house: House) -> None:
     heard: list[int] = []
     answer = house.children.call(
-        child_tasks.tell_and_ask, heard={"told": heard.append, "asked": lambda n: n * 21}
+        odd_tasks.tell_and_ask, heard={"told": heard.append, "asked": lambda n: n * 21}
     )
     assert (heard, answer) == ([1], 42)
 
 
 def test_what_cannot_be_sent_hurts_nobody(house: House) -> None:
     with pytest.raises(Exception, match=r"pickle|get local object"):
-        house.children.call(child_tasks.give, lambda: None)
-    assert house.children.call(child_tasks.give, 1) == 1
+        house.children.call(odd_tasks.give, lambda: None)
+    assert house.children.call(odd_tasks.give, 1) == 1
 
 
 def test_one_child_serves_again_and_again_until_nobody_comes(house: House) -> None:
     woken: list[float] = []
     some = house.make(wake=lambda: woken.append(house.now))
-    first = some.call(child_tasks.pid)
-    assert some.call(child_tasks.pid) == first
+    first = some.call(odd_tasks.pid)
+    assert some.call(odd_tasks.pid) == first
     assert woken
     assert [one["pid"] for one in some.snapshot()] == [first]
     assert some.step(house.now + 1) == house.now + IDLE_SECONDS
@@ -138,13 +138,13 @@ def test_one_child_serves_again_and_again_until_nobody_comes(house: House) -> No
     assert some.step(house.now + IDLE_SECONDS) is None
     assert not is_alive(first)
     assert some.snapshot() == []
-    assert some.call(child_tasks.pid) != first
+    assert some.call(odd_tasks.pid) != first
     assert house.counted["children_died"] == 0
 
 
 def test_who_waits_is_not_served_by_one_in_the_background(house: House) -> None:
-    one = house.children.call(child_tasks.pid)
-    other = house.children.call(child_tasks.pid, background=True)
+    one = house.children.call(odd_tasks.pid)
+    other = house.children.call(odd_tasks.pid, background=True)
     assert one != other
     assert os.getpriority(os.PRIO_PROCESS, other) > os.getpriority(os.PRIO_PROCESS, one)
     # `/autogroup-123 nice 5`: of two in sessions of their own, only that may count.
@@ -159,7 +159,7 @@ def test_each_thread_has_its_own(house: House) -> None:
 
     def ask() -> None:
         heard = {"told": lambda _: meet.wait(), "asked": lambda n: n}
-        found.append(house.children.call(child_tasks.tell_and_ask, heard=heard))
+        found.append(house.children.call(odd_tasks.tell_and_ask, heard=heard))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -172,32 +172,32 @@ def test_each_thread_has_its_own(house: House) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_terminal_s_signals_are_not_for_children(house: House, number: int) -> None:
-    pid = house.children.call(child_tasks.pid)
+    pid = house.children.call(odd_tasks.pid)
     assert os.getsid(pid) != os.getsid(0)
     os.kill(pid, number)
-    assert house.children.call(child_tasks.pid) == pid
+    assert house.children.call(odd_tasks.pid) == pid
 
 
 # --- deaths ---
 
 
 def test_one_that_died_without_work_is_replaced_and_nobody_hurt(house: House) -> None:
-    pid = house.children.call(child_tasks.pid)
+    pid = house.children.call(odd_tasks.pid)
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not is_alive(pid))
-    assert house.children.call(child_tasks.give, 5) == 5
+    assert house.children.call(odd_tasks.give, 5) == 5
     assert house.counted == {"children_started": 2, "children_died": 1}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 def test_a_death_is_a_clear_failure_of_that_call(house: House, number: signal.Signals) -> None:
     with capture_logs() as lines, pytest.raises(ChildDied, match=number.name) as raised:
-        house.children.call(child_tasks.die, number, session=NAME)
+        house.children.call(odd_tasks.die, number, session=NAME)
     assert raised.value.hint
     (told,) = [one for one in lines if one["event"] == "A child has died"]
     assert told["session"] == str(NAME)
     assert house.counted["children_died"] == 1
-    assert house.children.call(child_tasks.give, 1) == 1
+    assert house.children.call(odd_tasks.give, 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_death_in_an_exchange_is_put_in_order_at_once(
 ) -> None:
     before = house.content
     with capture_logs() as lines, pytest.raises(ChildDied):
-        house.children.call(child_tasks.die_at, NAME, step, session=NAME)
+        house.children.call(odd_tasks.die_at, NAME, step, session=NAME)
     assert "What was in flight was looked after" in [one["event"] for one in lines]
     assert (house.content == before) is not committed
     assert not list(house.path.parent.glob("*.lock")), "the lock of a dead process stays nowhere"
@@ -232,8 +232,8 @@ def test_a_death_in_an_exchange_is_put_in_order_at_once(
 def test_what_takes_too_much_memory_fails_alone(house: House) -> None:
     small = house.make(room=256 << 20)
     with pytest.raises(Unavailable, match="more than the 256 MB of memory"):
-        small.call(child_tasks.take_memory, 1 << 30)
-    assert small.call(child_tasks.take_memory, 1 << 20) == 1 << 20
+        small.call(odd_tasks.take_memory, 1 << 30)
+    assert small.call(odd_tasks.take_memory, 1 << 20) == 1 << 20
     assert house.counted == {"children_started": 2, "children_died": 1}
 
 
@@ -242,7 +242,7 @@ def test_a_line_may_be_as_long_as_its_file(house: House) -> None:
     long = {"type": "custom", "id": "huge", "data": "y" * (80 << 20)}
     path = write(house.layout, [*conversation(3), long])
     small = house.make(room=160 << 20)
-    result = small.call(child_tasks.extract, NAME, session=NAME)
+    result = small.call(odd_tasks.extract, NAME, session=NAME)
     assert result is not None
     assert result.status is Status.EXTRACTED
     assert path.read_bytes().count(PLACEHOLDER) == 3
@@ -251,26 +251,26 @@ def test_a_line_may_be_as_long_as_its_file(house: House) -> None:
 def test_one_that_gives_no_sign_of_life_is_ended(house: House) -> None:
     hasty = house.make(longest_step=0.2)
     with capture_logs() as lines, pytest.raises(ChildDied, match="SIGKILL"):
-        hasty.call(child_tasks.hang, 60.0)
+        hasty.call(odd_tasks.hang, 60.0)
     assert "A child hangs and is killed" in [one["event"] for one in lines]
-    assert hasty.call(child_tasks.give, 1) == 1
+    assert hasty.call(odd_tasks.give, 1) == 1
 
 
 def test_one_that_holds_a_lease_is_waited_for(house: House) -> None:
     hasty = house.make(longest_step=0.1)
-    if not hasty.call(child_tasks.hang_with_lease, str(house.path), 0.0):
+    if not hasty.call(odd_tasks.hang_with_lease, str(house.path), 0.0):
         pytest.skip("no leases here")
-    hasty.call(child_tasks.hang_with_lease, str(house.path), 1.0)
+    hasty.call(odd_tasks.hang_with_lease, str(house.path), 1.0)
     assert house.counted["children_died"] == 0
 
 
 def test_one_that_cannot_begin_is_an_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = house.make(program="import sys; sys.exit(3)")
     with pytest.raises(BsdError, match="does not begin"):
-        broken.call(child_tasks.pid)
+        broken.call(odd_tasks.pid)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(BsdError, match="starting a child process"):
-        house.children.call(child_tasks.pid)
+        house.children.call(odd_tasks.pid)
 
 
 def test_another_release_does_not_work_for_this_one(house: House) -> None:
@@ -278,7 +278,7 @@ def test_another_release_does_not_work_for_this_one(house: House) -> None:
     other = "import bsd; bsd.__version__ = '99'"
     later = house.make(program=f"{begin}; {path}; {other}; {main}")
     with pytest.raises(Unavailable, match="bsd 99 is installed") as raised:
-        later.call(child_tasks.pid)
+        later.call(odd_tasks.pid)
     assert "start the daemon anew" in str(raised.value.hint)
 
 
@@ -291,7 +291,7 @@ def test_a_stop_ends_work_where_nothing_is_half_done(house: House) -> None:
 
     def work() -> None:
         try:
-            house.children.call(child_tasks.work_until_stopped, heard={"alive": begun.set})
+            house.children.call(odd_tasks.work_until_stopped, heard={"alive": begun.set})
         except Stopping as stop:
             ended.append(stop)
 
@@ -303,7 +303,7 @@ def test_a_stop_ends_work_where_nothing_is_half_done(house: House) -> None:
     assert len(ended) == 1
     assert house.children.snapshot() == []
     with pytest.raises(Stopping):
-        house.children.call(child_tasks.pid)
+        house.children.call(odd_tasks.pid)
 
 
 def test_a_stop_waits_for_nobody_who_is_only_starting(house: House) -> None:
@@ -312,7 +312,7 @@ def test_a_stop_waits_for_nobody_who_is_only_starting(house: House) -> None:
 
     def work() -> None:
         try:
-            slow.call(child_tasks.pid)
+            slow.call(odd_tasks.pid)
         except Stopping as stop:
             ended.append(stop)
 
@@ -332,7 +332,7 @@ def test_a_stop_waits_for_nobody_who_only_reads(house: House) -> None:
     def read() -> None:
         heard = {"alive": begun.set}
         try:
-            house.children.call(child_tasks.hang, 600.0, only_reads=True, heard=heard)
+            house.children.call(odd_tasks.hang, 600.0, only_reads=True, heard=heard)
         except Stopping as stop:
             ended.append(stop)
 
@@ -354,7 +354,7 @@ def test_an_answer_that_comes_behind_a_stop_is_not_taken_for_work(
         return True
 
     with pytest.raises(Stopping):
-        house.children.call(child_tasks.ask, heard={"question": answer})
+        house.children.call(odd_tasks.ask, heard={"question": answer})
     assert house.children.join(time.monotonic() + DEADLINE_SECONDS)
     assert "Traceback" not in capfd.readouterr().err
 
@@ -371,7 +371,7 @@ def test_the_last_word_of_one_that_ended_before_it_was_answered_is_heard(house: 
         return True
 
     with pytest.raises(Stopping):
-        house.children.call(child_tasks.ask, heard={"question": answer})
+        house.children.call(odd_tasks.ask, heard={"question": answer})
     assert house.counted["children_died"] == 0
 
 
@@ -386,7 +386,7 @@ def test_one_that_was_told_to_stop_before_its_order_came_has_not_died(
 
     monkeypatch.setattr(house.children, "_order", too_late)
     with pytest.raises(Stopping):
-        house.children.call(child_tasks.pid)
+        house.children.call(odd_tasks.pid)
     assert house.counted["children_died"] == 0
 
 
@@ -397,7 +397,7 @@ def test_one_who_was_at_a_session_is_asked_about_it_again(house: House) -> None:
     pids: dict[SessionName, int] = {}
 
     def ask(name: SessionName) -> None:
-        pids[name] = house.children.call(child_tasks.pid, session=name, heard={"alive": both.wait})
+        pids[name] = house.children.call(odd_tasks.pid, session=name, heard={"alive": both.wait})
 
     threads = [threading.Thread(target=ask, args=[name]) for name in names[:2]]
     for thread in threads:
@@ -407,7 +407,7 @@ def test_one_who_was_at_a_session_is_asked_about_it_again(house: House) -> None:
     assert len(set(pids.values())) == 2
     last = 0
     for name in (names[0], names[1], names[0], names[2], names[1]):
-        found = house.children.call(child_tasks.pid, session=name)
+        found = house.children.call(odd_tasks.pid, session=name)
         assert found == pids.get(name, last)
         last = found
 
@@ -418,14 +418,14 @@ from pathlib import Path
 from bsd.daemon.children import Children
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
-from tests.daemon import child_tasks
+from tests.daemon import odd_tasks
 from tests.session_files import NAME
 
 layout = Layout(Path(sys.argv[1]))
 children = Children(layout, ConfigService(layout.config_file), quiet_seconds=2.0)
-print(children.call(child_tasks.pid, background=True), flush=True)
+print(children.call(odd_tasks.pid, background=True), flush=True)
 children.call(
-    child_tasks.pause_at, NAME, sys.argv[2], Path(sys.argv[3]), session=NAME, background=True
+    odd_tasks.pause_at, NAME, sys.argv[2], Path(sys.argv[3]), session=NAME, background=True
 )
 """
 
@@ -465,21 +465,21 @@ def test_a_child_whose_parent_is_killed_finishes_its_commit_and_leaves(
 
 
 def test_settings_are_those_of_the_daemon_or_newer(house: House) -> None:
-    ask: Callable[[], int] = lambda: house.children.call(child_tasks.keep_recent)  # noqa: E731
+    ask: Callable[[], int] = lambda: house.children.call(odd_tasks.keep_recent)  # noqa: E731
     assert ask() == 0
     house.config.update({"keep_recent": 7})
     assert ask() == 7
     house.layout.config_file.write_text("{")  # by hand: the last good ones stay
     assert ask() == house.config.current.keep_recent == 7
     fresh = house.make()
-    assert fresh.call(child_tasks.keep_recent) == 7
+    assert fresh.call(odd_tasks.keep_recent) == 7
     house.layout.config_file.unlink()
     assert ask() == 7
 
 
 def test_each_child_knows_of_the_others_commits(house: House) -> None:
     house.extract()
-    other = house.children.call(child_tasks.whose_commit, NAME, session=NAME, background=False)
+    other = house.children.call(odd_tasks.whose_commit, NAME, session=NAME, background=False)
     assert other
     assert house.counted["children_started"] == 2
 
@@ -541,7 +541,7 @@ def test_the_arguments_of_an_edit_can_be_sent(house: House) -> None:
     from bsd.planning.edit import setting
 
     wish = setting([(("message", "role"), "user")])
-    asked = house.children.call(child_tasks.give, EditEntry("e1", wish))
+    asked = house.children.call(odd_tasks.give, EditEntry("e1", wish))
     assert asked.wish({"message": {"role": "x"}}) == {"message": {"role": "user"}}
 
 
@@ -554,7 +554,7 @@ def test_a_death_among_several_is_about_the_one_at_work(house: House) -> None:
     began: list[SessionName] = []
     with pytest.raises(ChildDied):
         house.children.call(
-            *(child_tasks.die_among, several, NAME),
+            *(odd_tasks.die_among, several, NAME),
             several=dict.fromkeys(several, 1000),
             heard={"began": began.append},
         )
@@ -579,5 +579,5 @@ def test_a_death_among_several_is_about_the_one_at_work(house: House) -> None:
 def test_what_several_remember_comes_back(house: House) -> None:
     wanted = [tasks.ToLook(NAME, 0.0, urgent=True)]
     house.children.call(tasks.look_into_several, wanted, several={NAME: 1000}, background=True)
-    assert house.children.call(child_tasks.whose_commit, NAME, session=NAME)
-    assert house.children.call(child_tasks.whose_commit, NAME, several={NAME: 1000})
+    assert house.children.call(odd_tasks.whose_commit, NAME, session=NAME)
+    assert house.children.call(odd_tasks.whose_commit, NAME, several={NAME: 1000})

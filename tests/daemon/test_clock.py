@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core import clock
+from bsd.core import clock as machine_clock
 from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import configure
 
@@ -98,7 +98,7 @@ def test_a_machine_without_a_clock_of_its_own_destroys_nothing_and_goes_on(
     assert not old.exists()
     old.write_bytes(b"x")
     os.utime(old, (now - 25 * HOUR,) * 2)
-    monkeypatch.setattr(clock, "boot_id", lambda: "another start")
+    monkeypatch.setattr(machine_clock, "boot_id", lambda: "another start")
     begun = Jumping(30.0)
     begun._boot = 0.0
     with machine(root, begun, monkeypatch) as running:

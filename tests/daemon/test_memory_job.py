@@ -18,7 +18,7 @@ from bsd.core.layout import Layout
 from bsd.core.settings import MemorySettings, Settings
 from bsd.daemon.library_jobs import MEMORY, MemoryKeeper, add_memory_job
 from bsd.daemon.loops import Clocks
-from bsd.daemon.schedule import Actions, Schedule
+from bsd.daemon.schedule import Actions, JobSchedule
 from bsd.daemon.state import DaemonState
 from bsd.memory.facts import open_memory
 from tests.daemon.running import configure, running
@@ -44,7 +44,7 @@ class World:
     def start(self) -> None:
         """Another daemon takes over."""
         self.state = DaemonState(self.settings, Clocks(self.clock, self.clock))
-        self.table = Schedule(self.state.config, _NOTHING, clock=self.clock)
+        self.table = JobSchedule(self.state.config, _NOTHING, clock=self.clock)
         add_memory_job(self.table, self.state)
 
     def step(self, seconds: float = 0.0) -> None:

@@ -17,7 +17,7 @@ from bsd.daemon.schedule import (
     RETENTION,
     SCAN,
     Actions,
-    Schedule,
+    JobSchedule,
 )
 
 START = 1_800_000_000.0  # 2027-01-15T08:00:00Z
@@ -37,7 +37,7 @@ class Book:
         self.unsettled = 0
         self.changed: list[list[str]] = []
         self.in_flight = 0
-        self.table = Schedule(
+        self.table = JobSchedule(
             self.config,
             Actions(
                 lambda: self.ran.append(SCAN),

@@ -12,7 +12,7 @@ import pytest
 from bsd.core.settings_reader import load_settings
 from bsd.daemon.library_jobs import WORKSPACE_CRON, add_workspace_cron
 from bsd.daemon.loops import Clocks
-from bsd.daemon.schedule import Actions, Schedule
+from bsd.daemon.schedule import Actions, JobSchedule
 from bsd.daemon.state import DaemonState
 from bsd.workspaces import create_session_sandbox, touch_session
 from tests.daemon.running import configure, running
@@ -34,7 +34,7 @@ class Day:
         settings = load_settings(None, root, {"HOME": str(tmp_path), **environ})
         self.state = DaemonState(settings, Clocks(lambda: self.now, lambda: self.now))
         actions = Actions(*[lambda: False] * len(Actions.__dataclass_fields__))
-        self.table = Schedule(self.state.config, actions, clock=lambda: self.now)
+        self.table = JobSchedule(self.state.config, actions, clock=lambda: self.now)
         add_workspace_cron(self.table, self.state)
 
     def go(self, seconds: float) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bsd.memory.info import open_memory
 
 from bsd.core.errors import Forbidden, NotFound
 from bsd.core.layout import Layout
@@ -17,6 +16,7 @@ from bsd.core.settings import MemorySettings
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import forget_stored, search, search_as_it_is
 from bsd.maintenance.trash import Trash
+from bsd.memory.facts import open_memory
 from bsd.sessions.commit.late import Orphan, keep_orphan
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon

@@ -23,7 +23,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from tests.actions import performed
 from tests.openclaw_tree import set_idle
-from tests.planning.test_leave import unpinned
+from tests.planning.test_uninstall import unpinned
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 from tests.transcripts.agents.sources import KINDS
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind

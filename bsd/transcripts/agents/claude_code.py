@@ -222,8 +222,8 @@ class _KeptEntries:
 def _what_stays(boundary: Entry) -> _KeptEntries | None:
     """What stays in context; None: it says so in a form that is not known.
 
-    Then it is as if nothing had been taken out of context. The list counts where there is one, as it
-    does for the program; versions before it name the two ends.
+    Then it is as if nothing had been taken out of context. The list counts where there is one, as
+    it does for the program; versions before it name the two ends.
     """
     metadata = boundary.get("compactMetadata")
     kept = {

@@ -1,4 +1,4 @@
-"""A process that holds a session's lock, for tests: `python -m tests.transcripts.agents.lock_holder WHAT …`.
+"""A process that holds a session's lock: `python -m tests.transcripts.agents.lock_holder WHAT …`.
 
 hold FILE           takes the lock, says so, and holds it until its standard input ends
 count FILE N SECS   adds one to the number in N under the lock, again and again for SECS seconds

@@ -255,7 +255,7 @@ def test_file_names(name: str, is_session: bool) -> None:
     ],
 )
 def test_whose_an_archived_file_is(tmp_path: Path, name: str, agent: str | None) -> None:
-    source = Source("c", "codex", tmp_path / "sessions", KIND.routes, KIND.put_away)
+    source = Source("c", "codex", tmp_path / "sessions", KIND.routes, KIND.program_archive)
     assert source.agent_of(name) == agent
     assert list(source.archived_files()) == []
     (archived := tmp_path / "archived_sessions").mkdir()

@@ -1,5 +1,5 @@
 """OpenClaw: what it writes, how it locks, what it lists.
 
-`dialect` reads its entries, `home` its directories; `registry` its list of conversations, from
+`format` reads its entries, `home` its directories; `registry` its list of conversations, from
 which it takes some, and `lock` its lock of a session.
 """
