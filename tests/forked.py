@@ -34,7 +34,7 @@ from tests.waiting import DEADLINE_SECONDS
 # As `bsd.__main__` has it, which must not be loaded here: it is run in the children.
 HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
-_LOADED = ("agents", "care", "doors.cli", "foundation", "session", "store", "surgery", "text")
+_LOADED = ("cli", "core", "maintenance", "planning", "sessions", "store", "transcripts")
 # What Python and the linker read of their environment as they start: other values, other server.
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 _FAILS = "FAILING_"  # what shall fail (failing_disk.c) does so in commands, not in their server

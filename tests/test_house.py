@@ -202,13 +202,15 @@ def test_nobody_but_agents_imports_one_of_them() -> None:
     assert {f"bsd.transcripts.agents.{kind.replace('-', '_')}" for kind in KINDS} == set(
         KINDS.values()
     )
-    one = re.compile(r"\s*(?:from|import) bsd\.agents\.(?:openclaw|claude_code|codex|pi)\b")
+    one = re.compile(
+        r"\s*(?:from|import) bsd\.transcripts\.agents\.(?:openclaw|claude_code|codex|pi)\b"
+    )
     importing = {
         str(path.relative_to(_TOP))
         for path in _MODULES
         if any(map(one.match, path.read_text(encoding="utf-8").splitlines()))
     }
-    assert {Path(name).parts[1] for name in importing} == {"agents"}
+    assert {Path(name).parts[1:3] for name in importing} == {("transcripts", "agents")}
 
 
 def test_no_class_name_stands_in_two_modules() -> None:
