@@ -42,7 +42,7 @@ _BAD = {State.FAILED, State.ORPHANED}
 
 
 @traced(_log)
-class Jobs:
+class JobRunner:
     """Each method is a job, or part of one; `gone` hears of sessions that are no more."""
 
     def __init__(
