@@ -1,9 +1,9 @@
 """The log: structlog on top of the standard library's logging (SP-09).
 
-A module that logs begins with `_log = structlog.stdlib.get_logger(module="worker")`; one that logs
-at trace gets the type `BoundLogger`. Importing this module sets structlog up, so that nothing is
-written before `configure_logs` says where lines go, and never to stdout. Lines of libraries go
-through the same formatters.
+A module that logs begins with `_log = structlog.stdlib.get_logger(module="worker")`, or, if it logs
+at trace, with `_log: BoundLogger = structlog.get_logger(module="worker")`. Importing this module
+configures structlog; every process of bsd does that first. Nothing is written before
+`configure_logs`, and nothing ever to stdout. Lines of libraries go through the same formatters.
 """
 
 from __future__ import annotations
@@ -188,10 +188,12 @@ class LogFile(_Output, WatchedFileHandler):
             self.handleError(record)
 
     def reopenIfNeeded(self) -> None:  # noqa: N802
-        """Reopen the file if it was rotated, this very moment perhaps; nobody else may read it."""
+        """Reopen the file if it was rotated. Others cannot read it, even if this creates it."""
         before = self.stream
         super().reopenIfNeeded()
-        if self.stream is not before and os.fstat(self.stream.fileno()).st_mode & 0o007:
+        if self.stream is None or self.stream is before:
+            return
+        if os.fstat(self.stream.fileno()).st_mode & 0o007:
             os.fchmod(self.stream.fileno(), 0o600)
 
 
@@ -231,7 +233,7 @@ def console_formatter(*, colors: bool) -> logging.Formatter:
         colors=colors,
         pad_event_to=0,
         timestamp_key="time",
-        level_styles={**styles, "trace": styles["debug"]},
+        level_styles={level: styles.get(level, styles["debug"]) for level in LEVELS},
         exception_formatter=structlog.dev.plain_traceback,
         sort_keys=False,
     )
