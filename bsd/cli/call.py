@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import structlog
 from click.shell_completion import CompletionItem
 
 from bsd.actions.parameters import NONE, Complete, Items, parameters
@@ -36,7 +37,7 @@ from bsd.core.locations import (
     settings_file,
     usual_roots,
 )
-from bsd.core.logs import configure_logs, get_logger
+from bsd.core.logs import BoundLogger, configure_logs
 from bsd.core.pruning_config import ConfigService
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from bsd.core.settings_apart import SettingsReading
     from bsd.sessions.session import Queries
     from bsd.sessions.surgeon import Surgeon
+
+_log: BoundLogger = structlog.get_logger(module="cli")
 
 _H = TypeVar("_H")
 _R = TypeVar("_R", bound=Answer)
@@ -186,7 +189,7 @@ class Call:
         how = (self.settings.log_level, self.settings.log_format) if self.settings else ()
         configure_logs(place, *how, stderr_level="error")
         context = click.get_current_context(silent=True)
-        get_logger("cli").trace(context.command_path if context else "bsd")
+        _log.trace(context.command_path if context else "bsd")
 
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
         """Print an answer: for programs as JSON, for people as `tell` says it."""

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
 from bsd.cli.call import Stopped
 from bsd.cli.output import safe, styled
 from bsd.core.errors import BsdError, FieldError, Invalid, os_problem
 from bsd.core.immutable import immutable
-from bsd.core.logs import get_logger
 from bsd.core.verb_names import split_command
 
 # For errors that say no more than what the system said.
+_log = structlog.stdlib.get_logger(module="cli")
+
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
 
 
@@ -155,7 +157,7 @@ def _internal(error: BaseException, log_file: Path | None) -> Problem:
 def _keep(told: str, log_file: Path | None) -> Path | None:
     """Write a traceback to the log, or to a file of its own if this call has no log."""
     if log_file is not None:
-        get_logger("cli").error("internal error", traceback=told)
+        _log.error("internal error", traceback=told)
         return log_file
 
     try:
