@@ -95,6 +95,7 @@ def restore_remote_command(
 def purge_control_command(
     call: Call,
     /,
+    *,
     words: tuple[str, ...],
     action: str | None,
     session: str | None,
@@ -114,7 +115,7 @@ def purge_control_command(
       bsd purge_control restore 1c556fa0 --session 4f2a --keys output
       bsd purge_control set_extractable 1c556fa0 false --session 4f2a
       bsd purge_control --action restore --session main/4f2a --entry 1c556fa0
-    """  # noqa: D400, D415 - the names of the actions
+    """
     action, entry, value = _name_words(words, action, entry, value)
     if action == "get_context":
         return _get_context(call, session)

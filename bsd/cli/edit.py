@@ -241,7 +241,7 @@ def discard_command(
       bsd discard main/4f2a a1b2c3
       bsd discard main/4f2a a1b2c3 0f9e8d --dry-run
     """
-    targets = [[hash] for hash in hashes]
+    targets = [[hash_] for hash_ in hashes]
     _change(call, session, "discard", targets, include_user=include_user, dry_run=dry_run)
 
 

@@ -17,8 +17,8 @@ from bsd.cli import completion
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.completion import KEYS, offering, with_entry
 from bsd.cli.options import entry_argument, session_argument
-from bsd.cli.output import counted, note, one_line, print_table, say, size
 from bsd.cli.outcomes import MEANINGS
+from bsd.cli.output import counted, note, one_line, print_table, say, size
 from bsd.core.errors import Invalid
 from bsd.core.layout import SessionName
 from bsd.planning.edit import Extractable, ExtractableSet
