@@ -20,7 +20,7 @@ from bsd.cli.output import print_json, say
 from bsd.core.answers import as_json
 from bsd.core.errors import Busy, FieldError, Invalid
 from bsd.core.layout import SessionName, check_name
-from bsd.mcp.restoring import Inline, RestoredText, explain_busy, restore_with_text
+from bsd.mcp.restoring import Inline, RestoredText, explained, restore_with_text
 from bsd.mcp.scope import Scope
 from bsd.planning.edit import ExtractableSet
 from bsd.planning.view import Context
@@ -178,7 +178,9 @@ def _restore(
             call,
             name,
             entry,
-            lambda entry: restore_with_text(context, name, entry, keys, inline, offset),
+            lambda entry: restore_with_text(
+                context, name, entry, keys, inline=inline, offset=offset
+            ),
         )
     _print(call, session, name, answer, tell_restored)
     if answer.unavailable:
@@ -216,7 +218,7 @@ def _acting(call: Call, session: SessionName) -> Iterator[ActionContext]:
         with call.context(changes=True, actor="agent", wait=wait) as context:
             yield context
     except Busy as busy:
-        raise explain_busy(busy, call.layout, session) from None
+        raise explained(busy, session, call.layout) from None
 
 
 def _print(
