@@ -15,7 +15,7 @@ not written.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
@@ -45,7 +45,7 @@ def as_json(answer: Any) -> dict[str, Any]:
 
 
 @cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
