@@ -39,7 +39,7 @@ def as_json(answer: Any) -> dict[str, Any]:
     Texts and keys are unchanged, lone surrogates included (pydantic's own JSON mode replaces them
     in keys); `formatting.document` writes them.
     """
-    adapter = _adapter(type(answer))
+    adapter = _adapter(answer.__class__)
     document: dict[str, Any] = _plain(adapter.dump_python(answer, by_alias=True, warnings="none"))
     return document
 
