@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.fake_surgeon import Cli
+from tests.cli.fake_actions import Cli
 
 
 @pytest.mark.parametrize(
