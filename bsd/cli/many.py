@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bsd.actions.verb import Verb, perform
-from bsd.cli.call import LONGEST_WAIT, Call, Stopped, StopRequest, stop_request
+from bsd.cli.call import LONGEST_WAIT, Call
 from bsd.cli.output import counted, note, one_line, print_json, print_table, say, share, size
 from bsd.cli.problem import Problem
-from bsd.cli.status import in_flight_line
+from bsd.cli.status_lines import in_flight_line
+from bsd.cli.stopping import Stopped, StopRequest, stop_request
 from bsd.cli.verb_words import MEANINGS
 from bsd.cli.verbs import CallHands
 from bsd.core.errors import BsdError, Busy, ConfigError, Invalid, NotFound

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
-from bsd.cli.call import LONGEST_WAIT, Call, command, stop_request
+from bsd.cli.call import LONGEST_WAIT, Call, command
 from bsd.cli.completion import SESSION, session_beginning_with, sessions, with_entry
 from bsd.cli.output import print_json, say
+from bsd.cli.stopping import stop_request
 from bsd.cli.verbs import CallHands
 from bsd.core.errors import Busy, Invalid
 from bsd.core.layout import SessionName, check_name
@@ -104,7 +105,7 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: st
         raise Invalid(f"{session} is no session of {agent}", hint="name one of --agent, --session")
     from bsd.mcp.server import serve  # with the SDK, which is most of a start
 
-    readonly = bool(call.settings and call.settings.readonly)
+    readonly = call.settings.readonly
     call.surgeon(writes=not readonly, actor="agent")  # finishes what was in flight
     serve(call.layout, call.pruning, call.settings, Scope(agent, session), tools)
     return 0

@@ -23,7 +23,7 @@ from bsd.cli.call import Call, ask_first, command, group
 from bsd.cli.commands import COMMANDS
 from bsd.cli.completion import only_one, say_who
 from bsd.cli.output import counted, minute, note, print_table, say, size
-from bsd.cli.status import in_flight_line
+from bsd.cli.status_lines import in_flight_line
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import CallHands, carry_out, verb_command
 from bsd.core.errors import Invalid, NotFound

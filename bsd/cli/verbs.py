@@ -15,9 +15,10 @@ import click
 from bsd.actions.parameters import parameters
 from bsd.actions.verb import Verb, arguments_of, perform, verb_named
 from bsd.cli import completion
-from bsd.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
+from bsd.cli.call import LONGEST_WAIT, Call
 from bsd.cli.completion import SESSION, say_whose, with_entry
 from bsd.cli.output import note
+from bsd.cli.stopping import StopRequest, stop_request
 from bsd.cli.verb_words import WORDS, VerbWords
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
@@ -170,3 +171,10 @@ def _help(line: str, verb: Verb[Any, Any]) -> str:
     title = "Example:" if len(verb.examples) == 1 else "Examples:"
     shown = "\n".join(["\b", title, *(f"  {one}" for one in verb.examples)])
     return f"{line}\n\n{cleandoc(verb.about)}\n\n{shown}"
+
+
+def __getattr__(name: str) -> click.Command:
+    for verb, known in NAMES.items():
+        if known.command == name:
+            return verb_command(verb)
+    raise AttributeError(name)
