@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import structlog
 
 from bsd.actions.parameters import NONE, Complete, parameters
 from bsd.cli.commands import COMMANDS
@@ -32,7 +33,7 @@ from bsd.core.locations import (
     settings_file,
     usual_roots,
 )
-from bsd.core.logs import configure_logs, get_logger
+from bsd.core.logs import BoundLogger, configure_logs
 from bsd.core.pruning_config import ConfigService
 
 # Help and the tab key wait for the imports above. Most of bsd is imported where it is used.
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from bsd.core.settings import Settings
     from bsd.sessions.session import Queries
     from bsd.sessions.surgeon import Surgeon
+
+_log: BoundLogger = structlog.get_logger(module="cli")
 
 _H = TypeVar("_H")
 _R = TypeVar("_R", bound=Answer)
@@ -169,7 +172,7 @@ class Call:
         place = self.layout if self.log_file else None
         settings = self.settings
         configure_logs(place, settings.log_level, settings.log_format, stderr_level="error")
-        get_logger("cli").trace(self.command)
+        _log.trace(self.command)
 
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
         """Print an answer: with `--json` as a document, else as `tell` prints it for people."""

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
 from bsd.cli.output import safe, styled
 from bsd.cli.stopping import Stopped
 from bsd.core.errors import BsdError, FieldError, Invalid, os_problem
-from bsd.core.logs import get_logger
+
+_log = structlog.stdlib.get_logger(module="cli")
 
 # For errors that say no more than the system said.
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
@@ -110,7 +112,7 @@ def _internal(error: BaseException, log_file: Path | None) -> Problem:
 def _write_down(trace: str, log_file: Path | None) -> Path | None:
     """Write a traceback to the log, or to a file of its own if this call has no log."""
     if log_file is not None:
-        get_logger("cli").error("internal error", traceback=trace)
+        _log.error("internal error", traceback=trace)
         return log_file
     try:
         descriptor, name = tempfile.mkstemp(prefix="bsd-error-", suffix=".log")

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import structlog
+
 from bsd.actions.verb import perform
 from bsd.core.audit import AuditLog
 from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
 from bsd.mcp.restoring import RestoreInline, in_session
@@ -47,7 +48,7 @@ from bsd.transcripts.reader import Line, TranscriptFile, parse_entry
 from bsd.transcripts.spans import paths_of
 from bsd.transcripts.splice import SpliceError, edit
 
-_log = get_logger("agent")
+_log = structlog.stdlib.get_logger(module="agent")
 
 _ACTOR = "agent"
 _ACTION = "in_band"

@@ -19,14 +19,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import structlog
+
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import Busy
-from bsd.core.logs import get_logger
 from bsd.memory.database import Database
 from bsd.memory.schema import LARGEST
 from bsd.memory.vectors import note_due
 
-_log = get_logger("memory")
+_log = structlog.stdlib.get_logger(module="memory")
 
 _BATCH = 5000  # a third of a second where a fact has a hundred words
 _PART = 50_000  # that fade: so, too, a third of a second, as no word of theirs changes

@@ -17,7 +17,6 @@ from bsd.core.errors import BsdError, Invalid, os_problem
 from bsd.core.files import Closing
 from bsd.core.formatting import LIFETIMES
 from bsd.core.layout import Layout
-from bsd.core.logs import get_logger, traced
 from bsd.core.settings import MemorySettings
 from bsd.memory import schema
 from bsd.memory.database import WAIT_SECONDS, Database
@@ -56,8 +55,6 @@ from bsd.memory.new_fact import (
 )
 from bsd.memory.vectors import Vectors
 
-_log = get_logger("memory")
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats(Answer):
@@ -72,7 +69,6 @@ class MemoryStats(Answer):
     expired: int = field(metadata=contract("Facts that wait to be pruned: their time is over"))
 
 
-@traced(_log)
 class Memory(Closing):
     """One database of facts, opened when it is first needed; use it as a context.
 

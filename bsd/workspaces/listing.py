@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, Conflict, Forbidden, Invalid
-from bsd.core.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.place import (
     AWAY,
@@ -208,7 +209,7 @@ def _read(root: Root, own: int | None, name: str, *, is_link: bool) -> SessionMe
 
 # --- metadata that are missing or broken, made anew from what the files tell ---
 
-_log = get_logger("workspaces")
+_log = structlog.stdlib.get_logger(module="workspaces")
 
 
 def _repaired(one: Repair) -> bool:

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
+
 from bsd.core.definition import INTERNAL, Answer
 from bsd.core.files import write_all
 from bsd.core.formatting import iso_utc
-from bsd.core.logs import get_logger
 from bsd.workspaces import tree
 from bsd.workspaces.place import (
     OpenWorkspace,
@@ -34,7 +35,7 @@ from bsd.workspaces.place import (
     try_lock,
 )
 
-_log = get_logger("workspaces")
+_log = structlog.stdlib.get_logger(module="workspaces")
 
 FILE_NAME = ".metadata.json"
 WITNESS = "witness-"

@@ -18,7 +18,6 @@ from bsd.core.definition import UNSAID, Answer, Library, LibraryVerb, Unsaid, ar
 from bsd.core.errors import NotFound
 from bsd.core.formatting import MINUTE, lifetime_seconds
 from bsd.core.layout import Layout
-from bsd.core.logs import get_logger, traced
 from bsd.core.settings import Settings
 from bsd.workspaces import SessionSandbox, create_session_sandbox, touch_session
 from bsd.workspaces.execution import ExecutionResult, execute
@@ -33,8 +32,6 @@ from bsd.workspaces.listing import (
 from bsd.workspaces.prune import Progress, PruneResult, Rules, prune_sessions
 from bsd.workspaces.record import SessionMetadata
 
-_log = get_logger("workspaces")
-
 
 def rules_of(settings: Settings) -> Rules:
     """Which workspaces go, as the settings say; in those 0 is no limit."""
@@ -46,7 +43,6 @@ def rules_of(settings: Settings) -> Rules:
     )
 
 
-@traced(_log)
 @dataclass(frozen=True, slots=True)
 class WorkspaceRoot:
     """The workspaces in one root, for `actor`.
