@@ -6,8 +6,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from inspect import cleandoc
@@ -21,11 +21,12 @@ from bsd.actions.parameters import NONE, Complete, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
 from bsd.cli.privileges import FileOwner, become, owner_for_root
-from bsd.cli.stopping import StopRequest
+from bsd.cli.progress import Progress
+from bsd.cli.stopping import StopRequest, stop_request
 from bsd.core.definition import Answer, LibraryVerb
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
-from bsd.core.layout import Layout
+from bsd.core.layout import Layout, SessionName
 from bsd.core.locations import (
     find_root,
     named_root,
@@ -38,6 +39,7 @@ from bsd.core.pruning_config import ConfigService
 
 # Help and the tab key wait for the imports above. Most of bsd is imported where it is used.
 if TYPE_CHECKING:
+    from bsd.actions.context import ActionContext, ProgressCallback
     from bsd.core.settings import Settings
     from bsd.sessions.session import Queries
     from bsd.sessions.surgeon import Surgeon
@@ -199,6 +201,85 @@ class Call:
         if not self.settings.readonly and os.access(self.layout.own, os.W_OK):
             retire(InFlight(self.layout))
 
+    @contextmanager
+    def context(
+        self,
+        *,
+        changes: bool,
+        session: SessionName | None = None,
+        actor: str = "cli",
+        wait: float = LONGEST_WAIT,
+        ends_early: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> Iterator[ActionContext]:
+        """Make the context for an action, and turn signals into `self.stop` while the block runs.
+
+        A call that changes something begins by finishing or undoing what an earlier call left in
+        flight.
+
+        Args:
+            changes: the action changes something; False for a dry run.
+            session: the session that is looked at; a note says so if another root serves it.
+            actor: the name in log and audit.
+            wait: seconds for sessions in use, all together; a signal ends the wait at once.
+            ends_early: a signal ends the action with the answer it has by then
+                (`context.stopping`), instead of raising Stopped at its next progress.
+            progress: shows how far the action is, in place of the usual line on a terminal.
+
+        Raises:
+            ConfigError: there is no root, or settings are broken.
+            Forbidden: `changes`, and the settings allow only reading.
+        """
+        from bsd.actions.context import ActionContext
+        from bsd.cli.completion import say_whose
+        from bsd.sessions.idle import RetryBudget
+
+        if changes:
+            self.refuse_if_readonly()
+        if session is not None:
+            say_whose(self.layout, session.agent)
+        with _signals(wanted=changes or ends_early) as request, Progress() as line:
+            self.stop = request
+            budget = RetryBudget(
+                wait if changes else 0.0,
+                quiet=self.settings.quiet_seconds,
+                sleep=_sleep_and_say_so(request.sleep),
+            )
+
+            def progressed(done: int, of: int | None = None) -> None:
+                if not ends_early:
+                    request.check()
+                (progress or line)(done, of)
+
+            context = ActionContext(
+                layout=self.layout,
+                config=self._config(create=changes),
+                actor=actor,
+                budget=budget,
+                progress=progressed,
+                stopping=lambda: request.number is not None,
+            )
+            self._begin(context, changes=changes)
+            yield context
+
+    def _begin(self, context: ActionContext, *, changes: bool) -> None:
+        """Open the log, and deal with what earlier calls left in flight, once a call."""
+        if self._begun and (self._writes or not changes):
+            return
+        self.log(writes=changes)
+        self._begun, self._writes = True, changes
+        if changes:
+            from bsd.core.clock import look
+
+            look(self.layout)  # `bsd retention` compares the clocks with what they showed now
+            surgeon = context.surgeon()
+            if self.layout.has_moves():  # seldom, and it imports all of maintenance
+                from bsd.maintenance.interrupted import recover
+
+                recover(surgeon)
+            else:
+                surgeon.operator.recover()
+
     @property
     def stop_code(self) -> int:
         """128 + n if a signal asked the call to stop after its work was done; else 0."""
@@ -250,6 +331,16 @@ class Call:
                 else:
                     hired.operator.recover()
         return hired
+
+
+@contextmanager
+def _signals(*, wanted: bool) -> Iterator[StopRequest]:
+    """Turn signals into a request, or leave them alone: then none ever comes."""
+    if wanted:
+        with stop_request() as request:
+            yield request
+    else:
+        yield StopRequest()
 
 
 def _sleep_and_say_so(sleep: Callable[[float], None] = time.sleep) -> Callable[[float], None]:
