@@ -1,19 +1,18 @@
-"""From what somebody typed to sessions and entries that exist; and what the tab key offers."""
+"""Names that a user types: sessions and entries by how they begin, and the tab key."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 import click
-from click.shell_completion import (
-    CompletionItem,
-)
+from click.shell_completion import CompletionItem
 
-from bsd.actions.parameters import Items
-from bsd.cli.call import MOST, SAFE, Call, offering
+from bsd.cli.call import Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note
 from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
@@ -30,9 +29,14 @@ from bsd.transcripts.agents.programs import elsewhere
 from bsd.transcripts.reader import parse_entry
 
 _MOST_NAMED = 10
+_MOST_OFFERED = 500
 _MOST_WITH_TITLES = 50
 _TITLE = 60  # characters
+# Only names that no shell takes for more than a name are offered.
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
 
+Items = list[CompletionItem[str]]
+Complete = Callable[[click.Context, click.Parameter, str], Items]
 _Answer = TypeVar("_Answer")
 
 
@@ -264,8 +268,23 @@ def _several(text: str, what: str, found: Sequence[str]) -> NoReturn:
 # --- what the tab key offers ---
 
 
+def offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
+    """Make a `shell_complete` function that offers those names that begin with the typed text."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
+        try:
+            found = dict.fromkeys(names(context.find_root().obj, context))
+            fitting = (name for name in found if name.startswith(incomplete))
+            safe = islice(filter(_SAFE_NAME.fullmatch, fitting), _MOST_OFFERED)
+            return [CompletionItem(name) for name in safe]
+        except Exception:  # noqa: BLE001 - an error message would only disturb the line
+            return []
+
+    return complete
+
+
 def sessions(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
-    """The sessions whose names, or ids, begin so."""
+    """Offer the sessions whose names, or ids, begin with the typed text."""
     try:
         return list(_offered_sessions(context.find_root().obj.layout, incomplete))
     except Exception:  # noqa: BLE001 - as above
@@ -278,7 +297,7 @@ def _offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionIte
     fitting = [one for one in there if str(one[0]).startswith(incomplete)]
     # An id alone names a session, too, but the whole name is what is put there.
     fitting = fitting or [one for one in there if one[0].session.startswith(incomplete)]
-    safe = [one for one in fitting if SAFE.fullmatch(str(one[0]))][:MOST]
+    safe = [one for one in fitting if _SAFE_NAME.fullmatch(str(one[0]))][:_MOST_OFFERED]
     titles = Titles(layout) if len(safe) <= _MOST_WITH_TITLES else None
     for name, stat in safe:
         title = titles.of(name, stat).title if titles else None
@@ -341,3 +360,15 @@ class _SessionType(click.ParamType[SessionName]):
 
 
 SESSION = _SessionType()
+
+
+class _KeysType(click.ParamType[list[str]]):
+    name = "KEY,…"
+
+    def convert(self, value: Any, _param: Any, _ctx: Any) -> list[str]:
+        if isinstance(value, list):
+            return value
+        return [key for key in (part.strip() for part in value.split(",")) if key]
+
+
+KEYS = _KeysType()

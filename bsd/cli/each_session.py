@@ -8,20 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-
 from bsd.actions.context import ActionContext
 from bsd.cli.call import LONGEST_WAIT, Call
 from bsd.cli.outcomes import Outcomes
 from bsd.cli.output import one_line
+from bsd.cli.progress import bar
 from bsd.cli.stopping import Stopped
 from bsd.core.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.core.layout import Layout, SessionName
@@ -56,21 +47,23 @@ def each_session(
         action = _leave_deleted_alone(action)
     begun = time.monotonic()
     with (
-        _Bar(call, names) as bar,
+        _Display(call, names) as display,
         call.context(
-            changes=not dry_run, wait=0.0, ends_early=dry_run, progress=bar.progress
+            changes=not dry_run, wait=0.0, ends_early=dry_run, progress=display.progress
         ) as context,
     ):
         try:
             for name in names:
-                bar.begin(name)
+                display.begin(name)
                 outcomes.not_begun -= 1
-                outcomes.results.append(_attempt(bar, action, context, name, only=len(names) == 1))
+                outcomes.results.append(
+                    _attempt(display, action, context, name, only=len(names) == 1)
+                )
             if not dry_run:
-                _try_busy_again(bar, action, context, names, outcomes)
+                _try_busy_again(display, action, context, names, outcomes)
         except Stopped as stopped:
             outcomes.stopped_by = stopped.number
-            outcomes.stopped_in = bar.current
+            outcomes.stopped_in = display.current
             outcomes.torn_off = call.stop is not None and call.stop.insisted
     outcomes.seconds = time.monotonic() - begun
     return outcomes
@@ -108,7 +101,7 @@ def is_there(layout: Layout, name: SessionName) -> bool:
 
 
 def _attempt(
-    bar: _Bar, action: Action, context: ActionContext, name: SessionName, *, only: bool
+    display: _Display, action: Action, context: ActionContext, name: SessionName, *, only: bool
 ) -> SessionResult:
     """Apply the action to one session, and return its error as a result unless it is the only."""
     try:
@@ -122,12 +115,12 @@ def _attempt(
         result = SessionResult(
             str(name), status, reason=error.message, hint=error.hint, error=type(error)
         )
-    bar.end(name, result)
+    display.end(name, result)
     return result
 
 
 def _try_busy_again(
-    bar: _Bar,
+    display: _Display,
     action: Action,
     context: ActionContext,
     names: Sequence[SessionName],
@@ -139,11 +132,11 @@ def _try_busy_again(
         first = outcomes.results[position]
         if first.status is not Status.BUSY:
             continue
-        bar.begin(name)
+        display.begin(name)
         # A session that was changed waits for nothing but the trace of bsd's own commit.
         wait = LONGEST_WAIT if first.entries else max(0.0, end - time.monotonic())
         patient = replace(context, budget=replace(context.budget, wait=wait))
-        second = _attempt(bar, action, patient, name, only=len(names) == 1)
+        second = _attempt(display, action, patient, name, only=len(names) == 1)
         outcomes.results[position] = _sum_of(outcomes.aim, first, second)
 
 
@@ -163,7 +156,7 @@ def _sum_of(aim: Status, first: SessionResult, second: SessionResult) -> Session
     )
 
 
-class _Bar:
+class _Display:
     """How far a call is: a progress bar in bytes, on stderr if that is a terminal.
 
     The working thread draws it. A thread of the bar's own could hold the interpreter lock during a
@@ -177,20 +170,7 @@ class _Bar:
         self._sizes = {name: _size(call.layout, name) if shown else 0 for name in names}
         self._bytes_done = 0  # of the sessions that are finished
         self._drawn = 0.0
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True, markup=False, highlight=False),
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            transient=True,
-            disable=not shown,
-        )
-        self._task = self._progress.add_task("", total=sum(self._sizes.values()))
+        self._progress = bar(sum(self._sizes.values()), disable=not shown)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -223,7 +203,9 @@ class _Bar:
 
     def _draw(self, name: SessionName, done: int) -> None:
         completed = self._bytes_done + min(done, self._sizes[name])
-        self._progress.update(self._task, completed=completed, description=one_line(str(name), 30))
+        self._progress.update(
+            self._progress.task_ids[0], completed=completed, description=one_line(str(name), 30)
+        )
         if time.monotonic() - self._drawn >= _REFRESH_SECONDS:
             self._progress.refresh()
             self._drawn = time.monotonic()

@@ -284,7 +284,7 @@ def _change(
     dry_run: bool,
 ) -> None:
     """Do what the agents' context tool does, and print its answer."""
-    with call.context(changes=not dry_run, session=session) as context:
+    with call.context(changes=not dry_run, session=session if dry_run else None) as context:
         answer = change_context(
             context, session, action, targets, include_user=include_user, dry_run=dry_run
         )

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from bsd.cli.call import Call, command
+from bsd.cli.call import BsdCommand, Call
 from bsd.cli.completion import SESSION
 from bsd.cli.output import note, safe, styled
 from bsd.core.errors import os_problem
@@ -25,18 +25,7 @@ from bsd.core.logs import LEVELS
 _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "2"}
 
 
-@command(
-    "logs",
-    """
-    Shows the end of <root>/logs/brainsurgeon.log. With --json the lines are as they stand there.
-
-    \b
-    Examples:
-      bsd logs -f
-      bsd logs --level warn
-      bsd logs -n 500 --session main/4f2a… --json | jq .event
-    """,
-)
+@click.command("logs", cls=BsdCommand)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
 @click.option(
     "-n",
@@ -55,7 +44,17 @@ _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "
 )
 @click.option("--session", type=SESSION, metavar="A/S", help="Only lines about this session.")
 @click.pass_obj
-def logs(call: Call, /, follow: bool, lines: int, level: str, session: SessionName | None) -> None:
+def logs(call: Call, follow: bool, lines: int, level: str, session: SessionName | None) -> None:
+    """Show the log, and go on showing what is added.
+
+    Shows the end of <root>/logs/brainsurgeon.log. With --json the lines are as they stand there.
+
+    \b
+    Examples:
+      bsd logs -f
+      bsd logs --level warn
+      bsd logs -n 500 --session main/4f2a… --json | jq .event
+    """
     wanted = LineFilter(level, str(session) if session else None)
     file = LogReader(call.layout.refuse_outside(call.layout.log_file))
     with file:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import click
 
-from bsd.cli.call import BsdCommand, Call, ask_first, group
+from bsd.cli.call import BsdGroup, Call, ask_first
 from bsd.cli.output import note, print_json, say, say_check
 from bsd.core.errors import Conflict, Invalid, Unavailable, os_problem
 from bsd.core.files import sync_dir, write_private
@@ -30,27 +30,29 @@ from bsd.core.locations import home, settings_file
 from bsd.core.settings import VARIABLES
 
 _NOT_RUNNING = 3
-_MORE = """
-On Linux this is a unit of your own systemd, on macOS an agent of launchd; neither needs root. For a
-server on which nobody logs in there is the system's unit bsd@USER.
-
-\b
-Examples:
-  bsd service install --dry-run
-  bsd service install
-  bsd --root /srv/openclaw service install
-  bsd service status
-"""
 
 
-service = group("service", _MORE)
+@click.group("service", cls=BsdGroup)
+def service() -> None:
+    """Start bsd at login, as a service of this user.
+
+    On Linux this is a unit of your own systemd, on macOS an agent of launchd; neither needs root.
+    For a server on which nobody logs in there is the system's unit bsd@USER.
+
+    \b
+    Examples:
+      bsd service install --dry-run
+      bsd service install
+      bsd --root /srv/openclaw service install
+      bsd service status
+    """
 
 
-@service.command("install", cls=BsdCommand)
+@service.command("install")
 @click.option("--dry-run", is_flag=True, help="Show the file and the commands; do nothing.")
 @click.option("--yes", is_flag=True, help="Replace another file without asking.")
 @click.pass_obj
-def install(call: Call, /, dry_run: bool, yes: bool) -> None:
+def install(call: Call, dry_run: bool, yes: bool) -> None:
     """Start bsd now and at each login.
 
     The service works on the root that this call works on. Call it again after bsd has moved.
@@ -81,11 +83,11 @@ def install(call: Call, /, dry_run: bool, yes: bool) -> None:
     _warn(manager)
 
 
-@service.command("uninstall", cls=BsdCommand)
+@service.command("uninstall")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; do nothing.")
 @click.option("--yes", is_flag=True, help="Remove a file that was changed without asking.")
 @click.pass_obj
-def uninstall(call: Call, /, dry_run: bool, yes: bool) -> None:
+def uninstall(call: Call, dry_run: bool, yes: bool) -> None:
     """Stop bsd and remove what `install` wrote; sessions, store and settings stay."""
     manager = manager_here()
     origin, _ = _read(manager.file)
@@ -114,9 +116,9 @@ def uninstall(call: Call, /, dry_run: bool, yes: bool) -> None:
         say(f"removed {manager.file}")
 
 
-@service.command("status", cls=BsdCommand)
+@service.command("status")
 @click.pass_obj
-def status(call: Call, /) -> int:
+def status(call: Call) -> int:
     """Say whether bsd is installed as a service and runs; exit code 3 if it does not."""
     manager = manager_here()
     manager.check()

@@ -19,7 +19,7 @@ from bsd.cli.options import yes_option
 from bsd.cli.output import counted, note, print_table, safe, say, size
 from bsd.cli.stopping import stop_request
 from bsd.core.errors import Invalid
-from bsd.core.formatting import format_duration, parse_duration
+from bsd.core.formatting import format_duration, iso_utc, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, actions
 from bsd.workspaces.actions import WorkspaceRoot, rules_of
 from bsd.workspaces.place import DEFAULT_ROOT
@@ -79,7 +79,7 @@ def create_command(call: Call, /, session_id: str | None, place: str | None) -> 
     call.answer(answer, tell_created)
 
 
-def tell_created(made: actions.Created) -> None:
+def tell_created(made: actions.CreatedWorkspace) -> None:
     say(f"{made.session_id} {'is made' if made.created else 'was there already'}: {made.path}")
 
 
@@ -97,7 +97,7 @@ def touch_command(call: Call, /, session_id: str, place: str | None) -> int:
 def tell_touched(done: actions.TouchedWorkspace) -> None:
     name = done.session_id
     if done.metadata is not None:
-        say(f"{name} counts as used now, {done.metadata.as_json()['updated_at']}")
+        say(f"{name} counts as used now, {iso_utc(done.metadata.updated_at)}")
     else:
         note(f"{name} has no usable metadata: `bsd workspace repair {name}` makes some")
 
@@ -148,9 +148,9 @@ def _hours(hours: float | None) -> str:
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="Give it a variable, too.")
 @click.option(
     "--isolate/--no-isolate",
-    default=None,
-    help="Insist on bubblewrap, or go without; otherwise it is used if it works here (for root it"
-    " must).",
+    default=True,
+    help="Isolate it with bubblewrap (unless that does not work here, then it is refused), or run"
+    " it with all of your rights.",
 )
 @click.option(
     "--readable", metavar="DIR", multiple=True, help="Let an isolated program read this, too."
@@ -165,14 +165,13 @@ def run_command(
     place: str | None,
     time_limit: float | None,
     env: tuple[str, ...],
-    isolate: bool | None,
+    isolate: bool,
     readable: tuple[str, ...],
 ) -> int:
     """Run a program in a workspace. Exit code 1 if it fails; its own is in --json.
 
-    An isolated program has no network, and writes nothing but its workspace. Root's runs as another
-    user, to whom what root has put into the workspace is given; outside a box root's runs only with
-    --no-isolate. --json says which limits hold.
+    An isolated program has no network, and writes nothing but its workspace. If bubblewrap does not
+    work here, it runs only with --no-isolate. --json says which limits hold.
     """
     answer = actions.run(
         _open(call, place, writes=True),
@@ -318,7 +317,7 @@ def tell_repairs(done: actions.Repairs) -> None:
             note(f"{workspace.session_id}: {workspace.error}")
         elif workspace.metadata and workspace.reason:
             would = "would count" if done.dry_run else "counts"
-            moment = workspace.metadata.as_json()["updated_at"]
+            moment = iso_utc(workspace.metadata.updated_at)
             say(f"{workspace.session_id}: {workspace.detail}; it {would} as used at {moment}")
         else:
             say(f"{workspace.session_id} needs no repair")

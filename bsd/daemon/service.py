@@ -13,11 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
+import structlog
+
 from bsd import __version__
 from bsd.core.errors import BsdError
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
-from bsd.core.logs import configure_logs, get_logger, traced
+from bsd.core.logs import configure_logs
 from bsd.core.settings import AT_ONCE, Settings, types_of
 from bsd.daemon import tasks
 from bsd.daemon.children import Children
@@ -45,7 +47,7 @@ from bsd.daemon.worker import Worker, Workers
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit.protocol import Outcome
 
-_log = get_logger("daemon")
+_log = structlog.stdlib.get_logger(module="daemon")
 
 # Threads that parse would keep one that only has to note an event waiting for 5 ms each time.
 _SWITCH_SECONDS = 0.0005
@@ -62,7 +64,6 @@ def follow(old: Settings, new: Settings) -> Settings:
     return replace(old, **{key: getattr(new, key) for key in changed & _WHILE_RUNNING})
 
 
-@traced(_log, but=("beat", "end_beat"))
 class Daemon:
     """One daemon for one root; see `status.Service` for what doors may ask it.
 

@@ -9,14 +9,15 @@ from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
 from bsd.core.clock import Ages
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
 from bsd.core.immutable import immutable
-from bsd.core.logs import get_logger
 
-_log = get_logger("retention")
+_log = structlog.stdlib.get_logger(module="retention")
 
 
 @immutable

@@ -22,6 +22,7 @@ from typing import Any
 import anyio
 import anyio.abc
 import mcp_types as types
+import structlog
 from anyio.to_thread import run_sync
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -37,7 +38,7 @@ from bsd.core.definition import Answer, LibraryVerb, Tool, arguments_of, json_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
+from bsd.core.logs import BoundLogger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import Settings
 from bsd.daemon import child_tasks
@@ -239,7 +240,7 @@ class _ServersHands:
 # --- the server ---
 
 
-_log = get_logger("mcp")
+_log: BoundLogger = structlog.get_logger(module="mcp")
 
 _AT_ONCE = 8  # calls; more wait for their turn
 _LEAVE_SECONDS = 10.0  # a commit that has begun is finished
@@ -377,6 +378,7 @@ class Toolbox:
     def _answer(
         self, name: str, arguments: dict[str, Any] | None, work: _Work
     ) -> types.CallToolResult:
+        _log.trace("A tool is called", tool=name)
         with self._at_work():
             try:
                 answer = self._carry_out(name, arguments, work)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import orjson
+import structlog
 
 from bsd.core.errors import BsdError, Conflict, Unavailable, os_problem
 from bsd.core.files import (
@@ -42,7 +43,6 @@ from bsd.core.files import (
 )
 from bsd.core.immutable import immutable
 from bsd.core.layout import COPY, Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.store.checked import (
     moment,
     path_below,
@@ -56,7 +56,7 @@ from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter, root
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Transcript
 
-_log = get_logger("archive")
+_log = structlog.stdlib.get_logger(module="archive")
 
 _MANIFEST = "copy.json"
 _ENDING = ".jsonl"

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from bsd.core.errors import Invalid, NotFound
-from bsd.core.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import (
@@ -65,7 +66,7 @@ __all__ = [
     "touch_session",
 ]
 
-_log = get_logger("workspaces")
+_log = structlog.stdlib.get_logger(module="workspaces")
 
 
 @dataclass(frozen=True, slots=True)

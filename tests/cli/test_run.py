@@ -6,12 +6,11 @@ import io
 import json
 import signal
 import sys
-from typing import Any
 
 import pytest
 
-from bsd.cli.call import Stopped
 from bsd.cli.main import run
+from bsd.cli.stopping import Stopped
 from tests.cli.fake_actions import Cli
 from tests.refusing import raising
 
@@ -101,34 +100,3 @@ def test_any_encoding_can_be_printed_to(
     shown = raw.getvalue()
     assert b"\\udcff\\x1b[31m" in shown
     assert b"\x1b" not in shown
-
-
-# --- what is wrong with an argument or option is said as it is everywhere else ---
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["sessions", "--limit", "abc"], "--limit must be a whole number, 1 or more, not 'abc'"),
-        (["sessions", "--limit", "0"], "--limit must be a whole number, 1 or more, not 0"),
-        (["undo", "main/a", "x"], "OP must be a whole number, 1 or more, not 'x'"),
-        (["extract", "--keep-recent", "x"], "--keep-recent must be a whole number, not 'x'"),
-        (["memory", "store", "x", "--confidence", "y"], "--confidence must be a number, not 'y'"),
-        (
-            ["logs", "--level", "loud"],
-            "--level must be trace, debug, info, warn or error, not 'loud'",
-        ),
-        (["workspace", "prune", "--max-count", "-1"], "--max-count must be a whole number, 0 or"),
-    ],
-)
-def test_in_our_words(
-    argv: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("OPENCLAW_ROOT", "/nowhere")
-    assert run(argv) == 2
-    told = capsys.readouterr().err
-    assert f"Error: {message}" in told
-    assert "Try:" in told
