@@ -367,23 +367,31 @@ class BsdGroup(click.Group, BsdCommand):
 
 
 def confirm(question: str, refusal: str) -> bool:
-    """Ask on the terminal; raises Invalid with `refusal` as what to try if nobody can answer."""
+    """Ask on the terminal; raises Invalid with the hint `refusal` if there is none."""
     if not sys.stdin.isatty():
         raise Invalid("this asks before it acts, and nobody is here to answer", hint=refusal)
     return click.confirm(question, err=True)
 
 
 def ask_first(question: str, unasked: str, what: str = "changed") -> None:
-    """The same; raises Conflict if the answer is no. `unasked` is the command that does not ask."""
+    """Ask on the terminal; raises Conflict if the answer is no.
+
+    Args:
+        unasked: the command that does not ask, for the hint.
+        what: what was not done, as in `nothing was changed`.
+    """
     if not confirm(question, unasked):
         raise Conflict(f"nothing was {what}", hint=f"{unasked} does not ask")
 
 
 def become_owner(call: Call, first: Callable[[Path, FileOwner], None] | None = None) -> None:
-    """Root on somebody else's root becomes that user, before anything there is opened.
+    """If root calls bsd on another user's root, become that user before anything is opened.
 
-    What only root can do comes `first`. Raises Forbidden if root cannot become that user, or if
-    what root has set would not be read any more.
+    Args:
+        first: the work that only root can do, done before that.
+
+    Raises:
+        Forbidden: root cannot become that user, or root's settings would not be read any more.
     """
     if os.geteuid() != 0:
         return
@@ -399,17 +407,18 @@ def become_owner(call: Call, first: Callable[[Path, FileOwner], None] | None = N
             f"{root} belongs to {owner}, and {file} are root's settings",
             hint=f"let {owner} have them as {settings_file(os.environ)}, or name them: --config",
         )
+    call.forget_settings()
     if root_that_is_meant(call)[0] != root:
         call.root = os.path.realpath(root)
     note(f"(root works as {owner} here, to whom {root} belongs)")
 
 
 def root_that_is_meant(call: Call) -> tuple[Path, Path | None]:
-    """The root of this call, and the settings file, if there is one to be read."""
+    """Return the root of this call, and the settings file if it exists."""
     file = Path(call.config) if call.config is not None else settings_file(os.environ)
     try:
         said = read_settings_file(file, required=False)
-    except BsdError:  # whoever needs them says what is wrong with them
+    except BsdError:  # a command that needs them reports what is wrong
         said = {}
     there = file if os.path.lexists(file) else None
     return find_root(call.root, os.environ, said.get("root")), there

@@ -43,7 +43,7 @@ _QUIET = {State.WATCHED, State.BUSY}
 _BAD = {State.FAILED, State.ORPHANED}
 
 
-class Jobs:
+class JobRunner:
     """Each method is a job, or part of one; `gone` hears of sessions that are no more."""
 
     def __init__(

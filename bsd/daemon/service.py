@@ -25,7 +25,7 @@ from bsd.daemon import tasks
 from bsd.daemon.children import Children
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import Notifier, SingleInstance, Watchdog, watchdog_seconds
-from bsd.daemon.jobs import AutoCron, Jobs
+from bsd.daemon.jobs import AutoCron, JobRunner
 from bsd.daemon.library_jobs import add_memory_job, add_workspace_cron
 from bsd.daemon.loops import Clocks, Loop, awake
 from bsd.daemon.report import DaemonReport
@@ -90,7 +90,7 @@ class Daemon:
         self._watcher = self._make_watcher()
         self._indexer = Indexer(state, self.children)
         self._auto_cron = AutoCron(state)
-        self._jobs = Jobs(state, self.children, gone=self._indexer.changed)
+        self._jobs = JobRunner(state, self.children, gone=self._indexer.changed)
         looks = self._look_into, self._look_into_several
         self._workers = Workers(state, Worker(state, *looks, worked=self._worked))
         self._schedule = self._make_schedule()

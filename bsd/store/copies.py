@@ -141,7 +141,7 @@ class SessionCopy:
     kept_at: float
     title: str | None = None
     parent: str | None = None  # the session that it is a part of
-    listed: str | None = None  # what its program's list said of it, as `Owner.list_again` takes it
+    listed: str | None = None  # its program's record of it, for `AgentProgram.list_again`
     put_away: bool = False  # by its program, into another directory
     left_out: tuple[str, ...] = ()  # what belongs to it and could not be read
     gone_at: float | None = None  # when it was first seen to be gone
