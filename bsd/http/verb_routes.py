@@ -29,6 +29,7 @@ from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from bsd.actions.answers import as_json
 from bsd.actions.context import Executor, SearchState
 from bsd.actions.outlines import Outlines
 from bsd.actions.verb import Verb, all_verbs, perform
@@ -317,7 +318,7 @@ def _route(verb: Definition[Any, Any], route: Route, prepare: _Prepare) -> ApiRo
                 problem.hint = problem.hint or route.hint
                 raise
         changes, work = prepare(actor_of(request), given)
-        return JsonAnswer(await (changing if changes else reading)(lambda: work().as_json()))
+        return JsonAnswer(await (changing if changes else reading)(lambda: as_json(work())))
 
     return ApiRoute(route, endpoint, verb.answer, query=query, body=body)
 
