@@ -17,7 +17,7 @@ from bsd.cli.call import LONGEST_WAIT, BsdCommand, Call
 from bsd.cli.completion import KEYS, SESSION, session_beginning_with, with_entry
 from bsd.cli.entries import read_extractable
 from bsd.cli.output import print_json, say
-from bsd.core.definition import json_of
+from bsd.core.answers import as_json
 from bsd.core.errors import Busy, FieldError, Invalid
 from bsd.core.layout import SessionName, check_name
 from bsd.mcp.restoring import Inline, RestoredText, explained, restore_with_text
@@ -226,7 +226,7 @@ def _print(
 ) -> None:
     """Print an answer; the document names the session if the caller did not."""
     if call.json:
-        document = json_of(answer)
+        document = as_json(answer)
         print_json(document if given else {"session": str(session), **document})
     else:
         tell(answer)

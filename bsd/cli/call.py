@@ -19,7 +19,7 @@ from bsd.cli.output import note, print_json
 from bsd.cli.privileges import FileOwner, become, owner_for_root
 from bsd.cli.progress import Progress
 from bsd.cli.stopping import StopRequest, stop_request
-from bsd.core.definition import json_of
+from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
@@ -172,7 +172,7 @@ class Call:
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
         """Print an answer: with `--json` as a document, else as `tell` prints it for people."""
         if self.json:
-            print_json(json_of(answer))
+            print_json(as_json(answer))
         else:
             tell(answer)
 

@@ -101,7 +101,7 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> Edited:
         _open_editor(file)
         after = file.read_bytes()
         if after == before:
-            return Edited(shown.entry_id, shown.index, ())
+            return Edited(edited=False, entry_id=shown.entry_id, index=shown.index, changed=())
         return _apply(call, session, _name_of(shown), becoming(_decode(after)), shown.seen)
 
 

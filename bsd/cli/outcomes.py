@@ -12,7 +12,7 @@ from bsd.cli.call import Call
 from bsd.cli.output import counted, note, print_json, print_table, say, share, size
 from bsd.cli.problem import Problem
 from bsd.cli.status_lines import in_flight_line
-from bsd.core.definition import json_of
+from bsd.core.answers import as_json
 from bsd.core.errors import Busy
 from bsd.core.layout import SessionName
 from bsd.maintenance.disk_use import in_flight_use
@@ -88,7 +88,7 @@ class Outcomes:
         numbers = ("entries", "values", "bytes_before", "bytes_after", "bytes_saved")
         return {
             "dry_run": self.dry_run,
-            "sessions": [json_of(result) for result in self.results],
+            "sessions": [as_json(result) for result in self.results],
             "totals": {
                 "sessions": len(self.results),
                 **{status.value: self.count(status) for status in Status},

@@ -17,13 +17,13 @@ from typing import Any
 
 import structlog
 
-from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
 from bsd.actions.context_tool import plan_change
 from bsd.actions.edit import plan_with_reason
 from bsd.actions.read_extracted import ReadOut, read_page
 from bsd.actions.restore import explain_missing
 from bsd.actions.search import ExtractedHits, search_extracted
+from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.core.layout import Layout, SessionName

@@ -12,6 +12,7 @@ from bsd.actions.read_extracted import page_of
 from bsd.actions.verb import Verb, all_verbs
 from bsd.actions.verbs import ARCHIVE_KEEP, READ_HELD, SEARCH_PAGE, SHOW_EDITABLE, SHOW_EXTRACTED
 from bsd.cli.commands import COMMANDS
+from bsd.core.answers import as_json
 from bsd.core.errors import Invalid
 from bsd.core.verb_names import NAMES
 from bsd.transcripts.agents.claude_code import KIND
@@ -37,7 +38,7 @@ def test_it_does_one_thing_and_can_be_reached(verb: Verb[Any, Any]) -> None:
 
 def test_what_an_answer_says_is_what_its_model_says() -> None:
     answer = VERBS["restore"].answer(entry_id="e1", restored=True)
-    shown = answer.as_json()
+    shown = as_json(answer)
     assert shown == {"restored": True, "entry_id": "e1", "keys_restored": [], "sizes_bytes": {}}
     assert set(answer_model(VERBS["restore"].answer).model_json_schema()["required"]) == set(shown)
 
