@@ -5,8 +5,8 @@
     prune_sessions(older_than_hours=24)
 
 Any number of processes may use one workspace root at once, prunings included: a workspace in use is
-never removed. All errors are `bsd.core.errors.BsdError`; paths default to `workspace` in the current
-directory; times are those of this machine's clock (several machines on one root need NTP).
+never removed. All errors are `bsd.core.errors.BsdError`. Paths default to `workspace` in the
+current directory. Times are those of this machine's clock (several machines on one root need NTP).
 """
 
 import os
