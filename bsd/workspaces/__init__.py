@@ -19,6 +19,8 @@ from typing import Any
 
 import structlog
 
+# Silences the log in a program that uses this as a library.
+from bsd.core import logs as _logs  # noqa: F401
 from bsd.core.errors import Invalid, NotFound
 from bsd.workspaces import record, tree
 from bsd.workspaces.execution import ExecutionResult, execute
