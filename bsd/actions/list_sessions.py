@@ -1,4 +1,4 @@
-"""list_sessions: sessions page by page, by what is known without reading any as a whole."""
+"""list_sessions and list_all_sessions: what is known of sessions without reading them whole."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import base64
 import heapq
 import json
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from bsd.actions.verb import RootHands, Server, Verb, argument, route
-from bsd.core.definition import Answer, contract
+from pydantic import Field
+
+from bsd.actions.context import ActionContext, SearchState
+from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import FieldError, Invalid, NotFound
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
@@ -37,73 +38,51 @@ MOST_LISTED = 1000
 _Order = tuple[int, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ListSessions:
-    """Which sessions; None is all."""
-
-    agent: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
-    status: str | None = field(
-        default=None,
-        metadata=argument("As in the list; or stale or active, by age", most=LONGEST_WORDS),
-    )
-    words: str | None = field(
-        default=None,
-        metadata=argument(
-            "Words in the name, the title, the label, a model's name or the text, extracted text "
-            "included",
-            most=LONGEST_WORDS,
-            names={"http": "q"},
-        ),
-    )
-    limit: int = field(default=100, metadata=argument(least=1, most=MOST_LISTED))
-    cursor: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
-
-
 @dataclass(frozen=True)
-class SessionRow(Answer):
+class SessionRow:
     """One session as it lies there. Sizes are bytes, times ISO 8601."""
 
-    session: str = field(metadata=contract("agent/id"))
+    session: Annotated[str, Field(description="agent/id")]
     agent: str
     id: str
-    title: str | None = field(metadata=contract("How it is called, else what was first asked"))
-    label: str | None = field(metadata=contract("Its key in sessions.json"))
+    title: Annotated[str | None, Field(description="How it is called, else what was first asked")]
+    label: Annotated[str | None, Field(description="Its key in sessions.json")]
     status: str | None
     parent: str | None
     size: int
-    updated: str = field(
-        metadata=contract("Time of its newest entry; of its file if none says one")
-    )
-    extracted_entries: int = field(metadata=contract("With a placeholder, as it stands there"))
-    extracted_bytes: int = field(metadata=contract("Of their original lines"))
-    no_session: str | None = field(
-        default=None,
-        kw_only=True,
-        metadata=contract(
-            "Why the file is no session; it is listed as something was taken out of it", omit=True
+    updated: Annotated[
+        str, Field(description="Time of its newest entry; of its file if none says one")
+    ]
+    extracted_entries: Annotated[int, Field(description="With a placeholder, as it stands there")]
+    extracted_bytes: Annotated[int, Field(description="Of their original lines")]
+    no_session: Annotated[
+        str | None,
+        Field(
+            description="Why the file is no session; it is listed as something was taken out of it"
         ),
-    )
+        OMIT_EMPTY,
+    ] = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Figures(Answer):
+class Figures:
     """What was counted in a session; each is None until it was counted once."""
 
     entry_count: int | None
     messages: int | None
     tool_calls: int | None
     tool_outputs: int | None
-    model: str | None = field(metadata=contract("The last one"))
+    model: Annotated[str | None, Field(description="The last one")]
     models: list[str] | None
-    tokens: dict[str, int] | None = field(
-        metadata=contract("input, output, cache_read, cache_write, total")
-    )
+    tokens: Annotated[
+        dict[str, int] | None, Field(description="input, output, cache_read, cache_write, total")
+    ]
     created: str | None
     duration_minutes: float | None
-    is_stale: bool = field(metadata=contract("Nothing was written to it for a day"))
-    saved_bytes: int | None = field(
-        metadata=contract("By which its lines are shorter than they were")
-    )
+    is_stale: Annotated[bool, Field(description="Nothing was written to it for a day")]
+    saved_bytes: Annotated[
+        int | None, Field(description="By which its lines are shorter than they were")
+    ]
 
 
 @dataclass(frozen=True)
@@ -112,30 +91,22 @@ class SessionInList(Figures, SessionRow):
 
     schema_name: ClassVar[str] = "Session"
 
-    counted: bool = field(
-        metadata=contract(
-            "Whether the figures are of the session as it is now; each is null until it was "
-            "counted once"
-        )
-    )
+    counted: Annotated[
+        bool,
+        Field(
+            description="Whether the figures are of the session as it is now; each is null until "
+            "it was counted once"
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class SearchState(Answer):
-    """How far the index of words follows the sessions."""
-
-    complete: bool = field(metadata=contract("Whether all sessions were read"))
-    waiting: int = field(metadata=contract("Sessions that are still to be read"))
-    problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sessions(Answer):
+class Sessions:
     """Some sessions, the newest first, and where the others begin."""
 
     sessions: tuple[SessionInList, ...]
-    next: str | None = field(metadata=contract("The cursor of the next page"))
-    search: SearchState | None = field(metadata=contract("With `q`: how far the text is known"))
+    next: Annotated[str | None, Field(description="The cursor of the next page")]
+    search: Annotated[SearchState | None, Field(description="With `q`: how far the text is known")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,40 +182,61 @@ def _uncounted(*, is_stale: bool) -> dict[str, Any]:
 
 
 def list_sessions(
-    layout: Layout, asked: ListSessions, now: float
-) -> tuple[Sessions, SessionFilter]:
-    """A page of the list, as of `now` (epoch seconds), and how its words were looked for.
+    context: ActionContext,
+    *,
+    agent: str | None = None,
+    status: str | None = None,
+    words: str | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Sessions:
+    """List sessions page by page, the newest first.
 
-    How far their text is known, the page does not say yet.
+    A session that changes between two pages comes (again) at the end, so that none is left out.
+
+    Args:
+        agent: only the sessions of this agent.
+        status: as in the list; or `stale` or `active`, by age.
+        words: words in name, title, label, a model's name or the text, extracted text included.
+        cursor: `next` of the page before.
+
+    Raises:
+        Invalid: the cursor or the agent's name is wrong.
+        NotFound: there is no such agent.
     """
-    if asked.agent is not None:
-        check_agent(layout, asked.agent)
-    where = Cursor.read(asked.cursor) if asked.cursor else None
-    words = SessionFilter(layout, asked.words, asked.agent)
-    titles = Titles(layout, asked.agent)
+    layout, now = context.layout, context.now()
+    if agent is not None:
+        check_agent(layout, agent)
+    begin = Cursor.read(cursor) if cursor else None
+    wanted = SessionFilter(layout, words, agent)
+    titles = Titles(layout, agent)
     newest = 0
 
     def fitting() -> Iterator[tuple[_Order, SessionName, os.stat_result]]:
         nonlocal newest
-        for name, stat in _matching(layout, asked, words, titles):
+        for name, stat in _matching(layout, agent, status, wanted, titles):
             updated = titles.updated(name, stat)
-            if not _has_age(updated, asked, now):
+            if status in _AGES and catalog.is_stale(updated, now) is not (status == _STALE):
                 continue
             newest = max(newest, stat.st_mtime_ns)
             place: _Order = (0, -round(updated * 1e9), str(name))
             # By its file's time: whatever was done to it, its place among the others may differ.
-            if where and stat.st_mtime_ns > where.began:
+            if begin and stat.st_mtime_ns > begin.began:
                 place = (1, 0, str(name))
-            if not where or place > where.after:
+            if not begin or place > begin.after:
                 yield place, name, stat
 
     # No more of them are held than are shown.
-    found = heapq.nsmallest(asked.limit + 1, fitting(), key=itemgetter(0))
-    shown = found[: asked.limit]
-    began = where.began if where else newest
+    found = heapq.nsmallest(limit + 1, fitting(), key=itemgetter(0))
+    shown = found[:limit]
+    began = begin.began if begin else newest
     infos = [catalog.describe(layout, name, stat, titles) for _, name, stat in shown]
     following = Cursor(began, shown[-1][0]).write() if len(found) > len(shown) else None
-    return Sessions(tuple(listed(layout, infos, now)), following, None), words
+    search = None
+    if words:
+        state = context.search_state()
+        search = replace(state, problem=wanted.problem or state.problem)
+    return Sessions(tuple(listed(layout, infos, now)), following, search)
 
 
 def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[SessionInList]:
@@ -268,17 +260,17 @@ def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them"
 
 
 def _matching(
-    layout: Layout, asked: ListSessions, words: SessionFilter, titles: Titles
+    layout: Layout, agent: str | None, status: str | None, words: SessionFilter, titles: Titles
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
     registries: dict[str, Registry] = {}
-    for name, stat in catalog.with_stats(layout, asked.agent):
+    for name, stat in catalog.with_stats(layout, agent):
         entry = None
-        if words.terms or asked.status:
+        if words.terms or status:
             if name.agent not in registries:
                 registries[name.agent] = program_of(layout, name.agent).registry()
             entry = next(registries[name.agent].find(name.session), None)
-        by_word = asked.status and asked.status not in _AGES
-        if by_word and catalog.status_of(layout, name, entry) != asked.status:
+        by_word = status and status not in _AGES
+        if by_word and catalog.status_of(layout, name, entry) != status:
             continue
         called = [entry.key, registries[name.agent].title(name.session)] if entry else []
         if words.terms:
@@ -287,132 +279,76 @@ def _matching(
             yield name, stat
 
 
-def _has_age(updated: float, asked: ListSessions, now: float) -> bool:
-    if asked.status not in _AGES:
-        return True
-    return catalog.is_stale(updated, now) is (asked.status == _STALE)
-
-
 def _iso(time_ms: float | None) -> str | None:
     with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
         return None if time_ms is None else iso_utc(time_ms / 1000)
     return None
 
 
-def _ask(server: Server, asked: ListSessions) -> Sessions:
-    page, words = list_sessions(server.layout, asked, time.time())
-    if not asked.words:
-        return page
-    state = server.search_state()
-    return replace(page, search=replace(state, problem=words.problem or state.problem))
-
-
-LIST_SESSIONS = Verb(
-    name="list_sessions",
-    arguments=ListSessions,
-    answer=Sessions,
-    ask=_ask,
-    route=route(
-        "GET /api/sessions",
-        "sessions",
-        "Sessions, the newest first."
-        "\n\nOne that changes while somebody pages comes (again) at the end: none is left out.",
-    ),
-)
-
-
-# --- all of them, for who sits at the root itself ---
-
-
-@dataclass(frozen=True, slots=True)
-class EverySession:
-    """Which sessions, without pages; None is all."""
-
-    agent: str | None = field(
-        default=None, metadata=argument("Only the sessions of this agent.", metavar="AGENT")
-    )
-    limit: int | None = field(default=None, metadata=argument("No more than so many.", least=1))
-    words: str | None = field(
-        default=None,
-        metadata=argument(
-            "Only those with these words in title, name or text.",
-            metavar="WORDS",
-            names={"cli": "-q --query"},
-        ),
-    )
-    figures: bool = True  # of those that are as the last search counted them
+# --- all of them, without pages ---
 
 
 @dataclass(frozen=True)
-class CountedSession(SessionRow):
+class CountedSession(Figures, SessionRow):
     """A session, and what was counted in it."""
-
-    figures: Figures | None = field(metadata=contract(inline=True))
 
 
 @dataclass(frozen=True, slots=True)
-class AllSessions(Answer):
+class AllSessions:
     """The newest first within each agent."""
 
     sessions: tuple[CountedSession, ...]
     agents: tuple[AgentInfo, ...]
     total_size: int
-    problem: str | None = field(
-        metadata=contract("Why the text of the sessions was not searched", omit=True)
-    )
+    problem: Annotated[
+        str | None, Field(description="Why the text of the sessions was not searched"), OMIT_EMPTY
+    ]
 
 
-def _ask_for_all(hands: RootHands, asked: EverySession) -> AllSessions:
-    layout = hands.layout
-    agents = [one for one in catalog.agents(layout) if asked.agent in {None, one.name}]
-    if asked.agent is not None and not agents:
-        raise NotFound(f"there is no agent {asked.agent}", hint="`bsd sessions` lists all of them")
-    words = SessionFilter(layout, asked.words, asked.agent)
-    sought = (
-        one
-        for one in catalog.sessions(layout, asked.agent)
-        if words.fits(one.name, (one.label, one.title))
+def list_all_sessions(
+    context: ActionContext,
+    *,
+    agent: str | None = None,
+    limit: int | None = None,
+    words: str | None = None,
+    figures: bool = True,
+) -> AllSessions:
+    """List all sessions, the newest first within each agent.
+
+    Args:
+        agent: only the sessions of this agent.
+        words: only those with these words in title, name or text.
+        figures: with the figures of sessions that are as the last search counted them.
+
+    Raises:
+        NotFound: there is no such agent.
+    """
+    layout = context.layout
+    agents = [one for one in catalog.agents(layout) if agent in {None, one.name}]
+    if agent is not None and not agents:
+        raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
+    wanted = SessionFilter(layout, words, agent)
+    matching = (
+        info
+        for info in catalog.sessions(layout, agent)
+        if wanted.fits(info.name, (info.label, info.title))
     )
-    found = list(islice(sought, asked.limit))
+    infos = list(islice(matching, limit))
+    known = catalog.warm(layout, infos) if figures else {}
     return AllSessions(
-        tuple(_counted(layout, found) if asked.figures else map(_uncounted_row, found)),
+        tuple(_counted(infos, known, context.now())),
         tuple(agents),
-        sum(one.size for one in found),
-        words.problem,
+        sum(info.size for info in infos),
+        wanted.problem,
     )
 
 
-def _uncounted_row(info: ListedSession) -> CountedSession:
-    return CountedSession(**vars(session_row(info)), figures=None)
-
-
-def _counted(layout: Layout, infos: list[ListedSession]) -> Iterator[CountedSession]:
-    now = time.time()
-    known = catalog.warm(layout, infos)
+def _counted(
+    infos: list[ListedSession], known: Mapping[SessionName, Statistics], now: float
+) -> Iterator[CountedSession]:
     for info in infos:
         is_stale = catalog.is_stale(info.updated, now)
-        counted = known.get(info.name)
-        figures = figures_of(counted, is_stale=is_stale) if counted else None
-        yield CountedSession(**vars(session_row(info)), figures=figures)
-
-
-ALL_SESSIONS = Verb(
-    name="all_sessions",
-    arguments=EverySession,
-    answer=AllSessions,
-    ask=_ask_for_all,
-    about="""
-    Newest first within each agent, by their newest entries. TITLE is what `sessions.json` or the
-    program calls a session, else what was first asked in it. -q finds words in it, in the name, and
-    in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
-    is out of it now, and lies in store or archive. Agents whose sessions bsd leaves alone are named
-    below the table.
-    With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more.
-    """,
-    examples=(
-        "bsd sessions",
-        "bsd sessions --agent main --limit 10",
-        'bsd sessions -q "retention cron"',
-        "bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'",
-    ),
-)
+        figures = _uncounted(is_stale=is_stale)
+        if (counted := known.get(info.name)) is not None:
+            figures = vars(figures_of(counted, is_stale=is_stale))
+        yield CountedSession(**vars(session_row(info)), **figures)

@@ -23,11 +23,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bsd.actions.answers import as_json
 from bsd.core.definition import Body
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import SETTABLE, SETTINGS
 from bsd.core.settings import Settings
+from bsd.daemon.child_tasks import ChildExecutor
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
 from bsd.http import server, verb_routes
@@ -38,10 +40,10 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import Agents
 from bsd.maintenance.disk_use import SavedByHour, Savings
 from bsd.memory import verbs as memory_verbs
-from bsd.memory.facts import Memory, open_memory
+from bsd.memory.memory import Memory, open_memory
 from bsd.sessions.idle import RetryBudget
 from bsd.workspaces import verbs as workspace_verbs
-from bsd.workspaces.verbs import WorkspaceRoot, rules_of
+from bsd.workspaces.actions import WorkspaceRoot, rules_of
 
 if TYPE_CHECKING:
     from bsd.http.metrics import MetricsPage
@@ -111,7 +113,7 @@ def app_of(daemon: Daemon, settings: Settings) -> Starlette:
         now.layout,
         now.config,
         RetryBudget(WAIT_SECONDS, settings.quiet_seconds, check=now.stop_here),
-        work=daemon.perform,
+        executor=ChildExecutor(daemon.children),
         cleaned=daemon.cleaned,
         searched=daemon.search_state,
     )
@@ -147,7 +149,7 @@ def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
 
     async def savings(_: Request) -> Response:
         """Bytes by which sessions became shorter, and longer again, by hour."""
-        return JsonAnswer((await in_thread(saved.savings)).as_json())
+        return JsonAnswer(as_json(await in_thread(saved.savings)))
 
     return [
         ApiRoute.of("GET /api/health", health, "state", Health, statuses={503: "Not ready"}),
@@ -194,7 +196,7 @@ def _agents_route(layout: Layout) -> ApiRoute:
     async def agents(_: Request) -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, layout)
-        return JsonAnswer(Agents(tuple(found)).as_json())
+        return JsonAnswer(as_json(Agents(tuple(found))))
 
     return ApiRoute.of("GET /api/agents", agents, "sessions", Agents)
 

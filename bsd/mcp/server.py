@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -31,10 +31,11 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from bsd import __version__
+from bsd.actions.answers import as_json
+from bsd.actions.context import ActionContext
 from bsd.actions.models import answer_model, arguments_model
-from bsd.actions.verb import Hands, Meanwhile
 from bsd.core.clock import look
-from bsd.core.definition import Answer, LibraryVerb, Tool, arguments_of
+from bsd.core.definition import LibraryVerb, Tool, arguments_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import Layout, SessionName
@@ -66,7 +67,7 @@ from bsd.mcp.tools import (
     reads_much,
     schema_of,
 )
-from bsd.memory.facts import Memory, classes_of, open_memory
+from bsd.memory.memory import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
@@ -146,8 +147,7 @@ class MemoryTool:
             given["refresh"] = hands.refresh
         asked = verb.arguments(**given)
         with hands.open(verb.will_change(asked)) as memory:
-            document: dict[str, Any] = verb.act(memory, asked).as_json()
-            return document
+            return as_json(verb.act(memory, asked))
 
 
 MEMORY_TOOLS = {told.name: MemoryTool(told, verb) for verb in VERBS for told in verb.tools}
@@ -178,7 +178,7 @@ class _ServersHands:
         scope: Scope,
     ) -> None:
         self.layout = layout
-        self._config = config
+        self.config = config
         self._scope = scope
         self._memory = settings.memory if settings else None
         self._readonly = bool(settings and settings.readonly)
@@ -198,32 +198,29 @@ class _ServersHands:
         """Whoever looks; raises Forbidden where nothing may be written."""
         self._may(writes=writes)
         budget = RetryBudget(0.0, sleep=self._sleep, check=self._check)
-        return Surgeon(self.layout, self._config, actor="agent", budget=budget)
+        return Surgeon(self.layout, self.config, actor="agent", budget=budget)
 
-    def send(
+    def executor(
         self,
-        verb: str,
-        name: SessionName | None,
-        asked: Any,
-        meanwhile: Meanwhile,
+        context: ActionContext,
+        action: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
         *,
         changes: bool,
     ) -> Any:
-        """Have a child open a session; raises Forbidden where nothing may be written."""
+        """Have a child call an action; raises Forbidden where nothing may be written."""
         self._may(writes=changes)
-        waits = changes and name is not None and self._scope.may_wait(self.layout, name)
-        return self._children.call(
-            *(
-                child_tasks.perform_verb,
-                verb,
-                name,
-                asked,
-                "agent",
-                _LONGEST_WAIT if waits else 0.0,
-            ),
-            session=name,
-            only_reads=not changes,
-            heard={"meanwhile": meanwhile},
+        waits = changes and self._scope.may_wait(self.layout, args[0])
+        asked = ActionContext(
+            layout=self.layout,
+            config=self.config,
+            actor="agent",
+            budget=RetryBudget(_LONGEST_WAIT if waits else 0.0),
+            early_answer=context.early_answer,
+        )
+        return child_tasks.ChildExecutor(self._children)(
+            asked, action, args, kwargs, changes=changes
         )
 
     def _may(self, *, writes: bool) -> None:
@@ -285,8 +282,8 @@ class _Work:
     answer: types.CallToolResult | None = None
     meanwhile: dict[str, Any] | None = None  # what is true before that
 
-    def is_under_way(self, answer: Answer) -> None:
-        self.meanwhile = answer.as_json()
+    def is_under_way(self, answer: Any) -> None:
+        self.meanwhile = as_json(answer)
 
     def so_far(self) -> types.CallToolResult:
         """What whoever can wait no longer is told."""
@@ -306,7 +303,7 @@ class Toolbox:
 
     def __init__(
         self,
-        hands: Hands,
+        hands: Any,
         scope: Scope,
         memory: MemoryHands,
         stopping: threading.Event,

@@ -13,12 +13,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from bsd.actions.edit import GET_CONTEXT, SET_EXTRACTABLE, GetContext, SetExtractable
+from bsd.actions.answers import as_json
 from bsd.actions.models import Expected, answer_model, arguments_model, field_errors, fields_of
 from bsd.actions.parameters import ACTIONS
-from bsd.actions.read_extracted import ReadExtracted
 from bsd.actions.verb import (
-    Hands,
     Meanwhile,
     Tool,
     Verb,
@@ -27,7 +25,13 @@ from bsd.actions.verb import (
     no_one_waits,
     perform,
 )
-from bsd.core.definition import Answer
+from bsd.actions.verbs import (
+    GET_CONTEXT,
+    SET_EXTRACTABLE,
+    GetContext,
+    ReadExtracted,
+    SetExtractable,
+)
 from bsd.core.errors import BsdError, Busy, FieldError, Invalid
 from bsd.core.layout import SessionName
 from bsd.mcp.restoring import RESTORE_INLINE, RestoreInline, explained
@@ -175,7 +179,7 @@ class AgentTool:
     changes: bool  # it may change a session
     model: type[Arguments]
     meant: Callable[[Any], tuple[Verb[Any, Any], Any]]  # verb and arguments; raises Invalid
-    answer: type[Answer]
+    answer: type[Any]
 
     @property
     def name(self) -> str:
@@ -338,7 +342,7 @@ def reads_much(name: str, arguments: object) -> bool:
 
 
 def carry_out(
-    asked: Asked, name: SessionName, hands: Hands, meanwhile: Meanwhile = no_one_waits
+    asked: Asked, name: SessionName, hands: Any, meanwhile: Meanwhile = no_one_waits
 ) -> dict[str, Any]:
     """Do what a call asks of a session, and return the answer: a JSON object.
 
@@ -346,7 +350,7 @@ def carry_out(
     the surgeon raises.
     """
     try:
-        answer = perform(asked.verb, hands, name, asked.arguments, meanwhile).as_json()
+        answer = as_json(perform(asked.verb, hands, name, asked.arguments, meanwhile))
     except Busy as busy:
         raise explained(busy, name, hands.layout) from None
     # Who did not say which session was meant is told.

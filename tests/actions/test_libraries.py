@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-import click
 import pytest
 
 from bsd.actions.models import answer_model
-from bsd.cli.main import bsd
-from bsd.core.definition import LibraryVerb, Unsaid, arguments_of, told_fields
+from bsd.core.answers import as_json
+from bsd.core.definition import LibraryVerb, Unsaid, told_fields
 from bsd.memory import verbs as memory
 from bsd.workspaces import verbs as workspaces
 from bsd.workspaces.listing import Workspace
@@ -55,30 +52,6 @@ def test_who_only_says_what_would_be_done_changes_nothing() -> None:
     assert not memory.SEARCH.will_change(memory.SearchFacts("tea"))
 
 
-@pytest.mark.parametrize(
-    ("words", "verb", "without"),
-    [
-        ("memory store", memory.STORE, {"source_date", "expires_at"}),
-        ("memory recall", memory.RECALL, set()),
-        ("memory lookup", memory.LOOKUP, set()),
-        ("memory confirm", memory.CONFIRM, set()),
-        ("memory forget", memory.FORGET, set()),
-        ("memory prune", memory.PRUNE, set()),
-        ("memory backfill-decay", memory.BACKFILL, set()),
-        ("memory stats", memory.STATS, set()),
-        ("workspace create", workspaces.CREATE, set()),
-        ("workspace touch", workspaces.TOUCH, set()),
-        ("workspace list", workspaces.LIST, set()),
-    ],
-)
-def test_a_command_takes_its_arguments(words: str, verb: Verb, without: set[str]) -> None:
-    found: Any = bsd
-    for word in words.split():
-        found = found.get_command(click.Context(found), word)
-    taken = {one.name for one in found.params if one.expose_value} - {"place"}
-    assert taken == set(arguments_of(verb.arguments)) - without
-
-
 def test_what_is_left_out_is_as_set_and_null_counts_for_nothing() -> None:
     settings = Rules(24.0, 10, 1000)
     assert workspaces.PruneWorkspaces().rules(settings) == settings
@@ -89,20 +62,10 @@ def test_what_is_left_out_is_as_set_and_null_counts_for_nothing() -> None:
 def test_members_of_an_answer_within_another_stand_among_its_own() -> None:
     known = SessionMetadata.new("a", 0.0)
     without = Workspace("a", None, None, "missing_metadata", "there is none")
-    assert list(Workspace("a", known, 1.0).as_json()) == list(members(Workspace))
+    assert list(as_json(Workspace("a", known, 1.0))) == list(members(Workspace))
     required = answer_model(Workspace).model_json_schema()["required"]
     assert (
-        list(without.as_json())
+        list(as_json(without))
         == required
         == ["session_id", "age_hours", "reason", "detail", "bytes"]
     )
-
-
-@pytest.mark.parametrize("library", ["memory", "workspaces"])
-def test_a_wing_loads_neither_pydantic_nor_http_nor_click(library: str) -> None:
-    program = f"import sys, bsd.{library}.verbs; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not loaded & {"pydantic", "starlette", "click", "mcp", "uvicorn", "lancedb"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.fake_surgeon import Cli
+from tests.cli.fake_actions import Cli
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_group_alone_is_an_error_for_programs(cli: Cli) -> None:
 
 def test_a_bad_value_without_advice_of_its_own_leads_to_the_help(cli: Cli) -> None:
     assert cli("config", "set", "keep_recent", "many") == 2
-    assert cli.err.endswith("\nTry: `bsd config --help`\n")
+    assert cli.err.endswith("\nTry: `bsd config set --help`\n")
 
 
 def test_the_time_of_a_run_is_not_for_setting(cli: Cli) -> None:

@@ -20,7 +20,7 @@ from bsd.daemon.library_jobs import MEMORY, MemoryKeeper, add_memory_job
 from bsd.daemon.loops import Clocks
 from bsd.daemon.schedule import Actions, JobSchedule
 from bsd.daemon.state import DaemonState
-from bsd.memory.facts import open_memory
+from bsd.memory.memory import open_memory
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
@@ -231,7 +231,7 @@ def test_trouble_is_told_and_tried_again_an_hour_later(
     world.store("right now", expires_at=NOW + 5)
     world.start()
     with monkeypatch.context() as patch:
-        patch.setattr("bsd.memory.decay.Pruner.prune", _busy)
+        patch.setattr("bsd.memory.decay.prune", _busy)
         world.step(HOUR)
         assert (
             world.job()["last_result"] | {"ok": False, "error": "in use"}
