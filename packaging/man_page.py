@@ -11,7 +11,7 @@ import click
 from bsd import __version__
 from bsd.cli.commands import SECTIONS
 from bsd.cli.main import bsd
-from bsd.core.pruning_fields import SETTABLE, SETTINGS
+from bsd.core.config import SETTABLE, SETTINGS
 from bsd.core.settings import VARIABLES, Settings, words_of
 
 _EXIT_CODES = {

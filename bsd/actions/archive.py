@@ -15,6 +15,7 @@ from bsd.actions.context import ActionContext
 from bsd.actions.list_entries import FIRST_PAGE, EntryRow, entry_row
 from bsd.actions.search import FoundEntry, found_entries
 from bsd.core.answers import OMIT_EMPTY, Internal
+from bsd.core.config import OFF
 from bsd.core.errors import (
     BsdError,
     Conflict,
@@ -25,7 +26,6 @@ from bsd.core.errors import (
 )
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import BringBack, BroughtBack
 from bsd.maintenance.copy_scope import CopyOutcome, CopyScope, CopyStatus
 from bsd.maintenance.forgetting import Forgetting, Forgotten

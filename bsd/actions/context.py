@@ -14,8 +14,8 @@ from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from pydantic import Field
 
 from bsd.actions.outlines import Outlines
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.idle import RetryBudget

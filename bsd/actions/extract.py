@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bsd.actions.context import ActionContext
+from bsd.core.config import PER_CALL, PruningConfig
 from bsd.core.errors import FieldError, Invalid
 from bsd.core.layout import SessionName
-from bsd.core.pruning_fields import PER_CALL, PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.result import SessionResult, Status, Tally
 from bsd.sessions.session import Session

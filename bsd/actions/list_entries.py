@@ -14,7 +14,6 @@ from bsd.actions.context import ActionContext
 from bsd.actions.list_sessions import SessionInList, listed
 from bsd.core.errors import BsdError
 from bsd.core.formatting import format_size
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
@@ -34,7 +33,7 @@ _LAST_LINE = 10**9
 FIRST_PAGE, MOST_ENTRIES = 100, 1000
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class EntryRow(EntryView):
     """One entry; `index` is its 0-based line number."""
 

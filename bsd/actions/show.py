@@ -12,7 +12,6 @@ from bsd.actions.context import ActionContext
 from bsd.actions.read_extracted import held_by
 from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.planning.plan import Means
 from bsd.planning.view import EntryView, extracted_content, views
@@ -21,7 +20,7 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import BytesTranscript, Transcript
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class WholeEntry(EntryView):
     """An entry, its line, and what was taken out of that."""
 

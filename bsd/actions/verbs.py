@@ -85,9 +85,9 @@ from bsd.actions.trash import (
     restore_from_trash,
 )
 from bsd.actions.verb import Body, Tool, Verb, argument, route
+from bsd.core.config import PER_CALL
 from bsd.core.errors import BsdError, Invalid
 from bsd.core.layout import SessionName
-from bsd.core.pruning_fields import PER_CALL
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.forgetting import Forgotten
 from bsd.maintenance.retention import Retention

@@ -29,10 +29,10 @@ from bsd.cli.options import agent_option, sessions_argument, yes_option
 from bsd.cli.output import counted, minute, note, one_line, print_table, say, size
 from bsd.cli.problem import Problem
 from bsd.cli.sessions import print_hits
+from bsd.core.config import OFF
 from bsd.core.errors import Busy
 from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.copy_scope import CopyStatus
 from bsd.maintenance.forgetting import Forgotten

@@ -20,6 +20,7 @@ from bsd.cli.privileges import FileOwner, become, owner_for_root
 from bsd.cli.progress import Progress
 from bsd.cli.stopping import StopRequest, stop_request
 from bsd.core.answers import as_json
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
@@ -31,7 +32,6 @@ from bsd.core.locations import (
     usual_roots,
 )
 from bsd.core.logs import BoundLogger, configure_logs
-from bsd.core.pruning_config import ConfigService
 
 # Help and the tab key wait for the imports above. Most of bsd is imported where it is used.
 if TYPE_CHECKING:

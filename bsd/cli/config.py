@@ -15,8 +15,8 @@ import click
 from bsd.cli.call import BsdGroup, Call, ask_first
 from bsd.cli.completion import offering
 from bsd.cli.output import note, print_json, print_table, say
+from bsd.core.config import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 from bsd.core.errors import Invalid, NotFound
-from bsd.core.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 from bsd.transcripts.agents.installed import how_to_name_sources
 from bsd.transcripts.agents.programs import elsewhere, served_by, take
 

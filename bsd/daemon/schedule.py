@@ -14,10 +14,10 @@ from typing import Any
 import structlog
 
 from bsd.core.answers import as_json
+from bsd.core.config import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Conflict
 from bsd.core.formatting import iso_utc, lifetime_seconds
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
 from bsd.daemon.scheduler import Cron, Every, JobStatus, Run, Schedule, Scheduler
 from bsd.daemon.status import Job, LastResult
 from bsd.daemon.watches import Watches, open_watches

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import structlog
 
 from bsd.core.answers import as_json
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.core.settings import Settings
 from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts

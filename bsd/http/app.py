@@ -24,10 +24,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bsd.actions.answers import as_json
+from bsd.core.config import SETTABLE, SETTINGS
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import Body
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import SETTABLE, SETTINGS
 from bsd.core.settings import Settings
 from bsd.daemon.child_tasks import ChildExecutor
 from bsd.daemon.service import Daemon

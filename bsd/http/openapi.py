@@ -2,7 +2,7 @@
 
 Nobody who is served needs any of it: this module is loaded when somebody asks for the document.
 The models of the settings are made from their table: what is valid only that decides
-(`bsd.core.pruning_fields`).
+(`bsd.core.config`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 from bsd import __version__
 from bsd.actions.models import Document, answer_model
-from bsd.core.definition import Body, schema_name
-from bsd.core.pruning_fields import (
+from bsd.core.config import (
     RULE_LIMITS,
     SETTINGS,
     Number,
@@ -24,6 +23,7 @@ from bsd.core.pruning_fields import (
     SettingKind,
     TriggerType,
 )
+from bsd.core.definition import Body, schema_name
 from bsd.http.answer import Error
 from bsd.http.verb_routes import ApiRoute
 

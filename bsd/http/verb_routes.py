@@ -34,11 +34,11 @@ from bsd.actions.context import Executor, SearchState
 from bsd.actions.outlines import Outlines
 from bsd.actions.verb import Verb, all_verbs, perform
 from bsd.actions.verbs import SHOW_EDITABLE, SHOW_EXTRACTED, ShowEditable, ShowExtracted
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import Answer, Body, Definition, LibraryVerb, Route, arguments_of
 from bsd.core.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
 from bsd.core.files import plain_file
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.http.answer import JsonAnswer, changing, reading
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import SessionResult, Status

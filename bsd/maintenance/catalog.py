@@ -16,7 +16,6 @@ from typing import ClassVar
 
 from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.core.files import is_directory
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.locations import usual_roots
 from bsd.maintenance.strays import StoredFiles
@@ -29,7 +28,7 @@ from bsd.transcripts.agents.program import ENDING, Registered, Registry
 from bsd.transcripts.agents.programs import program_of
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class ListedSession:
     """One session as the list shows it. Sizes are bytes, times epoch seconds."""
 
@@ -360,7 +359,7 @@ def find_session(layout: Layout, text: str) -> SessionName:
 # --- whose children they are ---
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Member:
     """A session of a family, and whose child it is (None for the one that was asked for)."""
 

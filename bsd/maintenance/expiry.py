@@ -16,12 +16,11 @@ from bsd.core.answers import Internal
 from bsd.core.clock import Ages
 from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
-from bsd.core.immutable import immutable
 
 _log = structlog.stdlib.get_logger(module="retention")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Thing:
     """One file (or directory) that is kept for a time; its age counts from `mtime` (epoch s)."""
 

@@ -23,12 +23,12 @@ import structlog
 from pydantic import Field
 
 from bsd.core.audit import AuditLog
+from bsd.core.config import OFF
 from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.core.files import sync_dir
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.expiry import Cleaned, Expired, Lot, Thing
 from bsd.maintenance.keepers import Begun, Keepers, begun, emptied, lines_of, values_of

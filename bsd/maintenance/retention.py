@@ -21,13 +21,12 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.audit import AuditLog
 from bsd.core.clock import Ages, look, steady
+from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.formatting import NEVER, format_size, iso_utc, lifetime_seconds
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
 from bsd.core.logs import BoundLogger
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,
@@ -439,7 +438,7 @@ def _drafts(edits: Path) -> Iterator[Path]:
 _NEARLY = 0.9  # of what may be taken: then people are told
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Goer:
     """What goes together, in this order."""
 

@@ -26,9 +26,9 @@ from bsd.actions.verbs import (
     Restore,
 )
 from bsd.core.answers import OMIT_EMPTY
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import is_running
 from bsd.planning.restore import Restored
 from bsd.transcripts.agents.page_size import OTHERS, PageSize

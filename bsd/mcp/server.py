@@ -35,12 +35,12 @@ from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
 from bsd.actions.models import answer_model, arguments_model
 from bsd.core.clock import look
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import LibraryVerb, Tool, arguments_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import BoundLogger
-from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import Settings
 from bsd.daemon import child_tasks
 from bsd.daemon.children import Children

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict
-from bsd.core.immutable import immutable
 from bsd.planning.conversation import ASSISTANT, USER, EntryTree, Row, identifier
 from bsd.planning.discard import content_values, put_texts, texts_for
 from bsd.planning.locate import Located, Return, name_of, original_of
@@ -169,7 +168,7 @@ class RedactionKind(StrEnum):
     MARKED = "marked"  # both stay, cut to what they did
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class CallToRedact:
     """A call to redact; its id or its entry's id, or both, say which."""
 
@@ -436,7 +435,7 @@ class _Redaction:
         return plan.saving("tool_call", tokens, conversation.rate)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Blocks:
     """The blocks of an entry that holds calls."""
 

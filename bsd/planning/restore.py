@@ -14,7 +14,6 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
-from bsd.core.immutable import immutable
 from bsd.planning.locate import (
     Located,
     OriginalLine,
@@ -188,7 +187,7 @@ def restored_copy(
     return values, missing
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _MarkedValues:
     """What one marker of an entry names; a program may have taken the marker from the line."""
 
@@ -237,7 +236,7 @@ def _nothing_away(located: Located, found: Sequence[_MarkedValues]) -> Conflict:
     return nothing_away(f"changed since extraction: {keys}; `bsd verify` lists such entries")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Returning:
     """Brings values back to entries; `now` is in epoch seconds."""
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from bsd.core.errors import FieldError, Invalid
-from bsd.core.immutable import immutable
 from bsd.planning.plan import Plan, Rate
 from bsd.store.history import TouchedLine
 from bsd.transcripts.change import Edit
@@ -40,7 +39,7 @@ _FORMS = {
 _FIELDS = {REPLACE: ("start", "end", "replacement"), DISTILL: ("hash", "summary")}
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Replacement:
     """Seed 003's ReplaceOperation: from `start` to the first `end` after it, taken literally."""
 
@@ -52,7 +51,7 @@ class Replacement:
         return asdict(self)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Discard:
     """A whole entry's text gives way, to a summary if there is one."""
 

@@ -20,7 +20,6 @@ from pydantic import Field
 
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_size, iso_utc
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.planning.locate import locate, nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
@@ -59,7 +58,7 @@ def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
     return line_hash(raw), marker.hash.removeprefix("sha256:")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class CallRow:
     """One call of a tool."""
 
@@ -69,7 +68,7 @@ class CallRow:
     name: str
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class EntryView:
     """One entry: what it is, how big, what is out of it. Sizes are bytes."""
 

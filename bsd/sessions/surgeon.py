@@ -8,9 +8,9 @@ from typing import Any
 
 import structlog
 
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Means, Plan, Report
 from bsd.planning.restore import plan_remark

@@ -14,8 +14,8 @@ import bsd.actions.show
 import bsd.actions.summary
 from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.planning import edit as editing
 from bsd.planning import restore as restore_planner
 from bsd.planning import view

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bsd.actions.models import Expected, expected, field_errors, fields_of
+from bsd.core.config import SETTINGS, PruningConfig
 from bsd.core.errors import BsdError
 from bsd.core.formatting import LIFETIMES, meant, nearest, shown
-from bsd.core.pruning_fields import SETTINGS, PruningConfig
 from tests.wording import LIBRARY
 
 

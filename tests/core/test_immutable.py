@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bsd.core.immutable import immutable
 
-
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Point:
     x: int
     y: int = 0
@@ -24,12 +22,12 @@ def test_they_are_values() -> None:
     assert repr(_Point(1, 2)) == "_Point(x=1, y=2, about={})"
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Empty:
     """Nothing."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _One:
     x: float
 

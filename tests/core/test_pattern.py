@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bsd.core.config import PREFIX_BOUND_MODELS, PruningConfig
 from bsd.core.errors import Invalid
 from bsd.core.pattern import LONGEST_TEXT, Pattern
-from bsd.core.pruning_fields import PREFIX_BOUND_MODELS, PruningConfig
 
 _ATOMS = st.sampled_from(
     [

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core import pruning_config
+from bsd.core import config_file
 from bsd.core.audit import AuditLog
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService, default_text
 from bsd.core.errors import Busy, ConfigError, Forbidden, Invalid, NotFound
 from bsd.core.layout import Layout
 from bsd.core.logs import close_logs, configure_logs
-from bsd.core.pruning_config import ConfigService, default_text
-from bsd.core.pruning_fields import PruningConfig
 from tests.refusing import raising
 
 
@@ -468,7 +468,7 @@ def test_reading_needs_no_large_library(path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
-from bsd.core.pruning_config import ConfigService
+from bsd.core.config_file import ConfigService
 ConfigService(Path({str(path)!r})).current
 assert not {{"croniter", "filelock", "pydantic"}} & sys.modules.keys()
 """

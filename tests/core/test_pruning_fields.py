@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.core.errors import Invalid
-from bsd.core.formatting import DAY, HOUR, lifetime_seconds, shown
-from bsd.core.pruning_fields import (
+from bsd.core.config import (
     PER_CALL,
     PREFIX_BOUND_MODELS,
     SETTINGS,
@@ -23,6 +21,8 @@ from bsd.core.pruning_fields import (
     check_cron,
     unknown_field,
 )
+from bsd.core.errors import Invalid
+from bsd.core.formatting import DAY, HOUR, lifetime_seconds, shown
 from bsd.transcripts.agents.format import VALUE_TYPES
 
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from bsd.actions.context import ActionContext
 from bsd.actions.list_sessions import Cursor, Sessions, list_sessions
 from bsd.actions.verbs import ListSessions
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Invalid
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import SourceSettings
 from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.programs import layout_of

@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 
 import bsd.http
-from bsd.core.pruning_fields import SETTABLE, SETTINGS
+from bsd.core.config import SETTABLE, SETTINGS
 from bsd.http.app import settings_table
 from bsd.http.middleware import KeyGuard
 from tests.http.fake_daemon import app_over, ask

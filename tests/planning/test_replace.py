@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.core.answers import as_json
+from bsd.core.config import PruningConfig
 from bsd.core.errors import Invalid
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.replace import plan_replace
 from bsd.planning.rules import Policy
 from bsd.planning.targets import Refused, Replacement, read_targets

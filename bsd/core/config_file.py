@@ -14,6 +14,14 @@ from pathlib import Path
 import structlog
 
 from bsd.core.audit import AuditLog
+from bsd.core.config import (
+    ALIASES,
+    NOTED,
+    SETTINGS,
+    PruningConfig,
+    summary,
+    unknown_field,
+)
 from bsd.core.errors import (
     BsdError,
     Busy,
@@ -27,14 +35,6 @@ from bsd.core.errors import (
 from bsd.core.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import inside
-from bsd.core.pruning_fields import (
-    ALIASES,
-    NOTED,
-    SETTINGS,
-    PruningConfig,
-    summary,
-    unknown_field,
-)
 
 log = structlog.stdlib.get_logger(module="config")
 
