@@ -21,7 +21,6 @@ from bsd.actions.verb import Meanwhile, Server, Verb, argument, no_one_waits, ro
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, Invalid, NotFound
 from bsd.core.formatting import format_size
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
@@ -68,7 +67,7 @@ class ListEntries:
         return outline.entries(lines, types=types, extracted=self.extracted)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class EntryRow(EntryView):
     """One entry; `index` is its 0-based line number."""
 
@@ -249,7 +248,7 @@ class Show:
     )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class WholeEntry(EntryView):
     """An entry, its line, and what was taken out of that."""
 

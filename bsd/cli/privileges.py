@@ -13,17 +13,17 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.core.errors import Forbidden
-from bsd.core.immutable import immutable
 
 _ROOT_USER = 0
 # Where programs keep what is a user's own: root's are no use to the owner.
 _DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class FileOwner:
     """A user who is not root; in containers many have neither name nor home."""
 

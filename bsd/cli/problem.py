@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import traceback
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import click
 from bsd.cli.call import Stopped
 from bsd.cli.output import safe, styled
 from bsd.core.errors import BsdError, FieldError, Invalid, os_problem
-from bsd.core.immutable import immutable
 from bsd.core.logs import get_logger
 from bsd.core.verb_names import split_command
 
@@ -25,7 +24,7 @@ from bsd.core.verb_names import split_command
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Problem:
     """An error as a call reports it; as JSON it is the API's `{error, hint?, errors?}`."""
 

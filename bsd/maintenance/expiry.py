@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -13,13 +13,12 @@ from bsd.core.clock import Ages
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
-from bsd.core.immutable import immutable
 from bsd.core.logs import get_logger
 
 _log = get_logger("retention")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Thing:
     """One file (or directory) that is kept for a time; its age counts from `mtime` (epoch s)."""
 
@@ -63,7 +62,7 @@ class Shelf(Protocol):
         ...
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Cleaned(Answer):
     """How much was deleted (bytes), and how much could not be: seed 000's fields."""
 
@@ -77,7 +76,7 @@ class Cleaned(Answer):
         )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class ExpiredFile(Answer):
     """One file that goes, and since when it is old enough. Times are ISO 8601."""
 
@@ -95,7 +94,7 @@ def _expired_files(found: Forecast) -> tuple[ExpiredFile, ...]:
     )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Forecast(Answer):
     """What a run at `at` (epoch seconds) would delete, and what comes after it."""
 

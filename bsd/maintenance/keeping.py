@@ -31,7 +31,6 @@ from bsd.core.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import get_logger
@@ -88,7 +87,7 @@ _TURN_SECONDS, _TURNS = 600, 1008
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class KeptNow:
     """What a run has done. Sizes are bytes."""
 

@@ -20,7 +20,6 @@ from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.formatting import NEVER, format_size, iso_utc, lifetime_seconds
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger
 from bsd.core.pruning_fields import PruningConfig
@@ -417,7 +416,7 @@ def _drafts(edits: Path) -> Iterator[Path]:
 _NEARLY = 0.9  # of what may be taken: then people are told
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Goer:
     """What goes together, in this order."""
 

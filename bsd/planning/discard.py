@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bsd.core.errors import FieldError
-from bsd.core.immutable import immutable
 from bsd.planning.context_window import WARNING, Binds, never
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
 from bsd.planning.locate import Located
@@ -68,7 +67,7 @@ def _no_longer_away(marker: Marker, replaced: Mapping[ValuePath, bytes]) -> set[
     }
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Addressed:
     """An entry that a target means, and the line as it shall be."""
 

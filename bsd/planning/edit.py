@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import Conflict, Invalid
-from bsd.core.immutable import immutable
 from bsd.planning.locate import Located, locate
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting
@@ -62,7 +61,7 @@ Document = dict[str, Any]
 Wish = Callable[[Document], Document]
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Edited(Answer):
     """What became of one entry."""
 
@@ -75,7 +74,7 @@ class Edited(Answer):
     operation: int | None = field(default=None, metadata=contract("Its number in the history"))
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class EditableEntry(Answer):
     """An entry, for somebody to edit."""
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import Conflict
-from bsd.core.immutable import immutable
 from bsd.planning.conversation import ASSISTANT, USER, EntryTree, Row, identifier
 from bsd.planning.discard import content_values, put_texts, texts_for
 from bsd.planning.locate import Located, Return, name_of, original_of
@@ -167,7 +166,7 @@ class RedactionKind(StrEnum):
     MARKED = "marked"  # both stay, cut to what they did
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class CallToRedact:
     """A call to redact; its id or its entry's id, or both, say which."""
 
@@ -178,7 +177,7 @@ class CallToRedact:
     note: str = ""  # marked: what the text of the result becomes
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Redacted(Answer):
     """One call, and what became of it."""
 
@@ -191,7 +190,7 @@ class Redacted(Answer):
     )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Redaction(Answer):
     """All calls of one redaction."""
 
@@ -434,7 +433,7 @@ class _Redaction:
         return plan.saving("tool_call", tokens, conversation.rate)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Blocks:
     """The blocks of an entry that holds calls."""
 

@@ -13,7 +13,6 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 from bsd.core.errors import FieldError
-from bsd.core.immutable import immutable
 from bsd.planning.context_window import WARNING, Binds, never
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
 from bsd.planning.discard import put_texts
@@ -47,7 +46,7 @@ _MOST_SEARCHED = 64 << 20  # characters
 _ALIKE = 0.6
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Match:
     """Where an operation applies: characters `[start, end)` of one text."""
 

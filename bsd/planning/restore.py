@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
-from bsd.core.immutable import immutable
 from bsd.planning.locate import (
     Located,
     OriginalLine,
@@ -183,7 +182,7 @@ def restored_copy(
     return values, missing
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _MarkedValues:
     """What one marker of an entry names; a program may have taken the marker from the line."""
 
@@ -232,7 +231,7 @@ def _nothing_away(located: Located, found: Sequence[_MarkedValues]) -> Conflict:
     return nothing_away(f"changed since extraction: {keys}; `bsd verify` lists such entries")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Returning:
     """Brings values back to entries; `now` is in epoch seconds."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, Busy, LeftAlone
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.planning.plan import Rate, Report
 from bsd.planning.restore import Restored
@@ -28,7 +27,7 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class SessionResult(Answer):
     """What was (or with `dry_run` would be) done to one session. Sizes are bytes of its file."""
 

@@ -13,7 +13,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from bsd.core.immutable import immutable
 from bsd.core.pattern import Pattern
 from bsd.core.pruning_fields import PruningConfig, TriggerRule
 from bsd.core.verb_names import TOOLS
@@ -125,7 +124,7 @@ def _as_text(value: Any) -> str | None:
 _pattern = lru_cache(maxsize=64)(Pattern)  # read once, not for each session
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Everything of the settings that decides about an entry."""
 
@@ -217,7 +216,7 @@ class Reason(StrEnum):
     EXTRACT = "extract"
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Option:
     """A value that is in its entry now, and the rule that speaks about it."""
 
@@ -225,7 +224,7 @@ class Option:
     trigger: Trigger | None
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Subject:
     """What of an entry decides about it, wherever it stands."""
 
@@ -239,7 +238,7 @@ class Subject:
     undone: bool = False  # somebody has taken back its extraction
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Standing:
     """What of its surroundings decides about an entry."""
 
@@ -251,7 +250,7 @@ class Standing:
     prefix_bound: bool = False  # a later signature covers what the model sees of it
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """A value that leaves, but for its first `keep_chars` characters."""
 
@@ -259,7 +258,7 @@ class Chosen:
     keep_chars: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What happens to an entry."""
 

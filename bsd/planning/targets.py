@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import FieldError, Invalid
-from bsd.core.immutable import immutable
 from bsd.planning.plan import Plan, Rate
 from bsd.store.history import TouchedLine
 from bsd.transcripts.change import Edit
@@ -39,7 +38,7 @@ _FORMS = {
 _FIELDS = {REPLACE: ("start", "end", "replacement"), DISTILL: ("hash", "summary")}
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Replacement:
     """Seed 003's ReplaceOperation: from `start` to the first `end` after it, taken literally."""
 
@@ -51,7 +50,7 @@ class Replacement:
         return asdict(self)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Discard:
     """A whole entry's text gives way, to a summary if there is one."""
 
@@ -170,7 +169,7 @@ def _parts(action: str, target: object) -> list[str]:
 # --- what is answered ---
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class ContextChange(Answer):
     """One target in effect (seed 003); lengths are characters, tokens an estimate."""
 
@@ -181,7 +180,7 @@ class ContextChange(Answer):
     tokens_saved: int = field(metadata=contract(name="tokensSaved"))
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class ContextChanged(Answer):
     """Seed 003's ReplaceResult: all targets of one call, in its order."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Protocol
 
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import Conflict, NotFound
-from bsd.core.immutable import immutable
 from bsd.planning.conversation import identifier
 from bsd.planning.locate import OriginalLine, Return, made_again, name_of
 from bsd.planning.plan import Plan
@@ -55,7 +54,7 @@ class Past(Protocol):
         ...
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Undone(Answer):
     """What is undone."""
 
@@ -75,7 +74,7 @@ class Undone(Answer):
     )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class PastOperation(Answer):
     """One operation of the history. Sizes are bytes of the session file."""
 

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.formatting import format_size, iso_utc
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.planning.locate import locate, nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
@@ -57,7 +56,7 @@ def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
     return line_hash(raw), marker.hash.removeprefix("sha256:")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class CallRow(Answer):
     """One call of a tool."""
 
@@ -67,7 +66,7 @@ class CallRow(Answer):
     name: str
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class EntryView(Answer):
     """One entry: what it is, how big, what is out of it. Sizes are bytes."""
 

@@ -12,13 +12,13 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from bsd.core.database_file import remove_database
 from bsd.core.errors import BsdError, Unavailable, os_problem
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.core.logs import get_logger
 from bsd.store.search_file import (
@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 _KNOWN = tuple(Known.__dataclass_fields__)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class SearchHit:
     """An entry in which all words were found."""
 
@@ -70,7 +70,7 @@ class SearchHit:
     score: float  # the greater the better
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class FoundRow:
     """A line in which all words were found; where it was, and how its text is known again."""
 
