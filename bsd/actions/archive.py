@@ -11,6 +11,7 @@ from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_r
 from bsd.actions.list_sessions import LONGEST_WORDS
 from bsd.actions.search import FoundEntry, SearchWords, found_entries
 from bsd.actions.verb import RootHands, Verb, argument, route
+from bsd.core.config import OFF
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import (
     BsdError,
@@ -22,7 +23,6 @@ from bsd.core.errors import (
 )
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import BringBack, BroughtBack
 from bsd.maintenance.copy_scope import CopyOutcome, CopyScope, CopyStatus
 from bsd.maintenance.forgetting import Forgetting, Forgotten

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bsd.actions.verb import Body, Hands, Meanwhile, RootHands, Verb, argument, route
+from bsd.core.config import PER_CALL, PruningConfig
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import FieldError, Invalid, LeftAlone
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import PER_CALL, PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Plan
 from bsd.planning.restore import Restored, plan_restore, plan_restore_all, restored_lines
@@ -87,16 +87,16 @@ def _foretell(hands: RootHands, name: SessionName, asked: Extract) -> SessionRes
 def _read_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read a body; raises Invalid that names all fields which are no settings, and all bad ones."""
     errors = [
-        FieldError(name, "not a setting of one extraction")
+        FieldError(name, f"{name} is not a setting of one extraction")
         for name in settings
         if name not in PER_CALL
     ]
     try:
-        PruningConfig.checked({name: settings[name] for name in PER_CALL if name in settings})
+        PruningConfig.from_json({name: settings[name] for name in PER_CALL if name in settings})
     except Invalid as problem:
         errors += problem.errors
     if errors:
-        text = "; ".join(f"{one.field}: {one.message}" for one in errors)
+        text = "; ".join(one.message for one in errors)
         raise Invalid(text, hint=f"known are {', '.join(PER_CALL)}", errors=tuple(errors))
     return {"settings": settings}
 

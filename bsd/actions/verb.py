@@ -33,7 +33,7 @@ from bsd.transcripts.reader import Transcript
 if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.actions.list_entries import Outlines
     from bsd.actions.list_sessions import SearchState
-    from bsd.core.pruning_config import ConfigService
+    from bsd.core.config_file import ConfigService
     from bsd.maintenance.trash import Trash
     from bsd.sessions.notes import Notes
     from bsd.sessions.surgeon import Surgeon

@@ -35,10 +35,10 @@ from bsd.cli.output import counted, minute, note, one_line, print_table, say, si
 from bsd.cli.problem import Problem
 from bsd.cli.verb_words import Tell, VerbWords, print_entries, print_hits
 from bsd.cli.verbs import CallHands, carry_out
+from bsd.core.config import OFF
 from bsd.core.errors import BsdError, Busy
 from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.copy_scope import CopyStatus
 from bsd.maintenance.forgetting import Forgotten

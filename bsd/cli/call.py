@@ -25,6 +25,7 @@ from bsd.actions.parameters import NONE, Complete, Items, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
 from bsd.cli.privileges import FileOwner, become, owner_for_root
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import Answer, LibraryVerb
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
@@ -37,7 +38,6 @@ from bsd.core.locations import (
     usual_roots,
 )
 from bsd.core.logs import configure_logs, get_logger
-from bsd.core.pruning_config import ConfigService
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what
 # stands above, and few need all of it. Settings bring in pydantic, a surgeon all planners.

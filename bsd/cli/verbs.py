@@ -19,8 +19,8 @@ from bsd.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
 from bsd.cli.completion import SESSION, say_whose, with_entry
 from bsd.cli.output import note
 from bsd.cli.verb_words import WORDS, VerbWords
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.core.verb_names import NAMES
 from bsd.maintenance.trash import Trash
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from annotated_types import Ge, Le, MinLen
 
+from bsd.core.config import check_cron
 from bsd.core.errors import Invalid
 from bsd.core.formatting import (
     LANGUAGES,
@@ -27,7 +28,6 @@ from bsd.core.formatting import (
     WEEK,
     lifetime_seconds,
 )
-from bsd.core.pruning_fields import check_cron
 
 PREFIX = "BRAINSURGEON_"  # of variables in the environment
 AT_ONCE = "at once"  # marks what a running daemon follows

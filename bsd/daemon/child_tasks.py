@@ -7,9 +7,9 @@ from typing import Any
 
 from bsd.actions.list_entries import Outlines
 from bsd.actions.verb import perform, verb_named
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import Answer
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.child import Child
 from bsd.maintenance.bring_back import sweep_returning
 from bsd.maintenance.copy_scope import CopyScope

@@ -14,10 +14,10 @@ import orjson
 
 from bsd import __version__
 from bsd.core.clock import Ages, look
+from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError
 from bsd.core.formatting import document, iso_utc, lifetime_seconds
 from bsd.core.layout import Layout
-from bsd.core.pruning_fields import PruningConfig
 from bsd.core.sources import Source
 from bsd.daemon.children import Children
 from bsd.daemon.directories import Trouble, WatchProblem

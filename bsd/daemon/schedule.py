@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bsd.core.config import JOBS, OFF, SETTABLE, UNSETTLING, PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Conflict
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.logs import get_logger
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
 from bsd.daemon.scheduler import Cron, Every, JobStatus, Run, Schedule, Scheduler
 from bsd.daemon.status import Job, LastResult
 from bsd.daemon.watches import Watches, open_watches
@@ -260,7 +260,7 @@ def _result(run: Run | None) -> LastResult | None:
 
 def _schedules(config: PruningConfig) -> dict[str, Schedule]:
     """The times of all jobs that a setting gives its times: an expression, or seconds."""
-    times = {one.job: getattr(config, name) for name, one in SETTINGS.items() if one.job}
+    times = {job: getattr(config, name) for job, name in JOBS.items()}
     return {job: Cron(at) if isinstance(at, str) else Every(at) for job, at in times.items()}
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import get_logger
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.core.settings import Settings
 from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts

@@ -34,12 +34,12 @@ from bsd.actions.list_entries import Outlines
 from bsd.actions.list_sessions import SearchState
 from bsd.actions.read_extracted import SHOW_EXTRACTED, ShowExtracted
 from bsd.actions.verb import Meanwhile, Send, Verb, all_verbs, perform
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import Answer, Body, Definition, LibraryVerb, Route, arguments_of
 from bsd.core.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
 from bsd.core.files import plain_file
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import get_logger, traced
-from bsd.core.pruning_config import ConfigService
 from bsd.http.answer import JsonAnswer, changing, reading
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import SessionResult, Status

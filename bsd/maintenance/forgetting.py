@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from bsd.core.audit import AuditLog
+from bsd.core.config import OFF
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.core.files import sync_dir
@@ -25,7 +26,6 @@ from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import get_logger
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.expiry import Cleaned, Expired, Lot, Thing
 from bsd.maintenance.keepers import Begun, Keepers, begun, emptied, lines_of, values_of

@@ -21,6 +21,7 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
+from bsd.core.config import OFF
 from bsd.core.errors import (
     BsdError,
     Busy,
@@ -34,7 +35,6 @@ from bsd.core.errors import (
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import get_logger
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance import catalog
 from bsd.maintenance.copy_scope import (
     SOON_SECONDS,

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from bsd.core.audit import AuditLog
 from bsd.core.clock import Ages, look, steady
+from bsd.core.config import PruningConfig
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.formatting import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.core.layout import Layout
 from bsd.core.logs import get_logger
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,

@@ -18,12 +18,12 @@ from typing import Any
 
 from bsd.actions.verb import perform
 from bsd.core.audit import AuditLog
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import get_logger
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.mcp.restoring import RestoreInline, in_session
 from bsd.mcp.tools import TOOLS, Asked, error_answer, read_call
 from bsd.mcp.transcript_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error

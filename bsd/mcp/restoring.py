@@ -21,10 +21,10 @@ from bsd.actions.read_extracted import (
 )
 from bsd.actions.restore import RESTORE, Restore
 from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument, perform
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import contract
 from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import is_running
 from bsd.planning.restore import Restored
 from bsd.transcripts.agents.page_size import OTHERS, PageSize

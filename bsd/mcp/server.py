@@ -33,12 +33,12 @@ from bsd import __version__
 from bsd.actions.models import answer_model, arguments_model
 from bsd.actions.verb import Hands, Meanwhile
 from bsd.core.clock import look
+from bsd.core.config_file import ConfigService
 from bsd.core.definition import Answer, LibraryVerb, Tool, arguments_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import get_logger
-from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import Settings
 from bsd.daemon import child_tasks
 from bsd.daemon.children import Children

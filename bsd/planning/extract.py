@@ -9,8 +9,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial
 from sys import maxsize
 
+from bsd.core.config import PruningConfig
 from bsd.core.formatting import iso_utc
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.locate import OriginalLine, Return, original_of, same_values
 from bsd.planning.plan import Plan, Report, Saving
 from bsd.planning.rules import Decision, Policy, Reason, decide, subject_of

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from bsd.core.config import PruningConfig
 from bsd.core.layout import SessionName
-from bsd.core.pruning_fields import PruningConfig
 from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.extracted import Keep, Stored
 from bsd.store.history import TouchedLine

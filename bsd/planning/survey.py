@@ -20,7 +20,7 @@ from sys import intern, maxsize
 
 import orjson
 
-from bsd.core.pruning_fields import UNSETTLING, PruningConfig
+from bsd.core.config import UNSETTLING, PruningConfig
 from bsd.planning.context_window import LastTurn, SignatureCoverage
 from bsd.planning.plan import Leaked, Meter, Rate
 from bsd.planning.rules import (

@@ -29,8 +29,8 @@ from bsd.actions.restore import (
 )
 from bsd.actions.summary import SUMMARY, Summarize
 from bsd.actions.verb import Verb, perform
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.planning import edit as editing
 from bsd.planning import restore as restore_planner
 from bsd.planning import view

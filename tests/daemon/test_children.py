@@ -18,9 +18,9 @@ import pytest
 import bsd
 from bsd.actions.edit import EditEntry
 from bsd.actions.restore import Restore
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Busy, FieldError, Invalid, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon import child_tasks, children, tasks
 from bsd.daemon.child import Order, Stopping
 from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
@@ -417,7 +417,7 @@ import sys
 from pathlib import Path
 from bsd.daemon.children import Children
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
+from bsd.core.config_file import ConfigService
 from tests.daemon import odd_tasks
 from tests.session_files import NAME
 

@@ -10,10 +10,10 @@ from typing import cast
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
 from bsd.core.settings_reader import load_settings
 from bsd.daemon.children import Children
 from bsd.daemon.jobs import Jobs

@@ -13,9 +13,9 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import NotFound
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.status import Events, Subscription
 from bsd.http.app import create_app
 from bsd.http.verb_routes import ApiHands

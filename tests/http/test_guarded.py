@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
 from bsd.http.app import create_app
 from bsd.http.verb_routes import ApiHands
 from bsd.sessions.idle import RetryBudget

@@ -13,9 +13,9 @@ import pytest
 
 from bsd.actions.read_extracted import InPieces
 from bsd.actions.verb import perform, verb_named
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.http.verb_routes import ApiHands, open_content
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Forbidden, TemporaryFailure, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.http.answer import LARGEST_BODY
 from bsd.http.app import create_app
 from bsd.http.server import ApiServer

@@ -13,9 +13,9 @@ from starlette.applications import Starlette
 
 from bsd.actions import models
 from bsd.actions.models import arguments_model
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Unavailable
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.http.answer import LARGEST_BODY, Threads
 from tests.http.fake_daemon import (
     FakeDaemon,

@@ -14,10 +14,10 @@ import pytest
 
 from bsd.core.audit import AuditLog
 from bsd.core.clock import Ages
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.files import read_plain
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.http.verb_routes import ApiHands, open_content
 from bsd.maintenance import catalog
 from bsd.maintenance import search as care_search

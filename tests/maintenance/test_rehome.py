@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
 from bsd.http.verb_routes import ApiHands, open_content
 from bsd.maintenance import rehome
 from bsd.maintenance.retention import RetentionRun

@@ -13,10 +13,10 @@ import pytest
 
 from bsd.core.audit import AuditLog
 from bsd.core.clock import Ages, Step, StepKind
+from bsd.core.config import PruningConfig
 from bsd.core.errors import Forbidden
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance import shelves
 from bsd.maintenance.expiry import Cleaned, clean, forecast
 from bsd.maintenance.retention import RetentionRun, in_plain_words

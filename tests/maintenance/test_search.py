@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from bsd.actions.list_sessions import figures_of
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Invalid, Unavailable
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance import catalog, indexing
 from bsd.maintenance import search as lifecycle
 from bsd.maintenance.retention import RetentionRun

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bsd.core.audit import AuditLog
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Forbidden
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.mcp.inband import InBand
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import carry_out, read_call

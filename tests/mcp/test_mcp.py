@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import anyio
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import SourceSettings
 from bsd.mcp.tools import TOOLS
 from bsd.memory.facts import Memory

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, Invalid, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import SingleInstance, is_running
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import carry_out, read_call

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_config import ConfigService
+from bsd.core.config_file import ConfigService
 from bsd.mcp.tools import carry_out, read_call
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.page_size import OTHERS

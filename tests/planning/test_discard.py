@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_fields import PruningConfig
+from bsd.core.config import PruningConfig
 from bsd.planning.discard import plan_discard
 from bsd.planning.replace import plan_replace
 from bsd.planning.rules import Policy

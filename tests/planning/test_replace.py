@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bsd.core.config import PruningConfig
 from bsd.core.errors import Invalid
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.replace import plan_replace
 from bsd.planning.rules import Policy
 from bsd.planning.targets import Refused, Replacement, read_targets

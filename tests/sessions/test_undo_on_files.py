@@ -10,9 +10,9 @@ import pytest
 
 from bsd.actions.restore import history_of
 from bsd.core.audit import AuditLog
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from bsd.planning.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.planning.result import Status

@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Invalid
 from bsd.core.layout import SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.scan import Scan
 from bsd.maintenance import catalog
 from bsd.maintenance.trash import Trash
