@@ -11,7 +11,7 @@ from bsd import __version__
 from bsd.cli.commands import SECTIONS
 from bsd.cli.main import bsd
 from bsd.core.config import setting_descriptions
-from bsd.core.settings import VARIABLES, Settings, words_of
+from bsd.core.settings import VARIABLES, Settings
 
 _EXIT_CODES = {
     "0": "done",
@@ -125,7 +125,7 @@ def _environment() -> list[str]:
         "BRAINSURGEON_AGENTS_DIR": "its directory \\fIagents\\fP, if OPENCLAW_ROOT is not set",
     }
     for variable, setting in VARIABLES.items():
-        description = words_of(Settings, setting)
+        description = Settings.model_fields[setting].description or ""
         found[variable] = f"the setting \\fB{_escaped(setting)}\\fP: {_marked(description)}"
     return _list(found)
 

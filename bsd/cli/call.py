@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from inspect import cleandoc
 from itertools import islice
@@ -38,19 +37,17 @@ from bsd.core.locations import (
     usual_roots,
 )
 from bsd.core.logs import configure_logs, get_logger
+from bsd.core.settings import Settings, load_settings
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what
-# stands above, and few need all of it. Settings bring in pydantic, a surgeon all planners.
+# stands above, and few need all of it.
 if TYPE_CHECKING:
-    from bsd.core.settings import Settings
-    from bsd.core.settings_apart import SettingsReading
     from bsd.sessions.session import Queries
     from bsd.sessions.surgeon import Surgeon
 
 _H = TypeVar("_H")
 _R = TypeVar("_R", bound=Answer)
 
-_VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
 _WORTH_A_WORD_SECONDS = 1.0
 _IN_FLIGHT_SECONDS = 60.0  # for so long the displaced version of a session stays, at least
 LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
@@ -71,29 +68,14 @@ class Call:
         self._begun = self._writes = False  # to do something, and to change something
 
     @cached_property
-    def settings(self) -> Settings | None:
-        """The settings fixed at start; None if nobody has set any. Raises ConfigError.
+    def settings(self) -> Settings:
+        """The settings that are fixed at start. Raises ConfigError."""
+        return self.load_settings()
 
-        Most calls find nothing set, and need not wait for the library that reads settings.
-        """
-        variables = any(name.startswith(_VARIABLES) for name in os.environ)
-        file = settings_file(os.environ)
-        if not self.config and not variables and not read_settings_file(file, required=False):
-            return None
-        from bsd.core.settings_reader import load_settings
-
-        return load_settings(*self._named())
-
-    def begin_to_read_settings(self) -> SettingsReading:
-        """Have another process read the settings, for one that lives long; raises Unavailable."""
-        from bsd.core.settings_apart import SettingsReading
-
-        return SettingsReading(*self._named())
-
-    def _named(self) -> tuple[Path | None, Path | None]:
-        """`--config` and `--root`."""
+    def load_settings(self) -> Settings:
+        """Read the settings, as `--config` and `--root` say. Raises ConfigError."""
         config, root = self.config, self.root
-        return (
+        return load_settings(
             Path(config) if config is not None else None,
             Path(root) if root is not None else None,
         )
@@ -104,8 +86,7 @@ class Call:
 
         It is there, unless sources are set: then the first call that writes makes it.
         """
-        root = self.settings.root if self.settings else find_root(self.root, os.environ)
-        sources = self.settings.sources if self.settings else ()
+        root, sources = self.settings.root, self.settings.sources
         try:
             is_directory = stat.S_ISDIR(os.stat(root).st_mode)
         except (FileNotFoundError, NotADirectoryError):
@@ -153,7 +134,7 @@ class Call:
         But none that is named with --root, since that may be a slip.
         """
         settings = self.settings
-        if self.root is None and settings and settings.sources and not settings.readonly:
+        if self.root is None and settings.sources and not settings.readonly:
             try:
                 if not os.path.lexists(settings.root):
                     make_private_dir(settings.root)
@@ -183,8 +164,8 @@ class Call:
             self.log_file = None
         # People at a terminal get answers, not log lines; what is broken they see twice.
         place = self.layout if self.log_file else None
-        how = (self.settings.log_level, self.settings.log_format) if self.settings else ()
-        configure_logs(place, *how, stderr_level="error")
+        settings = self.settings
+        configure_logs(place, settings.log_level, settings.log_format, stderr_level="error")
         context = click.get_current_context(silent=True)
         get_logger("cli").trace(context.command_path if context else "bsd")
 
@@ -197,7 +178,7 @@ class Call:
 
     def refuse_if_readonly(self) -> None:
         """Raise Forbidden if the settings say that nothing is to be changed."""
-        if self.settings and self.settings.readonly:
+        if self.settings.readonly:
             hint = "unset BRAINSURGEON_READONLY, and `readonly` in bsd.toml, to change something"
             raise Forbidden("bsd only reads here, its settings say", hint=hint)
 
@@ -207,7 +188,7 @@ class Call:
         For whoever destroys or reports: replaced versions of sessions shall not lie there because
         nobody changes a session any more.
         """
-        if (self.settings and self.settings.readonly) or not os.access(self.layout.own, os.W_OK):
+        if self.settings.readonly or not os.access(self.layout.own, os.W_OK):
             return
         from bsd.sessions.commit import inflight, recovery
 
@@ -251,9 +232,9 @@ class Call:
         from bsd.sessions import idle, surgeon
 
         config = self._config(create=writes)
-        budget = idle.RetryBudget(wait, sleep=sleep or _sleep_and_say_so())
-        if self.settings:
-            budget = replace(budget, quiet=self.settings.quiet_seconds)
+        budget = idle.RetryBudget(
+            wait, self.settings.quiet_seconds, sleep=sleep or _sleep_and_say_so()
+        )
         hired = surgeon.Surgeon(self.layout, config, actor=actor, budget=budget)
         if not self._begun or (writes and not self._writes):
             self.log(writes=writes)

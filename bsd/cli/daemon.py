@@ -73,11 +73,10 @@ def run(call: Call, /, http: str | None, is_open: bool) -> int:
     # Nearly all that a start makes stays; looking through it again and again costs a sixth of it.
     gc.disable()
     try:
-        reading = call.begin_to_read_settings()
         # Only now, and not before those signals are ignored: this is most of a start.
         from bsd.cli.daemon_process import run_daemon
 
-        return run_daemon(call, http, reading, is_open=is_open)
+        return run_daemon(call, http, is_open=is_open)
     finally:
         gc.enable()
 

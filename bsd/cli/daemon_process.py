@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bsd.cli.call import Call
@@ -13,7 +12,6 @@ from bsd.core.errors import TemporaryFailure
 from bsd.core.logs import close_logs
 from bsd.core.processes import give_back_memory
 from bsd.core.settings import HttpAddress, Settings
-from bsd.core.settings_apart import SettingsReading
 from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
@@ -29,19 +27,18 @@ _IN_BAND = "bsd.mcp.inband:InBand"  # children load it
 _loading = threading.RLock()
 
 
-def run_daemon(call: Call, http: str | None, reading: SettingsReading, *, is_open: bool) -> int:
+def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
     """Be the daemon until somebody says stop; returns the exit code.
 
-    `reading` is of the settings; `http` and `is_open` are `--http` and `--open`, which go before
-    them.
+    `http` and `is_open` are `--http` and `--open`, which go before the settings.
     """
     share_heap()
 
     def anew() -> Settings:
-        return _with(call.begin_to_read_settings().settings(), http, is_open=is_open)
+        return _with(call.load_settings(), http, is_open=is_open)
 
     # What the call itself asks of them, it asks of these.
-    now = call.settings = _with(reading.settings(), http, is_open=is_open)
+    now = call.settings = _with(call.settings, http, is_open=is_open)
     call.make_root()
     call.log_file = call.layout.log_file
     daemon = Daemon(now, reload_settings=anew, in_band=_IN_BAND)
@@ -63,9 +60,9 @@ def run_daemon(call: Call, http: str | None, reading: SettingsReading, *, is_ope
 def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
     """Return the settings with what the command line says; raises Invalid, ConfigError."""
     if http:
-        settings = replace(settings, http=HttpAddress.parse(http))
+        settings = settings.model_copy(update={"http": HttpAddress.parse(http)})
     if is_open:
-        settings = replace(settings, http_open=True)
+        settings = settings.model_copy(update={"http_open": True})
     check_exposure(settings)
     return settings
 

@@ -36,7 +36,7 @@ memory = group("memory", _MORE, usual="stats")
 
 def _open(call: Call, writes: bool, /) -> Memory:
     call.log(writes=writes)
-    return open_memory(call.layout, call.settings.memory if call.settings else None)
+    return open_memory(call.layout, call.settings.memory)
 
 
 # --- what people are told ---

@@ -124,9 +124,9 @@ def find_client(
     named = Path(config) if config is not None else None
     in_file = read_settings_file(named or settings_file(environ), required=named is not None)
     if not all(_is_whole(in_file.get(key, "/")) for key in ("root", "socket")):
-        from bsd.core.settings_reader import load_settings
+        from bsd.core.settings import load_settings
 
-        load_settings(named, environ=environ)  # says what is wrong with it
+        load_settings(named)  # says what is wrong with it
     found = find_root(root, environ, in_file.get("root"))
     configured = environ.get("BRAINSURGEON_SOCKET") or in_file.get("socket")
     return Client(find_socket(found, environ, configured if isinstance(configured, str) else None))

@@ -104,7 +104,7 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: st
         raise Invalid(f"{session} is no session of {agent}", hint="name one of --agent, --session")
     from bsd.mcp.server import serve  # with the SDK, which is most of a start
 
-    readonly = bool(call.settings and call.settings.readonly)
+    readonly = call.settings.readonly
     call.surgeon(writes=not readonly, actor="agent")  # finishes what was in flight
     serve(call.layout, call.pruning, call.settings, Scope(agent, session), tools)
     return 0

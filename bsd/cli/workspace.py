@@ -61,8 +61,8 @@ workspace = group("workspace", _MORE)
 def _root(call: Call, place: str | None, *, writes: bool = True) -> WorkspaceRoot:
     """The workspaces that are meant; logs and audits if there is an OpenClaw root."""
     settings = call.settings
-    root = Path(place) if place else settings.workspace_root if settings else None
-    rules = rules_of(settings) if settings else Rules()
+    root = Path(place) if place else settings.workspace_root
+    rules = rules_of(settings)
     layout = _layout(call)
     if layout is not None:
         call.log(writes=writes)
@@ -136,7 +136,7 @@ def _root_option() -> click.Option:
 
 
 def _there(call: Call, _: click.Context) -> Iterator[str]:
-    place = call.settings.workspace_root if call.settings else None
+    place = call.settings.workspace_root
     return iter(sorted(os.listdir(place)) if place else ())
 
 
@@ -208,7 +208,7 @@ def run(
 
 
 def _limits(call: Call, seconds: float | None) -> Limits:
-    known = asdict(call.settings.workspace_limits) if call.settings else {}
+    known = asdict(call.settings.workspace_limits)
     if seconds is not None:
         if not 0 < seconds < float("inf"):
             raise Invalid("--time-limit must be a number of seconds, more than 0")

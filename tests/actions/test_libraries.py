@@ -98,7 +98,7 @@ def test_members_of_an_answer_within_another_stand_among_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize("wing", ["memory", "workspaces"])
+@pytest.mark.parametrize("library", ["memory", "workspaces"])
 def test_a_wing_loads_neither_http_nor_click(library: str) -> None:
     program = f"import sys, bsd.{library}.verbs; print(*sys.modules)"
     done = subprocess.run(

@@ -86,7 +86,7 @@ def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]], bsd: Cal
 
 _STARTING = """
 import os, signal, sys
-from bsd.core import settings_apart
+from bsd.cli import call
 from bsd.core.errors import ConfigError
 
 def signalled(*_):
@@ -94,7 +94,7 @@ def signalled(*_):
     os.kill(os.getpid(), signal.SIGUSR1)
     raise ConfigError("still there")
 
-settings_apart.SettingsReading.settings = signalled
+call.load_settings = signalled
 from bsd.cli.main import run
 sys.exit(run(["run"]))
 """

@@ -10,11 +10,11 @@ import pytest
 
 from bsd.core.errors import ConfigError, NotFound
 from bsd.core.settings import Settings
-from bsd.core.settings_reader import load_settings
 from bsd.workspaces import PruneResult
 from bsd.workspaces.process import Limits
 from bsd.workspaces.prune import Rules
 from bsd.workspaces.verbs import LIST, ListWorkspaces, WorkspaceRoot, rules_of
+from tests.loading import load_settings
 
 
 @pytest.mark.parametrize(
