@@ -83,8 +83,6 @@ def test_looking_needs_no_surgeon(tmp_path: Path, command: str) -> None:
     (sessions / "a.jsonl").write_bytes(sample(2))
     loaded = _modules_after("--root", str(tmp_path), *command.split())
     too_much = {
-        "structlog",
-        "asyncio",
         "rich.console",
         "bsd.sessions.surgeon",
     }

@@ -33,7 +33,7 @@ def tmp_path(short_path: Path) -> Path:
 def test_a_path_in_the_file_that_is_no_whole_one(tmp_path: Path, line: str) -> None:
     file = tmp_path / "bsd.toml"
     file.write_text(f"{line}\n")
-    with pytest.raises(ConfigError, match=r"absolute or from ~"):
+    with pytest.raises(ConfigError, match="a path must be absolute, or begin with ~"):
         find_client(None, str(file), {"HOME": str(tmp_path)})
 
 
