@@ -69,7 +69,7 @@ class Call:
 
     def load_settings(self) -> Settings:
         """Read the settings again; raises ConfigError."""
-        from bsd.core.settings_reader import load_settings
+        from bsd.core.settings import load_settings
 
         config, root = self.config, self.root
         return load_settings(

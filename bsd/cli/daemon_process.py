@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bsd.cli.call import Call
@@ -62,9 +61,9 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
 def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
     """Return the settings with what the command line says; raises Invalid, ConfigError."""
     if http:
-        settings = replace(settings, http=HttpAddress.parse(http))
+        settings = settings.model_copy(update={"http": HttpAddress.parse(http)})
     if is_open:
-        settings = replace(settings, http_open=True)
+        settings = settings.model_copy(update={"http_open": True})
     check_exposure(settings)
     return settings
 

@@ -1,392 +1,169 @@
-"""The runtime settings (SPEC §4): the table. A setting is one line of `PruningConfig`.
+"""The settings of config.json (SPEC §4): a setting is one field of `PruningConfig`.
 
-All else derives from that line: what is valid, config.json, `bsd config`, the API's description,
-the page's labels, the man page, what a call may say otherwise, what unsettles, and which job gets
-another time. What a setting means for an entry is decided in `bsd.planning`. What a value must be
-is said by a `SettingKind`: it checks, words what is wrong, and says how the page lets people
-write it.
-No library does the checking: reading the settings must cost less than loading pydantic.
+All else derives from the fields: what is valid, the file's defaults, `bsd config`, the API's
+document, the page's labels and the man page. What a setting means for an entry is decided in
+`bsd.planning`; the file is read and written in `bsd.core.config_file`.
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from difflib import SequenceMatcher
-from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from functools import cache
+from typing import Annotated, Any, Literal, Self, get_args
+
+from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    Strict,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.config import JsonDict
+from pydantic_core import ErrorDetails
 
 from bsd.core.errors import FieldError, Invalid
 from bsd.core.formatting import NEVER, lifetime_seconds, nearest, shown
-from bsd.core.pattern import check_pattern
+from bsd.core.validation import details_of, is_unknown, reason_of, spelled
 
-# --- what the values of a setting must be ---
+OFF = "off"
 
-_Default = TypeVar("_Default")
-_LINE = "line"  # in the metadata of a dataclass's field
+# --- types of values ---
 
-
-class SettingKind(ABC):
-    """What the values of a setting must be."""
-
-    control: ClassVar[str]  # how the page lets it be written
-    hint = ""  # what may be written there
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """What a value must be, as in `keep_recent must be …`."""
-
-    @abstractmethod
-    def check(self, name: str, value: object) -> Any:
-        """Return a JSON value as the settings hold it; raises ValueError with a whole sentence."""
-
-    @property
-    def choices(self) -> Mapping[str, str]:
-        """The texts that may be chosen, and what the page calls them; empty: they are not known."""
-        return {}
-
-    def note(self, text: str) -> str:
-        """What stands beside the setting on the page: `text`, and what may be written there."""
-        return f"{text} {self.hint}".strip()
-
-    def refusal(self, name: str, value: object, reason: str = "") -> ValueError:
-        """The words for a bad value, with the `reason` if it only lacks the right form."""
-        expected = f"{name} must be {self.words}"
-        return ValueError(f"{expected}. {reason}" if reason else f"{expected}, not {shown(value)}")
-
-
-class Switch(SettingKind):
-    """True or false."""
-
-    control = "switch"
-    words = "a boolean"
-
-    def check(self, name: str, value: object) -> bool:
-        if isinstance(value, bool):
-            return value
-        raise self.refusal(name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class Number(SettingKind):
-    """A number between two bounds; `meaning` says of what."""
-
-    least: int
-    most: int
-    meaning: str
-    whole: bool = True
-
-    control = "number"
-
-    @property
-    def words(self) -> str:
-        return f"a number between {self.least} and {self.most} ({self.meaning})"
-
-    def check(self, name: str, value: object) -> int | float:
-        if self.fits(value):
-            return value  # type: ignore[return-value]  # as it was given: 2 is not written as 2.0
-        refusal = self.refusal(name, value)
-        if isinstance(value, float) and self.whole:
-            raise ValueError(str(refusal).replace("a number", "a whole number", 1))
-        raise refusal
-
-    def fits(self, value: object) -> bool:
-        """Whether it is such a number."""
-        known = int if self.whole else (int, float)
-        numeric = isinstance(value, known) and not isinstance(value, bool)
-        return numeric and self.least <= value <= self.most  # type: ignore[operator]
-
-    def note(self, text: str) -> str:
-        return f"{text} ({self.least}–{self.most})."
-
-
-@dataclass(frozen=True, slots=True)
-class Choice(SettingKind):
-    """One of some texts; `labels` has what the page calls each."""
-
-    labels: Mapping[str, str]
-
-    control = "choice"
-
-    @property
-    def words(self) -> str:
-        return " or ".join(f'"{one}"' for one in self.labels)
-
-    @property
-    def choices(self) -> Mapping[str, str]:
-        return self.labels
-
-    def check(self, name: str, value: object) -> str:
-        if isinstance(value, str) and value in self.labels:
-            return value
-        raise self.refusal(name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class Text(SettingKind):
-    """A text of a form: `read` returns it as it is kept, or raises ValueError with the reason."""
-
-    words: str = field()  # not the property of the class above
-    read: Callable[[str], str]
-    hint: str = ""
-    optional: bool = False  # None will do, too
-
-    control = "text"
-
-    def check(self, name: str, value: object) -> str | None:
-        if value is None and self.optional:
-            return None
-        if not isinstance(value, str):
-            raise self.refusal(name, value)
-        try:
-            return self.read(value)
-        except ValueError as problem:
-            raise self.refusal(name, value, str(problem)) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Texts(SettingKind):
-    """A list of texts; `check_one` raises ValueError with the reason why one will not do."""
-
-    words: str = field()  # not the property of the class above
-    hint: str
-    check_one: Callable[[str], object] = str
-
-    control = "lines"
-
-    def check(self, name: str, value: object) -> tuple[str, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise self.refusal(name, value)
-        for one in value:
-            if not isinstance(one, str):
-                raise ValueError(f"{name} must be {self.words}")  # noqa: TRY004 - as all refusals
-            try:
-                self.check_one(one)
-            except ValueError as problem:
-                raise self.refusal(name, one, str(problem)) from None
-        return tuple(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One line of the table."""
-
-    name: str
-    default: Any
-    kind: SettingKind
-    place: str = ""  # its group on the page; empty: nobody sets it, bsd notes something there
-    label: str = ""
-    help: str = ""  # what it means, where the label does not say so
-    unsettles: bool = False  # a change of it has settled entries looked at again
-    per_call: bool = False  # one extraction may say otherwise
-    job: str = ""  # the daemon's job whose times it says; empty: none
-    alias: str = ""  # another name that is understood
-
-    @property
-    def note(self) -> str:
-        """What stands beside it on the page, and in the man page."""
-        return self.kind.note(self.help)
-
-
-def setting(default: _Default, kind: SettingKind, *said: str, **more: Any) -> _Default:
-    """A field of a dataclass that is a line of the table: place, label, help, and `more`."""
-    more |= zip(("place", "label", "help"), said, strict=False)
-    line = partial(Setting, default=default, kind=kind, **more)
-    return field(default=default, metadata={_LINE: line})
-
-
-def settings_of(table: type) -> dict[str, Setting]:
-    """The lines of such a dataclass, by their names."""
-    return {one.name: one.metadata[_LINE](name=one.name) for one in fields(table)}
-
-
-# --- forms of texts ---
+LONGEST_PATTERN = 500  # characters
 
 
 def check_cron(text: str) -> str:
-    """When a job runs; raises ValueError."""
+    """Return a cron expression without spaces around it.
+
+    Raises:
+        ValueError: It is none, it names a time that never comes, or its times are random.
+    """
     text = text.strip()
     if not text.startswith("@") and len(text.split()) != 5:
-        raise ValueError("It has five fields, or is one of @hourly, @daily, @weekly, @monthly")
+        raise ValueError("a cron expression has five fields, or is @hourly, @daily, @weekly, …")
     if re.search(r"(?<![a-z])[hr](?![a-z])", text.casefold()):
-        raise ValueError("H and R stand for times by chance, which would change with every start")
-    # Only here: most runs have the default schedules, and need no croniter.
-    from croniter import (  # type: ignore[import-untyped]  # noqa: PLC0415
-        CroniterError,
-        croniter,
-    )
-
+        raise ValueError("H and R stand for random times, which would change with every start")
     try:
         croniter.expand(text, strict=True)
         croniter(text, datetime(2024, 1, 1)).get_next()  # noqa: DTZ001 - does it ever fire?
     except CroniterError:
-        raise ValueError(f"'{text:.40}' is none, or names a time that never comes") from None
+        raise ValueError("no cron expression, or it names a time that never comes") from None
     return text
 
 
-def _lifetime(text: str) -> str:
+def _check_lifetime(text: str) -> str:
     try:
         return NEVER if lifetime_seconds(text) is None else text
     except Invalid as problem:
         raise ValueError(problem.message) from None
 
 
-def _moment(text: str) -> str:
+def _check_lifetime_or_off(text: str) -> str:
+    return OFF if text.strip().casefold() == OFF else _check_lifetime(text)
+
+
+def _check_time(text: str) -> str:
     datetime.fromisoformat(text)
     return text
 
 
-def cron(default: str) -> Text:
-    """A schedule; the default one needs no look."""
-
-    def read(text: str) -> str:
-        return default if text.strip() == default else check_cron(text)
-
-    return Text(f'a valid cron expression (e.g., "{default}")', read, "A cron expression.")
-
-
-LIFETIME = Text(
-    'a duration string like "24h", "1d", "7d", "30m". '
-    'Minimum: 30 minutes (30m), Maximum: 52 weeks (52w), or "never"',
-    _lifetime,
-    "30m to 52w, as in 24h, 7d, 1d12h; or never.",
-)
-OFF = "off"
-LIFETIME_OR_OFF = Text(
-    'a duration string like "180d", "26w". '
-    'Minimum: 30 minutes (30m), Maximum: 52 weeks (52w), or "never", or "off"',
-    lambda text: OFF if text.strip().casefold() == OFF else _lifetime(text),
-    "30m to 52w, as in 180d, 26w; never: for ever; off: none.",
-)
-MOMENT = Text("an ISO 8601 time or null", _moment, optional=True)
+def _check_pattern(text: str) -> str:
+    if len(text) > LONGEST_PATTERN:
+        raise ValueError(f"a regular expression has at most {LONGEST_PATTERN} characters")
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as problem:
+        raise ValueError(f"{text!r} is not a regular expression: {problem}") from None
+    return text
 
 
-# --- which values are extracted: types and rules ---
+def _check_matcher(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        raise ValueError("a matcher is a string, a number or a boolean")  # noqa: TRY004 - for pydantic
+    return value
+
 
 TriggerType = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
 TRIGGER_TYPES: tuple[TriggerType, ...] = get_args(TriggerType)
-_VALID = f"Valid values: {', '.join(TRIGGER_TYPES)}"
 
-SMALLEST = Number(0, 100_000, "characters")
-KEEP_RECENT = Number(0, 100, "messages to keep in context")
-KEEP_CHARS = Number(0, 10_000, "characters")
-# What a rule may limit as the settings do for all.
-RULE_LIMITS = {"min_length": SMALLEST, "keep_recent": KEEP_RECENT, "keep_chars": KEEP_CHARS}
+Cron = Annotated[str, AfterValidator(check_cron)]
+Lifetime = Annotated[str, AfterValidator(_check_lifetime)]
+LifetimeOrOff = Annotated[str, AfterValidator(_check_lifetime_or_off)]
+Time = Annotated[str, AfterValidator(_check_time)]
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
+# Whole hours are written without a fraction.
+Hours = Annotated[
+    float,
+    Strict(),
+    PlainSerializer(
+        lambda hours: int(hours) if hours == int(hours) else hours, return_type=int | float
+    ),
+]
+# null is no type, as an empty list is.
+TriggerTypes = Annotated[
+    tuple[TriggerType, ...], BeforeValidator(lambda given: () if given is None else given)
+]
+Matcher = Annotated[
+    Any,
+    AfterValidator(_check_matcher),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+
+# Limits that hold for all values, and that a rule may set for its own.
+KeepRecent = Annotated[StrictInt, Field(ge=0, le=100)]
+MinLength = Annotated[StrictInt, Field(ge=0, le=100_000)]
+KeepChars = Annotated[StrictInt, Field(ge=0, le=10_000)]
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerRule:
-    """One of `trigger_rules`: which values it is for, and what holds for them.
+def _is_none(value: object) -> bool:
+    return value is None
 
-    Every key that is not one of the five is a matcher on the entry's own key of that name:
-    strings are lists separated by `|`, compared without case; numbers and booleans must be equal.
-    `role` is such a list too. Lengths are characters, `keep_recent` is a position; None takes what
-    the settings say (`min_value_length`, `keep_recent`, `keep_chars`).
+
+class TriggerRule(BaseModel):
+    """One of `trigger_rules`: which values it is for, and which limits hold for them.
+
+    Every other key is a matcher on the entry's own key of that name: strings are lists separated
+    by `|`, compared without case; numbers and booleans must be equal. `role` is such a list too.
+    Lengths are characters, `keep_recent` is a number of messages. A limit that is None is the
+    setting's (`min_value_length`, `keep_recent`, `keep_chars`).
     """
 
-    type: TriggerType | Literal["*"]
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    __pydantic_extra__: dict[str, Matcher] = Field(init=False)
+
+    type: Literal[TriggerType, "*"]
     role: str = "*"
-    min_length: int | None = None
-    keep_recent: int | None = None
-    keep_chars: int | None = None
-    matchers: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """The rule as the file has it."""
-        own = {name: getattr(self, name) for name in _OWN}
-        return {**{name: said for name, said in own.items() if said is not None}, **self.matchers}
-
-
-_OWN = tuple(one.name for one in fields(TriggerRule) if one.name != "matchers")
-
-
-class TypesKind(SettingKind):
-    """Types of values; null is none of them, as an empty list is."""
-
-    control = "types"
-    words = "an array"
+    min_length: MinLength | None = Field(None, exclude_if=_is_none)
+    keep_recent: KeepRecent | None = Field(None, exclude_if=_is_none)
+    keep_chars: KeepChars | None = Field(None, exclude_if=_is_none)
 
     @property
-    def choices(self) -> Mapping[str, str]:
-        return {one: one for one in TRIGGER_TYPES}
+    def matchers(self) -> Mapping[str, str | int | float | bool]:
+        """The matchers by key."""
+        return self.model_extra or {}
 
-    def check(self, name: str, value: object) -> tuple[str, ...]:
-        if value is None:
-            return ()
-        if not isinstance(value, (list, tuple)):
-            raise self.refusal(name, value)
-        if wrong := [one for one in value if one not in TRIGGER_TYPES]:
-            raise ValueError(f"Invalid {name}: {', '.join(map(str, wrong))}. {_VALID}")
-        return tuple(value)
-
-
-class RulesKind(SettingKind):
-    """A list of rules, or null where there is none."""
-
-    control = "json"
-    words = "an array"
-
-    def check(self, name: str, value: object) -> tuple[TriggerRule, ...] | None:
-        if value is None:
-            return None
-        if not isinstance(value, (list, tuple)):
-            raise self.refusal(name, value)
-        problems = [
-            problem
-            for number, rule in enumerate(value)
-            for problem in _problems(f"{name}[{number}]", rule)
-        ]
-        if problems:
-            raise ValueError("; ".join(problems))
-        return tuple(_rule(one) for one in value)
-
-
-def _rule(values: Mapping[str, Any]) -> TriggerRule:
-    own = {name: values[name] for name in _OWN if name in values}
-    return TriggerRule(**own, matchers={k: v for k, v in values.items() if k not in _OWN})
-
-
-def _problems(place: str, rule: object) -> Iterator[str]:
-    if not isinstance(rule, dict):
-        yield f"{place} must be an object"
-    elif misspelt := _misspelt(rule):
-        yield f"{place}.{misspelt[0]} is not known; did you mean {misspelt[1]}?"
-    else:
-        yield from _bad_values(place, rule)
-
-
-def _misspelt(rule: Mapping[str, object]) -> tuple[str, str] | None:
-    """A key like `min_lenght`, and what was meant: as a matcher it would silently match nothing."""
-    for key in rule:
-        if key not in _OWN:
-            near = nearest(key, _OWN)
+    @model_validator(mode="after")
+    def _refuse_misspelt(self) -> Self:
+        """Refuse a key like `min_lenght`: as a matcher it would silently match nothing."""
+        for key in self.matchers:
+            near = nearest(key, type(self).model_fields)
             alike = SequenceMatcher(None, key.casefold(), near).ratio() > 0.75
             if "_" in near and alike:
-                return key, near
-    return None
+                raise ValueError(f"{key} is not a known key; did you mean {near}?")
+        return self
 
-
-def _bad_values(place: str, rule: Mapping[str, object]) -> Iterator[str]:
-    kind = rule.get("type")
-    if not isinstance(kind, str):
-        yield f"{place}: type is required and must be a string"
-    elif kind not in {*TRIGGER_TYPES, "*"}:
-        yield f"{place}: invalid trigger type '{kind}'. {_VALID}, or '*' for wildcard"
-    if not isinstance(rule.get("role", ""), str):
-        yield f"{place}.role must be a string"
-    for key, limit in RULE_LIMITS.items():
-        if key in rule and not limit.fits(rule[key]):
-            yield f"{place}.{key} must be non-negative and at most {limit.most}"
-    for key, wanted in rule.items():
-        if key not in _OWN and not isinstance(wanted, (str, int, float)):
-            yield f"{place}.{key} must be a string, a number or a boolean"
-
-
-# --- the table ---
 
 # Signatures of these models cover the whole conversation before them: from 5.1 or 5.5 on by
 # family, and all from 6 on. A date is not a minor version: no third digit may follow.
@@ -396,131 +173,250 @@ PREFIX_BOUND_MODELS = (
     r"claude-([a-z]+-)*([6-9]|[1-9]\d)(?!\d)",
 )
 
+# --- the settings ---
 
-def _extraction(default: _Default, kind: SettingKind, *said: str) -> _Default:
-    """A setting that decides what leaves."""
-    return setting(default, kind, "What is extracted", *said, unsettles=True, per_call=True)
+# Marks of a field, in `json_schema_extra`:
+#   group      its group on the page; a field without one is written by bsd, not by users
+#   unsettles  entries whose outcome was final are looked at again when it changes
+#   per_call   the body of one extraction may set it for this call
+#   job        the daemon's job whose times it sets
+#   labels     what the page calls the values that may be chosen
+_WHAT: JsonDict = {"group": "What is extracted", "unsettles": True, "per_call": True}
+_WHEN: JsonDict = {"group": "When"}
+_KEPT: JsonDict = {"group": "How long it is kept"}
+_SEARCH: JsonDict = {"group": "Search"}
+_SEEN: JsonDict = {"group": "What agents see"}
+_SCOPES: JsonDict = {"all": "all values", "display": "only what is never sent to the model"}
+_BOUND: JsonDict = {"skip": "leave it", "extract": "extract it all the same"}
+
+_CRON = "A cron expression."
+_LIFETIME = "30m to 52w, as in 24h, 7d, 1d12h; or never."
 
 
-def _schedule(default: str, place: str, label: str, job: str) -> str:
-    """A setting that says when a job of the daemon runs."""
-    return setting(default, cron(default), place, label, job=job)
+class PruningConfig(BaseModel):
+    """All runtime settings, as JSON."""
 
-
-_WHEN = "When"
-_KEPT = "How long it is kept"
-_SEEN = "What agents see"
-
-
-@dataclass(frozen=True, slots=True)
-class PruningConfig:
-    """The runtime settings; immutable, one object per state of the file."""
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # fmt: off
-    enabled: bool = _extraction(
-        True, Switch(), "Extract by itself", "The daemon moves large old values out of sessions.")
-    trigger_types: tuple[TriggerType, ...] = _extraction(
-        ("thinking", "tool_result"), TypesKind(), "Types of values", "None: nothing is extracted.")
-    trigger_rules: tuple[TriggerRule, ...] | None = _extraction(
-        None, RulesKind(), "Rules", "A JSON array; if there is one, it takes the place of types, "
+    enabled: StrictBool = Field(
+        default=True, title="Extract by itself", json_schema_extra=_WHAT,
+        description="The daemon moves large old values out of sessions.")
+    trigger_types: TriggerTypes = Field(
+        ("thinking", "tool_result"), title="Types of values", json_schema_extra=_WHAT,
+        description="None: nothing is extracted.")
+    trigger_rules: tuple[TriggerRule, ...] | None = Field(
+        None, title="Rules", json_schema_extra=_WHAT,
+        description="A JSON array; if there is one, it takes the place of types, "
         "messages to keep, smallest value and characters left.")
-    keep_recent: int = _extraction(
-        3, KEEP_RECENT, "Messages to keep", "So many of the newest messages stay whole")
-    min_value_length: int = _extraction(
-        500, SMALLEST, "Smallest value", "Characters; shorter ones stay")
-    keep_chars: int = _extraction(
-        0, KEEP_CHARS, "Characters left in place",
-        "The beginning that stays before the placeholder")
-    age_threshold_hours: float = _extraction(
-        0, Number(0, 87_600, "hours; 0 = off", whole=False), "Minimum age",
-        "Hours, fractions too; 0: of any age")
-    scan_interval_seconds: int = setting(
-        30, Number(10, 3600, "10 seconds to 1 hour"), _WHEN, "Look for changes every", "Seconds",
-        job="scan")
-    auto_cron: str = _schedule("*/2 * * * *", _WHEN, "Look into changed sessions", "auto_cron")
-    retention: str = setting("24h", LIFETIME, _KEPT, "Extracted content, in the store")
-    retention_cron: str = _schedule("0 */6 * * *", _KEPT, "Clear away what expired", "retention")
-    trash_retention: str = setting("14d", LIFETIME, _KEPT, "Trash and history")
-    archive: bool = setting(
-        True, Switch(), _KEPT, "Archive what expires",
-        "Extracted content is then compressed and can still be restored; else it is deleted.")
-    archive_retention: str = setting("never", LIFETIME, _KEPT, "Archive")
-    archive_max_bytes: int = setting(
-        0, Number(0, 1 << 53, "bytes; 0 = no limit"), _KEPT, "Largest archive",
-        "Bytes, with copies of sessions; if it is larger, the oldest goes; 0: no limit")
-    archive_sessions: str = setting(
-        "180d", LIFETIME_OR_OFF, _KEPT, "Sessions that their program deletes")
-    search_index: bool = setting(
-        True, Switch(), "Search", "Keep an index of words",
-        "Of what users and assistants say, titles, tools and paths; else text is found only by "
-        "searching everything.")
-    keep_restore_remote_calls: bool = setting(
-        False, Switch(), _SEEN, "Keep calls of restore_remote",
-        "Else they are taken out of the session.")
-    # It governs `restore` too, so seed 001's name for it is understood.
-    keep_purge_control_calls: bool = setting(
-        False, Switch(), _SEEN, "Keep calls of purge_control and restore",
-        "Else they are shortened.", alias="keep_restore_calls")
-    keep_after_restore_seconds: int = _extraction(
-        600, Number(0, 86_400, "0 to 24 hours"), "Protection after a restore", "Seconds")
-    scope: Literal["all", "display"] = _extraction(
-        "all", Choice({"all": "all values", "display": "only what is never sent to the model"}),
-        "Scope")
-    prefix_bound: Literal["skip", "extract"] = _extraction(
-        "skip", Choice({"skip": "leave it", "extract": "extract it all the same"}),
-        "What later signatures are bound to",
-        "Some models sign all that stands before; changing it makes them refuse the session.")
-    prefix_bound_models: tuple[str, ...] = _extraction(
-        PREFIX_BOUND_MODELS, Texts("an array of regular expressions",
-        "Regular expressions, one a line.", check_pattern), "Models that sign so")
-    protected_tools: tuple[str, ...] = setting(
-        (), Texts("an array of names of tools whose calls and results are never discarded",
-        "Names, one a line."), _SEEN, "Protected tools",
-        "Their calls and results are never replaced, discarded or distilled.")
-    last_run_at: str | None = setting(None, MOMENT)
-    last_retention_run_at: str | None = setting(None, MOMENT)
+    keep_recent: KeepRecent = Field(
+        3, title="Messages to keep", json_schema_extra=_WHAT,
+        description="So many of the newest messages stay whole")
+    min_value_length: MinLength = Field(
+        500, title="Smallest value", json_schema_extra=_WHAT,
+        description="Characters; shorter ones stay")
+    keep_chars: KeepChars = Field(
+        0, title="Characters left in place", json_schema_extra=_WHAT,
+        description="The beginning that stays before the placeholder")
+    age_threshold_hours: Hours = Field(
+        0, ge=0, le=87_600, title="Minimum age", json_schema_extra=_WHAT,
+        description="Hours, fractions too; 0: of any age")
+    scan_interval_seconds: StrictInt = Field(
+        30, ge=10, le=3600, title="Look for changes every",
+        json_schema_extra=_WHEN | {"job": "scan"}, description="Seconds")
+    auto_cron: Cron = Field(
+        "*/2 * * * *", title="Look into changed sessions",
+        json_schema_extra=_WHEN | {"job": "auto_cron"}, description=_CRON)
+    retention: Lifetime = Field(
+        "24h", title="Extracted content, in the store", json_schema_extra=_KEPT,
+        description=_LIFETIME)
+    retention_cron: Cron = Field(
+        "0 */6 * * *", title="Clear away what expired",
+        json_schema_extra=_KEPT | {"job": "retention"}, description=_CRON)
+    trash_retention: Lifetime = Field(
+        "14d", title="Trash and history", json_schema_extra=_KEPT, description=_LIFETIME)
+    archive: StrictBool = Field(
+        default=True, title="Archive what expires", json_schema_extra=_KEPT,
+        description="Extracted content is then compressed and can still be restored; else it is "
+        "deleted.")
+    archive_retention: Lifetime = Field(
+        "never", title="Archive", json_schema_extra=_KEPT, description=_LIFETIME)
+    archive_max_bytes: StrictInt = Field(
+        0, ge=0, le=1 << 53, title="Largest archive", json_schema_extra=_KEPT,
+        description="Bytes, with copies of sessions; if it is larger, the oldest goes; 0: no limit")
+    archive_sessions: LifetimeOrOff = Field(
+        "180d", title="Sessions that their program deletes", json_schema_extra=_KEPT,
+        description="30m to 52w, as in 180d, 26w; never: for ever; off: none.")
+    search_index: StrictBool = Field(
+        default=True, title="Keep an index of words", json_schema_extra=_SEARCH,
+        description="Of what users and assistants say, titles, tools and paths; else text is found "
+        "only by searching everything.")
+    keep_restore_remote_calls: StrictBool = Field(
+        default=False, title="Keep calls of restore_remote", json_schema_extra=_SEEN,
+        description="Else they are taken out of the session.")
+    keep_purge_control_calls: StrictBool = Field(
+        default=False, title="Keep calls of purge_control and restore", json_schema_extra=_SEEN,
+        description="Else they are shortened.")
+    keep_after_restore_seconds: StrictInt = Field(
+        600, ge=0, le=86_400, title="Protection after a restore", json_schema_extra=_WHAT,
+        description="Seconds")
+    scope: Literal["all", "display"] = Field(
+        "all", title="Scope", json_schema_extra=_WHAT | {"labels": _SCOPES})
+    prefix_bound: Literal["skip", "extract"] = Field(
+        "skip", title="What later signatures are bound to",
+        json_schema_extra=_WHAT | {"labels": _BOUND},
+        description="Some models sign all that stands before; changing it makes them refuse the "
+        "session.")
+    prefix_bound_models: tuple[Pattern, ...] = Field(
+        PREFIX_BOUND_MODELS, title="Models that sign so", json_schema_extra=_WHAT,
+        description="Regular expressions, one a line.")
+    protected_tools: tuple[str, ...] = Field(
+        (), title="Protected tools", json_schema_extra=_SEEN,
+        description="Their calls and results are never replaced, discarded or distilled. "
+        "Names, one a line.")
+    last_run_at: Time | None = None
+    last_retention_run_at: Time | None = None
     # fmt: on
 
     def as_json(self) -> dict[str, Any]:
-        """The settings as the file has them."""
-        values = {name: getattr(self, name) for name in SETTINGS}
-        if self.trigger_rules is not None:
-            values["trigger_rules"] = [rule.as_json() for rule in self.trigger_rules]
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        """Return the settings as the file has them."""
+        return self.model_dump(mode="json")
 
     @classmethod
-    def checked(cls, values: Mapping[str, object]) -> PruningConfig:
-        """Build one from JSON values; raises Invalid with one FieldError per bad field."""
-        good, errors = {}, []
-        for name, one in SETTINGS.items():
-            if name in values:
-                try:
-                    good[name] = one.kind.check(name, values[name])
-                except ValueError as problem:
-                    errors.append(FieldError(name, str(problem)))
-        errors += [FieldError(name, unknown_field(name)) for name in values if name not in SETTINGS]
-        if errors:
-            raise Invalid(summary(errors), errors=tuple(errors))
-        return cls(**good)
+    def from_json(cls, values: Mapping[str, object]) -> Self:
+        """Validate JSON values; what is missing gets its default.
+
+        Raises:
+            Invalid: With a FieldError for each setting that is not valid.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            errors = _field_errors(error)
+            raise Invalid(summary(errors), errors=tuple(errors)) from None
 
 
-SETTINGS = settings_of(PruningConfig)
+def _field_errors(error: ValidationError) -> list[FieldError]:
+    """Return one error for each setting; a list may have several bad items."""
+    messages: dict[str, list[str]] = {}
+    for detail in details_of(error):
+        messages.setdefault(str(detail["loc"][0]), []).append(_message(detail))
+    return [FieldError(name, "; ".join(told)) for name, told in messages.items()]
 
-SETTABLE = tuple(name for name, one in SETTINGS.items() if one.place)
-NOTED = tuple(name for name, one in SETTINGS.items() if not one.place)
-PER_CALL = tuple(name for name, one in SETTINGS.items() if one.per_call)
-UNSETTLING = frozenset(name for name, one in SETTINGS.items() if one.unsettles)
-ALIASES = {one.alias: name for name, one in SETTINGS.items() if one.alias}
+
+def _message(detail: ErrorDetails) -> str:
+    if is_unknown(detail):
+        return unknown_field(str(detail["loc"][0]))
+    says_it_all = detail["type"] in {"value_error", "missing"}
+    given = "" if says_it_all else f", not {shown(detail['input'])}"
+    return f"{spelled(detail['loc'])}: {reason_of(detail)}{given}"
+
+
+SETTINGS = PruningConfig.model_fields
+# Seed 001's name of a setting that governs `restore` too.
+ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
+
+
+def _marks(name: str) -> JsonDict:
+    extra = SETTINGS[name].json_schema_extra
+    return extra if isinstance(extra, dict) else {}
+
+
+def _marked(mark: str) -> tuple[str, ...]:
+    return tuple(name for name in SETTINGS if _marks(name).get(mark))
+
+
+SETTABLE = _marked("group")
+NOTED = tuple(name for name in SETTINGS if name not in SETTABLE)  # written by bsd
+PER_CALL = _marked("per_call")
+UNSETTLING = frozenset(_marked("unsettles"))
+JOBS = {str(_marks(name)["job"]): name for name in _marked("job")}
+
+
+def canonical(values: Mapping[str, object]) -> dict[str, object]:
+    """Give settings their own names instead of aliases.
+
+    Raises:
+        Invalid: A setting is given by both names, with different values.
+    """
+    own = {name: value for name, value in values.items() if name not in ALIASES}
+    for alias, name in ALIASES.items():
+        if alias in values and own.setdefault(name, values[alias]) != values[alias]:
+            text = f"{alias} is another name of {name}, and both are given with different values"
+            raise Invalid(text, errors=(FieldError(alias, text),))
+    return own
 
 
 def unknown_field(name: str) -> str:
-    """What to say of a field that does not exist."""
+    """Return the message about a setting that does not exist."""
     return f"{name} is not a known setting; did you mean {nearest(name, [*SETTINGS, *ALIASES])}?"
 
 
 def summary(errors: Sequence[FieldError]) -> str:
-    """One line about all of them."""
+    """Return one line about all errors."""
     if len(errors) == 1:
         return errors[0].message
     names = ", ".join(error.field for error in errors)
     return f"{len(errors)} settings are not valid: {names}"
+
+
+# --- how settings are shown ---
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDescription:
+    """How the page, the man page and completion show a setting that users set.
+
+    `control` is the page's: switch, number, choice, types, lines, json or text. `choices` has the
+    values that may be chosen, with their labels.
+    """
+
+    name: str
+    group: str
+    label: str
+    help: str
+    control: str
+    choices: Mapping[str, str]
+    default: Any
+
+
+@cache
+def setting_descriptions() -> Mapping[str, SettingDescription]:
+    """Return the descriptions of all settings that users set, in the order of the model."""
+    schema = PruningConfig.model_json_schema()["properties"]
+    defaults = PruningConfig().as_json()
+    return {name: _description(name, schema[name], defaults[name]) for name in SETTABLE}
+
+
+def _description(name: str, schema: dict[str, Any], default: object) -> SettingDescription:
+    text = schema.get("description", "")
+    if "minimum" in schema:
+        text = f"{text} ({schema['minimum']}–{schema['maximum']})."
+    labels = schema.get("labels", {})
+    values = schema.get("enum") or schema.get("items", {}).get("enum", ())
+    return SettingDescription(
+        name=name,
+        group=schema["group"],
+        label=schema["title"],
+        help=text,
+        control=_control(schema),
+        choices={value: labels.get(value, value) for value in values},
+        default=default,
+    )
+
+
+def _control(schema: dict[str, Any]) -> str:
+    match schema:
+        case {"type": "boolean"}:
+            return "switch"
+        case {"type": "integer" | "number"}:
+            return "number"
+        case {"enum": _}:
+            return "choice"
+        case {"type": "array", "items": {"enum": _}}:
+            return "types"
+        case {"type": "array"}:
+            return "lines"
+        case {"anyOf": _}:
+            return "json"
+    return "text"

@@ -15,10 +15,10 @@ import structlog
 
 from bsd.core.audit import AuditLog
 from bsd.core.config import (
-    ALIASES,
     NOTED,
     SETTINGS,
     PruningConfig,
+    canonical,
     summary,
     unknown_field,
 )
@@ -110,7 +110,7 @@ class ConfigService:
         `last_*` fields are ignored. Raises Invalid with one FieldError per bad field, ConfigError
         if the file is broken in a field that is not changed, Busy, Forbidden, Unavailable.
         """
-        wanted = _canonical({k: v for k, v in changes.items() if k not in NOTED})
+        wanted = canonical({k: v for k, v in changes.items() if k not in NOTED})
         with self._locked():
             content = self._read() or self._from_memory()
             config = self._merged(content, wanted)
@@ -142,7 +142,7 @@ class ConfigService:
         with self._locked():
             try:
                 content = self._read() or self._from_memory()
-                config = PruningConfig.checked({**content.fields, field: iso_utc(when)})
+                config = PruningConfig.from_json({**content.fields, field: iso_utc(when)})
             except (ConfigError, Invalid) as problem:
                 log.warning("Time of the run is not noted", field=field, problem=str(problem))
                 return
@@ -252,7 +252,7 @@ class ConfigService:
         if not isinstance(values, dict):
             raise self._broken("no JSON object {…}")
         try:
-            values = _canonical(values)
+            values = canonical(values)
         except Invalid as problem:
             raise self._broken(problem.message, problem.errors) from None
         return _Content(
@@ -262,7 +262,7 @@ class ConfigService:
 
     def _checked(self, content: _Content) -> PruningConfig:
         try:
-            return PruningConfig.checked(content.fields)
+            return PruningConfig.from_json(content.fields)
         except Invalid as problem:
             raise self._broken(summary(problem.errors), problem.errors) from None
 
@@ -281,7 +281,7 @@ class ConfigService:
     def _merged(self, content: _Content, wanted: Mapping[str, object]) -> PruningConfig:
         """Check the file's fields and `wanted` together; what is bad decides whose fault it is."""
         try:
-            return PruningConfig.checked({**content.fields, **wanted})
+            return PruningConfig.from_json({**content.fields, **wanted})
         except Invalid as problem:
             ours = tuple(error for error in problem.errors if error.field in wanted)
             if not ours:
@@ -346,16 +346,6 @@ def _text(values: Mapping[str, object]) -> str:
 
 def _differences(before: PruningConfig, after: PruningConfig) -> list[str]:
     return [name for name in SETTINGS if getattr(before, name) != getattr(after, name)]
-
-
-def _canonical(values: Mapping[str, object]) -> dict[str, object]:
-    """Give fields their own names instead of aliases; raises Invalid for two that contradict."""
-    own = {name: value for name, value in values.items() if name not in ALIASES}
-    for alias, name in ALIASES.items():
-        if alias in values and own.setdefault(name, values[alias]) != values[alias]:
-            what = f"{alias} is another name of {name}, and both are given with different values"
-            raise Invalid(what, errors=(FieldError(alias, what),))
-    return own
 
 
 def _not_json(constant: str) -> object:

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from bsd.core.answers import as_json
-from bsd.core.config import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
+from bsd.core.config import JOBS, OFF, SETTABLE, UNSETTLING, PruningConfig
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Conflict
 from bsd.core.formatting import iso_utc, lifetime_seconds
@@ -264,7 +264,7 @@ def _result(run: Run | None) -> LastResult | None:
 
 def _schedules(config: PruningConfig) -> dict[str, Schedule]:
     """The times of all jobs that a setting gives its times: an expression, or seconds."""
-    times = {one.job: getattr(config, name) for name, one in SETTINGS.items() if one.job}
+    times = {job: getattr(config, name) for job, name in JOBS.items()}
     return {job: Cron(at) if isinstance(at, str) else Every(at) for job, at in times.items()}
 
 

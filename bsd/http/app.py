@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bsd.actions.answers import as_json
-from bsd.core.config import SETTABLE, SETTINGS
+from bsd.core.config import SETTINGS, setting_descriptions
 from bsd.core.config_file import ConfigService
 from bsd.core.definition import Body
 from bsd.core.layout import Layout
@@ -220,8 +220,8 @@ def config_routes(config: ConfigService, changed: Callable[[], None]) -> list[Ap
 
     some = Body(read=dict, settings=tuple(SETTINGS))
     return [
-        ApiRoute.of("GET /api/config", show, "config", "RuntimeConfig"),
-        ApiRoute.of("POST /api/config", change, "config", "RuntimeConfig", body=some),
+        ApiRoute.of("GET /api/config", show, "config", "PruningConfig"),
+        ApiRoute.of("POST /api/config", change, "config", "PruningConfig", body=some),
     ]
 
 
@@ -414,15 +414,14 @@ def settings_table() -> bytes:
     """What the page knows of the settings: where each stands, and how it is written."""
     groups: dict[str, list[dict[str, Any]]] = {}
     # What is written as JSON takes much room and is rarely wanted: it stands last in its group.
-    for name in sorted(SETTABLE, key=lambda one: SETTINGS[one].kind.control == "json"):
-        one = SETTINGS[name]
-        groups.setdefault(one.place, []).append(
+    for one in sorted(setting_descriptions().values(), key=lambda one: one.control == "json"):
+        groups.setdefault(one.group, []).append(
             {
-                "name": name,
-                "control": one.kind.control,
-                "choices": list(one.kind.choices.items()),
+                "name": one.name,
+                "control": one.control,
+                "choices": list(one.choices.items()),
                 "label": one.label,
-                "help": one.note,
+                "help": one.help,
             }
         )
     return f"export const GROUPS = {json.dumps(list(groups.items()))};\n".encode()

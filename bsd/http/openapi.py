@@ -8,20 +8,15 @@ The models of the settings are made from their table: what is valid only that de
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_type_hints
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from bsd import __version__
 from bsd.actions.models import Document, answer_model
 from bsd.core.config import (
-    RULE_LIMITS,
-    SETTINGS,
-    Number,
     PruningConfig,
-    SettingKind,
-    TriggerType,
 )
 from bsd.core.definition import Body, schema_name
 from bsd.http.answer import Error
@@ -53,43 +48,6 @@ class EntryDocument(Document):
     index: int
     seen: str = Field(description="Hash of the line; an edit may say what it was made on")
     entry: dict[str, Any]
-
-
-def _bounds(kind: SettingKind) -> dict[str, Any]:
-    return {"ge": kind.least, "le": kind.most} if isinstance(kind, Number) else {}
-
-
-class _AnyRule(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, str | int | float | bool]
-
-    type: Literal[TriggerType, "*"]
-    role: str = "*"
-
-
-_limits: dict[str, Any] = {
-    name: (int, Field(None, **_bounds(kind))) for name, kind in RULE_LIMITS.items()
-}
-Rule = create_model(
-    "Rule",
-    __base__=_AnyRule,
-    __doc__="One of `trigger_rules`, as JSON. Other keys are matchers on the entry's own keys.",
-    **_limits,
-)
-_hints = get_type_hints(PruningConfig, localns={"TriggerRule": Rule})
-_fields: dict[str, Any] = {
-    name: (
-        _hints[name],
-        Field(one.default, description=one.kind.words, **_bounds(one.kind)),
-    )
-    for name, one in SETTINGS.items()
-}
-RuntimeConfig = create_model(
-    "RuntimeConfig",
-    __config__=ConfigDict(extra="forbid"),
-    __doc__="All runtime settings, as JSON.",
-    **_fields,
-)
 
 
 def openapi(routes: Iterable[ApiRoute]) -> dict[str, Any]:
@@ -159,7 +117,7 @@ def _own_body(body: Body) -> dict[str, Any]:
     if body.schema:
         return dict(body.schema)
     # What changes some of the settings.
-    whole = RuntimeConfig.model_json_schema(ref_template=_REFERENCE)["properties"]
+    whole = PruningConfig.model_json_schema(ref_template=_REFERENCE)["properties"]
     known = {name: whole[name] for name in body.settings}
     return {"type": "object", "properties": known, "additionalProperties": False}
 
@@ -183,7 +141,7 @@ def _response(answer: type | str | Mapping[str, Any], description: str) -> dict[
 
 def _answer_schemas(told: Iterable[type]) -> dict[str, Any]:
     """All answers by their names: those that are dataclasses (`told`), and the models here."""
-    known: set[type[BaseModel]] = {RuntimeConfig, EntryDocument, *map(answer_model, told)}
+    known: set[type[BaseModel]] = {PruningConfig, EntryDocument, *map(answer_model, told)}
     _, schemas = models_json_schema(
         [(model, "serialization") for model in known], ref_template=_REFERENCE
     )

@@ -7,6 +7,7 @@ says that the value is too recent or too small.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,7 +15,6 @@ from functools import lru_cache
 from typing import Any
 
 from bsd.core.config import PruningConfig, TriggerRule
-from bsd.core.pattern import Pattern
 from bsd.core.verb_names import TOOLS
 from bsd.transcripts.agents.entry import (
     EXTRACTABLE,
@@ -121,7 +121,7 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
-_pattern = lru_cache(maxsize=64)(Pattern)  # read once, not for each session
+LONGEST_MODEL = 128  # characters of a model's name that are searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Policy:
     age_threshold_s: float
     keep_after_restore_s: float
     display_only: bool
-    bound_models: tuple[Pattern, ...]  # empty: prefixes are not protected
+    bound_models: tuple[re.Pattern[str], ...]  # empty: prefixes are not protected
 
     @classmethod
     def of(cls, config: PruningConfig) -> Policy:
@@ -162,7 +162,7 @@ class Policy:
             age_threshold_s=config.age_threshold_hours * 3600,
             keep_after_restore_s=config.keep_after_restore_seconds,
             display_only=config.scope == "display",
-            bound_models=tuple(map(_pattern, models)),
+            bound_models=tuple(re.compile(model, re.IGNORECASE) for model in models),
         )
 
     @property
@@ -187,7 +187,7 @@ class Policy:
 
     def binds(self, model: str) -> bool:
         """Whether a signature of this model covers the whole conversation before it."""
-        return any(pattern.search(model) for pattern in self.bound_models)
+        return any(pattern.search(model[:LONGEST_MODEL]) for pattern in self.bound_models)
 
 
 # --- the table ---

@@ -177,4 +177,4 @@ class Queries:
         config = self.config.current
         if not overrides:
             return config
-        return PruningConfig.checked({**config.as_json(), **overrides})
+        return PruningConfig.from_json({**config.as_json(), **overrides})

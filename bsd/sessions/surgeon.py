@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -169,7 +168,7 @@ class Surgeon(Queries):
         """
         if "enabled" in (overrides or {}) or self.config.current.enabled:
             return config
-        return replace(config, enabled=False)
+        return config.model_copy(update={"enabled": False})
 
     def remark(self, name: SessionName) -> tuple[str, ...]:
         """Put markers back that a program has dropped; the answer names the entries.

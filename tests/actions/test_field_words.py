@@ -8,10 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bsd.actions.models import Expected, expected, field_errors, fields_of
-from bsd.core.config import SETTINGS, PruningConfig
-from bsd.core.errors import BsdError
 from bsd.core.formatting import LIFETIMES, meant, nearest, shown
-from tests.wording import LIBRARY
 
 
 class Asked(BaseModel):
@@ -71,17 +68,6 @@ def test_a_long_or_harmful_value_is_not_repeated_as_it_is() -> None:
     assert "\x1b" not in shown("\x1b[31m")
     assert shown(float("nan")) == "NaN"
     assert expected(Any) == "an object", "nobody is told the name of a class"
-
-
-@pytest.mark.parametrize("field", SETTINGS)
-@pytest.mark.parametrize("bad", ["abc", -1, 1.5, True, None, [], [1], {}, [{}], "99 * * * *", "("])
-def test_settings_never_name_the_library(field: str, bad: object) -> None:
-    told = ""
-    try:
-        PruningConfig.checked({field: bad})
-    except BsdError as problem:
-        told = f"{problem.message} {problem.errors}"
-    assert not LIBRARY.search(told), told
 
 
 # --- suggestions: only of what looks very much like the word, unless the nearest is wanted ---

@@ -6,7 +6,6 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +188,7 @@ def test_ours_is_left_alone_if_that_is_wanted(tmp_path: Path) -> None:
 def test_where_nothing_may_be_changed_nothing_is(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.store("right now", expires_at=NOW - 5)
-    world.settings = replace(world.settings, readonly=True)
+    world.settings = world.settings.model_copy(update={"readonly": True})
     world.start()
     world.step(2 * HOUR)
     assert world.left() == {"right now": 1.0}

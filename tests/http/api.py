@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.settings import Settings
-from bsd.core.settings_reader import load_settings
 from bsd.http.server import ApiServer
 from bsd.sessions.idle import RetryBudget
 from tests.http.fake_daemon import FakeDaemon, app_over
+from tests.loading import load_settings
 from tests.unix import UnixConnection
 from tests.waiting import DEADLINE_SECONDS
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 
 import bsd.http
-from bsd.core.config import SETTABLE, SETTINGS
+from bsd.core.config import SETTABLE, setting_descriptions
 from bsd.http.app import settings_table
 from bsd.http.middleware import KeyGuard
 from tests.http.fake_daemon import app_over, ask
@@ -109,6 +109,6 @@ def test_each_setting_that_people_set_stands_on_the_page_once(app: Starlette) ->
 
 def test_the_page_knows_each_control() -> None:
     text = (_FOLDER / "settings.js").read_text(encoding="utf-8")
-    for name in SETTABLE:
-        control = SETTINGS[name].kind.control
+    for one in setting_descriptions().values():
+        control = one.control
         assert re.search(rf'"{control}"|^    {control}: ', text, re.MULTILINE), control

@@ -37,7 +37,7 @@ def data(name: str) -> bytes:
 
 
 def config(**fields: Any) -> PruningConfig:
-    return PruningConfig.checked(fields)
+    return PruningConfig.from_json(fields)
 
 
 @dataclass
