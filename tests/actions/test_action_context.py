@@ -7,8 +7,8 @@ from typing import Any, cast
 from bsd.actions.context import ActionContext, Executor
 from bsd.actions.history import list_history
 from bsd.actions.restore import restore
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 
 NAME = SessionName("main", "s1")
 
