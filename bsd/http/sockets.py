@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from bsd.core.errors import (
     BsdError,
@@ -25,7 +26,7 @@ from bsd.core.errors import (
     os_problem,
 )
 from bsd.core.files import make_private_dir
-from bsd.core.locations import LONGEST_SOCKET_PATH
+from bsd.core.locations import LONGEST_SOCKET_PATH, may_talk_to_us, peer_uid
 from bsd.core.logs import get_logger
 from bsd.core.settings import HttpAddress, Settings
 
@@ -35,8 +36,32 @@ _BACKLOG = 64
 _PROBE_SECONDS = 1.0
 _TRIES = 50
 _TURN_SECONDS = 5.0  # how long another bsd may be busy putting its socket there
+_REFUSAL = (
+    b"HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
+    b'{"error":"this socket is for another user",'
+    b'"hint":"run it as the user whose daemon this is"}'
+)
 
 _Identity = tuple[int, int]  # device, inode
+
+
+class OwnersSocket(socket.socket):
+    """A listening Unix socket that accepts connections of its owner and of root only.
+
+    The mode of the socket keeps other users out before; this is a second lock.
+    """
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return the next connection of a user who may use the API."""
+        while True:
+            connection, address = super().accept()
+            uid = _uid(connection)
+            if uid is not None and may_talk_to_us(uid):
+                return connection, address
+            _log.warning("A connection of another user is refused", uid=uid)
+            with connection, suppress(OSError):
+                connection.settimeout(0)
+                connection.send(_REFUSAL)
 
 
 class LocalSocket:
@@ -86,7 +111,7 @@ def open_local_socket(path: Path, *, tighten: bool = False) -> LocalSocket:
 
 def _put(temporary: Path, path: Path) -> LocalSocket:
     """Make a socket that listens, then show it: nobody ever finds one that does not answer."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening = OwnersSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(str(temporary))
         os.chmod(temporary, 0o600)
@@ -178,6 +203,13 @@ def _our_turn(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _uid(connection: socket.socket) -> int | None:
+    try:
+        return peer_uid(connection)
+    except OSError:  # gone already, or a system that does not tell: a stranger
+        return None
 
 
 def _identity(path: Path) -> _Identity | None:

@@ -12,7 +12,6 @@ from bsd.sessions.idle import RetryBudget
 from tests.http.fake_daemon import app_over, ask
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import sample
-from tests.wording import LIBRARY
 
 BRIEF = RetryBudget(wait=0.1, quiet=0.0)
 VALUES = [
@@ -48,7 +47,6 @@ def test_no_body_is_an_internal_error(tmp_path: Path, method: str, route: str) -
         reply = ask(app, method, f"/api/sessions/main/sample/{route}", body=body)
         assert reply.status in {200, 400, 404, 409}, (body[:80], reply.body)
         assert reply.status == 200 or reply.json()["error"]
-        assert reply.status == 200 or not LIBRARY.search(reply.body.decode()), reply.body
 
 
 @pytest.mark.parametrize("depth", [900, 1000, 5000])

@@ -1,0 +1,83 @@
+"""The archive: sessions that their program has deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from bsd.actions.archive import (
+    MOST_GONE,
+    FoundGone,
+    GoneEntries,
+    GoneList,
+    bring_back,
+    forget,
+    list_archive,
+    search_archive,
+    show_archived,
+)
+from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES
+from bsd.http.dependencies import Agent, Context, Input, JsonRoute
+from bsd.http.search import Limit, Words
+from bsd.maintenance.bring_back import BroughtBack
+from bsd.maintenance.forgetting import Forgotten
+
+router = APIRouter(prefix="/api/archive", tags=["archive"], route_class=JsonRoute)
+
+_ONE = "/{agent}/{session}"
+
+
+@router.get("")
+def archive(
+    context: Context, agent: Agent = None, limit: Annotated[int, Query(ge=1, le=MOST_GONE)] = 100
+) -> GoneList:
+    """Sessions that their program has deleted, the newest first."""
+    return list_archive(context, agent=agent, limit=limit)
+
+
+@router.get("/search")
+def search(context: Context, q: Words, agent: Agent = None, limit: Limit = 20) -> FoundGone:
+    """Entries of these sessions that hold all the words, the best first."""
+    return search_archive(context, q, agent=agent, limit=limit)
+
+
+@router.get(_ONE)
+def show(
+    context: Context,
+    agent: str,
+    session: str,
+    start: Annotated[int, Query(alias="from", ge=0, le=10**9)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_ENTRIES)] = FIRST_PAGE,
+) -> GoneEntries:
+    """Entries of one of them from a line on."""
+    return show_archived(context, f"{agent}/{session}", start=start, limit=limit)
+
+
+class BringBackBody(Input):
+    """Where to."""
+
+    name: Annotated[
+        str | None,
+        Field(alias="as", max_length=1000, description="Bring it back under this name."),
+    ] = None
+
+
+@router.post(f"{_ONE}/bring-back")
+def bring_back_session(
+    context: Context, agent: str, session: str, body: BringBackBody | None = None
+) -> BroughtBack:
+    """Make the session again in its program's place."""
+    return bring_back(context, f"{agent}/{session}", renamed=body.name if body else None)
+
+
+@router.delete(_ONE)
+def forget_session(
+    context: Context,
+    agent: str,
+    session: str,
+    entry: Annotated[str | None, Query(max_length=1000)] = None,
+) -> Forgotten:
+    """Delete for good all that is kept of a session, or of one entry."""
+    return forget(context, f"{agent}/{session}", entry=entry)

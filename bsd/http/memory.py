@@ -1,0 +1,3 @@
+"""Placeholder."""
+from fastapi import APIRouter
+router = APIRouter(prefix="/api/memory", tags=["memory"])
