@@ -6,21 +6,23 @@ waits for its answer. What becomes of the rest is said as it is (`inline`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from bsd.actions.read_extracted import (
-    BESIDE,
+from bsd.actions.context import ActionContext
+from bsd.actions.read_extracted import BESIDE, ReadHeld, read_held
+from bsd.actions.restore import restore
+from bsd.actions.verb import Tool, Verb, argument
+from bsd.actions.verbs import (
     OFFSET,
     PAGE_SIZE,
     READ_EXTRACTED,
-    READ_HELD,
+    RESTORE,
     ReadExtracted,
-    ReadHeld,
+    Restore,
 )
-from bsd.actions.restore import RESTORE, Restore
-from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument, perform
 from bsd.core.definition import contract
 from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.core.layout import Layout, SessionName
@@ -80,30 +82,47 @@ class RestoredText(Restored):
     beside: dict[str, str] = field(default_factory=dict, metadata=BESIDE)
 
 
-def _restore(
-    hands: Hands, name: SessionName, asked: RestoreInline, meanwhile: Meanwhile
+def restore_with_text(
+    context: ActionContext,
+    session: SessionName,
+    entry: str,
+    keys: Sequence[str] | None = None,
+    *,
+    inline: bool | None = None,
+    offset: int = 0,
+    size: PageSize = OTHERS,
 ) -> RestoredText:
     """Put an entry's values back if the session is idle; the answer has their text in any case.
 
-    `meanwhile` is given the answer that is true while they are being put back. Raises what reading
-    the entry raises, and Conflict if nothing of it is away.
+    The context is given an early answer, which is true while they are being put back.
+
+    Args:
+        entry, keys, offset, size: as `read_extracted` takes them.
+        inline: False only gives the text; True also has it put back later, where that can be.
+
+    Raises:
+        NotFound: there is no such session or entry.
+        Conflict: nothing of the entry is extracted.
+        Invalid: a key names no value, or the offset is behind the end.
     """
-    found = perform(READ_HELD, hands, name, asked.reading())
-    if asked.offset:  # whoever reads on has had the first page, and with it all else that was asked
+    found = context.query(read_held, session, entry, keys, offset=offset, size=size)
+    if offset:  # a caller that reads on has had the first page, and with it what else was asked
         return _text_only(found, Inline.NOT_NOW, "What follows the first page is only read.")
     if not found.is_away:
-        return _refused(asked, name, hands)
-    if asked.inline is False:
+        return _refused(context, session, entry, keys)
+    if inline is False:
         return _text_only(found, Inline.NOT_NOW, "The text is only here, as was asked for.")
-    meanwhile(_text_only(found, Inline.UNDER_WAY, "It is being put back, which takes time."))
+    under_way = "It is being put back, which takes time."
+    context.early_answer(_text_only(found, Inline.UNDER_WAY, under_way))
     try:
-        answer = perform(RESTORE, hands, name, asked)
+        answer = context.run(restore, session, entry, keys)
     except BsdError as problem:
-        return _text_only(found, *_what_becomes(problem, asked, name, hands.layout))
-    inline = Inline.NOW if answer.restored else Inline.NOT_NOW
+        becomes = _what_becomes(problem, entry, session, context.layout, later=bool(inline))
+        return _text_only(found, *becomes)
     page = _page_of(found)
     lost = answer.unavailable or page["unavailable"]
-    return _with_text(answer, **{**page, "unavailable": lost, "inline": inline})
+    now = Inline.NOW if answer.restored else Inline.NOT_NOW
+    return _with_text(answer, **{**page, "unavailable": lost, "inline": now})
 
 
 def _with_text(answer: Restored, **more: Any) -> RestoredText:
@@ -115,7 +134,15 @@ RESTORE_INLINE = Verb(
     name=RESTORE.name,
     arguments=RestoreInline,
     answer=RestoredText,
-    act=_restore,
+    act=lambda context, name, asked: restore_with_text(
+        context,
+        name,
+        asked.entry,
+        asked.keys,
+        inline=asked.inline,
+        offset=asked.offset,
+        size=asked.size,
+    ),
     changes=True,
     tools=(
         Tool(
@@ -169,26 +196,31 @@ def will_carry_out(layout: Layout) -> bool:
     return is_running(layout) and ConfigService(layout.config_file, create=False).current.enabled
 
 
-def _refused(asked: RestoreInline, name: SessionName, hands: Hands) -> RestoredText:
-    """Say that nothing of an entry is away, in seed 001's words; the text can be read all the same.
+def _refused(
+    context: ActionContext, session: SessionName, entry: str, keys: Sequence[str] | None
+) -> RestoredText:
+    """Raise Conflict that nothing of an entry is extracted, in seed 001's words.
 
     Returns only if that is no longer so.
     """
     try:
-        return _with_text(perform(RESTORE, hands, name, asked))
+        return _with_text(context.run(restore, session, entry, keys))
     except Busy:
         problem = Conflict("Entry exists but has no extracted content")
     except Conflict as conflict:
         problem = conflict
-    problem.hint = f"read_extracted with entry {asked.entry} gives its text as it stands there"
+    problem.hint = f"read_extracted with entry {entry} gives its text as it stands there"
     raise problem
 
 
 def _what_becomes(
-    problem: BsdError, asked: RestoreInline, name: SessionName, layout: Layout
+    problem: BsdError, entry: str, name: SessionName, layout: Layout, *, later: bool
 ) -> tuple[Inline, str]:
-    """What becomes of a value that could not be put back now, and what to do about it."""
-    by_hand = f"`bsd restore {name} {asked.entry}`"
+    """Tell when a value that could not be put back now comes back, and what to do about it.
+
+    `later`: the caller wants it to be put back once the session is idle.
+    """
+    by_hand = f"`bsd restore {name} {entry}`"
     if isinstance(problem, LeftAlone):
         return Inline.NEVER, f"The text is only here: the session is never changed, {problem}."
     if not isinstance(problem, Busy):
@@ -203,7 +235,7 @@ def _what_becomes(
             "The text is only here: the session is in use, and no bsd daemon runs that could put it"
             f" back after the turn. {by_hand} does, once the session is at rest."
         )
-    if not asked.inline:
+    if not later:
         return Inline.NOT_NOW, (
             "The text is only here: the session is in use. `inline: true` has it put back as well,"
             " when the turn is over."

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -30,8 +30,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from bsd import __version__
+from bsd.actions.context import ActionContext
 from bsd.actions.models import answer_model, arguments_model
-from bsd.actions.verb import Hands, Meanwhile
 from bsd.core.clock import look
 from bsd.core.definition import Answer, LibraryVerb, Tool, arguments_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
@@ -177,7 +177,7 @@ class _ServersHands:
         scope: Scope,
     ) -> None:
         self.layout = layout
-        self._config = config
+        self.config = config
         self._scope = scope
         self._memory = settings.memory if settings else None
         self._readonly = bool(settings and settings.readonly)
@@ -197,32 +197,29 @@ class _ServersHands:
         """Whoever looks; raises Forbidden where nothing may be written."""
         self._may(writes=writes)
         budget = RetryBudget(0.0, sleep=self._sleep, check=self._check)
-        return Surgeon(self.layout, self._config, actor="agent", budget=budget)
+        return Surgeon(self.layout, self.config, actor="agent", budget=budget)
 
-    def send(
+    def executor(
         self,
-        verb: str,
-        name: SessionName | None,
-        asked: Any,
-        meanwhile: Meanwhile,
+        context: ActionContext,
+        action: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
         *,
         changes: bool,
     ) -> Any:
-        """Have a child open a session; raises Forbidden where nothing may be written."""
+        """Have a child call an action; raises Forbidden where nothing may be written."""
         self._may(writes=changes)
-        waits = changes and name is not None and self._scope.may_wait(self.layout, name)
-        return self._children.call(
-            *(
-                child_tasks.perform_verb,
-                verb,
-                name,
-                asked,
-                "agent",
-                _LONGEST_WAIT if waits else 0.0,
-            ),
-            session=name,
-            only_reads=not changes,
-            heard={"meanwhile": meanwhile},
+        waits = changes and self._scope.may_wait(self.layout, args[0])
+        asked = ActionContext(
+            layout=self.layout,
+            config=self.config,
+            actor="agent",
+            budget=RetryBudget(_LONGEST_WAIT if waits else 0.0),
+            early_answer=context.early_answer,
+        )
+        return child_tasks.ChildExecutor(self._children)(
+            asked, action, args, kwargs, changes=changes
         )
 
     def _may(self, *, writes: bool) -> None:
@@ -305,7 +302,7 @@ class Toolbox:
 
     def __init__(
         self,
-        hands: Hands,
+        hands: Any,
         scope: Scope,
         memory: MemoryHands,
         stopping: threading.Event,

@@ -13,12 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from bsd.actions.edit import GET_CONTEXT, SET_EXTRACTABLE, GetContext, SetExtractable
 from bsd.actions.models import Expected, answer_model, arguments_model, field_errors, fields_of
 from bsd.actions.parameters import ACTIONS
-from bsd.actions.read_extracted import ReadExtracted
 from bsd.actions.verb import (
-    Hands,
     Meanwhile,
     Tool,
     Verb,
@@ -26,6 +23,13 @@ from bsd.actions.verb import (
     arguments_of,
     no_one_waits,
     perform,
+)
+from bsd.actions.verbs import (
+    GET_CONTEXT,
+    SET_EXTRACTABLE,
+    GetContext,
+    ReadExtracted,
+    SetExtractable,
 )
 from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, Busy, FieldError, Invalid
@@ -338,7 +342,7 @@ def reads_much(name: str, arguments: object) -> bool:
 
 
 def carry_out(
-    asked: Asked, name: SessionName, hands: Hands, meanwhile: Meanwhile = no_one_waits
+    asked: Asked, name: SessionName, hands: Any, meanwhile: Meanwhile = no_one_waits
 ) -> dict[str, Any]:
     """Do what a call asks of a session, and return the answer: a JSON object.
 

@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.actions.edit import GET_CONTEXT, SET_EXTRACTABLE, ChangeContext, GetContext, SetExtractable
 from bsd.actions.models import answer_model
-from bsd.actions.restore import RESTORE, Restore
-from bsd.actions.search import SearchExtracted
+from bsd.actions.verbs import (
+    GET_CONTEXT,
+    RESTORE,
+    SET_EXTRACTABLE,
+    ChangeContext,
+    GetContext,
+    Restore,
+    SearchExtracted,
+    SetExtractable,
+)
 from bsd.core import verb_names
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.restoring import RestoreInline
