@@ -33,7 +33,7 @@ from bsd import __version__
 from bsd.actions.context import ActionContext
 from bsd.actions.models import answer_model, arguments_model
 from bsd.core.clock import look
-from bsd.core.definition import Answer, LibraryVerb, Tool, arguments_of
+from bsd.core.definition import Answer, LibraryVerb, Tool, arguments_of, json_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import Layout, SessionName
@@ -65,7 +65,7 @@ from bsd.mcp.tools import (
     reads_much,
     schema_of,
 )
-from bsd.memory.facts import Memory, classes_of, open_memory
+from bsd.memory.memory import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
@@ -145,8 +145,7 @@ class MemoryTool:
             given["refresh"] = hands.refresh
         asked = verb.arguments(**given)
         with hands.open(verb.will_change(asked)) as memory:
-            document: dict[str, Any] = verb.act(memory, asked).as_json()
-            return document
+            return json_of(verb.act(memory, asked))
 
 
 MEMORY_TOOLS = {told.name: MemoryTool(told, verb) for verb in VERBS for told in verb.tools}

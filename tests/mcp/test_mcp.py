@@ -18,7 +18,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import SourceSettings
 from bsd.mcp.tools import TOOLS
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.programs import layout_of
@@ -156,7 +157,7 @@ def test_every_tool_beside_a_daemon_within_one_session(house: House, tmp_path: P
 
 def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> None:
     with Memory(Layout(house.root).facts_db) as memory:
-        fact = memory.store(NewFact("harbours have cranes")).fact
+        fact = actions.store(memory, NewFact("harbours have cranes"))
 
     async def work(client: Client) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == OF_FACTS
@@ -170,7 +171,7 @@ def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> No
 
     serve(house, work, "--tools", "memory", BRAINSURGEON_READONLY="true")
     with Memory(Layout(house.root).facts_db) as memory:
-        assert memory.get(fact.id) == fact
+        assert actions.get(memory, fact.id).recall_count == 0
 
 
 async def the_memory(client: Client) -> None:

@@ -12,8 +12,10 @@ from jsonschema_rs import validator_for
 
 from bsd.core.errors import Forbidden, Invalid, NotFound
 from bsd.mcp.server import MEMORY_TOOLS, MemoryHands
-from bsd.memory.facts import Memory
-from bsd.memory.new_fact import Classes, NewFact
+from bsd.memory import actions
+from bsd.memory.classes import Classes
+from bsd.memory.memory import Memory
+from bsd.memory.new_fact import NewFact
 
 NOW = 1_790_000_000
 DAY = 86_400
@@ -72,7 +74,7 @@ def test_a_fact_is_stored_with_all_that_is_said_of_it(desk: Desk) -> None:
     assert answer["message"] == 'Stored: "Ada likes tea" [entity: Ada] [decay: active]'
     assert answer["created"] is True
     with desk.memory() as memory:
-        fact = memory.get(answer["fact"]["id"])
+        fact = actions.get(memory, answer["fact"]["id"])
     assert (fact.text, fact.importance, fact.category) == ("Ada likes\n tea", 0.9, "preference")
     assert (fact.entity, fact.key, fact.value, fact.tags) == (
         "Ada",
@@ -137,7 +139,7 @@ def test_what_is_recalled_lives_on_but_not_where_bsd_only_reads(desk: Desk) -> N
         for call, id_ in zip(calls, ids, strict=True):
             call()
             with desk.memory() as memory:
-                fact = memory.get(id_)
+                fact = actions.get(memory, id_)
             assert (fact.last_confirmed_at, fact.recall_count) == (confirmed_at, count)
     desk.refresh = False
     with pytest.raises(Forbidden):
@@ -160,7 +162,7 @@ def test_lookup_by_entity_and_key(desk: Desk) -> None:
 
 def test_confirming_begins_anew(desk: Desk) -> None:
     with desk.memory() as memory:
-        id_ = memory.store(NewFact("Ada likes tea", confidence=0.25)).fact.id
+        id_ = actions.store(memory, NewFact("Ada likes tea", confidence=0.25)).id
     desk.now += DAY
     for argument in ("memoryId", "id"):
         desk.now += DAY
@@ -222,7 +224,7 @@ def test_pruning_says_what_the_plugin_says(desk: Desk) -> None:
     desk.store("Ada sits", decayClass="session")
     desk.store("We decided to use tabs")
     with desk.memory() as memory:
-        memory.store(NewFact("Ada is perhaps a pilot", confidence=0.05))
+        actions.store(memory, NewFact("Ada is perhaps a pilot", confidence=0.05))
     desk.now += 2 * DAY
     soft = desk.call("memory_prune", mode="soft")
     assert soft["message"] == (
@@ -232,8 +234,8 @@ def test_pruning_says_what_the_plugin_says(desk: Desk) -> None:
     )
     assert desk.call("memory_prune", mode="hard")["expired"] == 1
     with desk.memory() as memory:
-        memory.store(NewFact("Ada stands", decay_class="session"))
-        memory.store(NewFact("Ada is perhaps a cook", confidence=0.05))
+        actions.store(memory, NewFact("Ada stands", decay_class="session"))
+        actions.store(memory, NewFact("Ada is perhaps a cook", confidence=0.05))
     desk.now += 2 * DAY
     both = desk.call("memory_prune")
     assert (both["expired"], both["deleted"]) == (1, 1)

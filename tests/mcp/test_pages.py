@@ -10,7 +10,8 @@ import pytest
 
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.entry import MARKER
@@ -52,10 +53,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     overrides = {"trigger_types": ["tool_result"], "keep_recent": 0}
     assert surgeon.extract(NAME, overrides=overrides).values >= RESULTS
     with Memory(layout.facts_db) as memory:
-        memory.store(NewFact(f"cranes {TEXT * 2}", entity="harbour"))
-        memory.save_checkpoint("unload", f"half done {TEXT}")
+        actions.store(memory, NewFact(f"cranes {TEXT * 2}", entity="harbour"))
+        actions.save_checkpoint(memory, "unload", f"half done {TEXT}")
         for number in range(90):
-            memory.store(NewFact(f"ship {number} " + '"cargo" ' * 90, entity="ship"))
+            actions.store(memory, NewFact(f"ship {number} " + '"cargo" ' * 90, entity="ship"))
     house = House(root)
     house.rest()
     return house
