@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 
 from bsd import __version__
-from bsd.actions.context import ActionContext
-from bsd.core.settings import Settings
+from bsd.actions.context import ActionContext, SearchState
+from bsd.core.settings import MemorySettings, Settings
+from bsd.daemon.child_tasks import ChildExecutor
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import Service
 from bsd.http import (
@@ -18,6 +18,7 @@ from bsd.http import (
     context,
     entries,
     events,
+    jobs,
     memory,
     page,
     search,
@@ -30,32 +31,50 @@ from bsd.http import (
 from bsd.http.errors import LARGEST_BODY, Error, JsonAnswer, add_error_handlers
 from bsd.http.metrics import MetricsPage
 from bsd.maintenance.disk_use import SavedByHour
+from bsd.sessions.idle import RetryBudget
+from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
 _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a store."
+_WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
-    *(state, settings, sessions, search, entries, context, trash, archive),
+    *(state, jobs, settings, sessions, search, entries, context, trash, archive),
     *(memory, workspaces, events),
 )
+
+
+class Api(FastAPI):
+    """FastAPI, whose document keeps to OpenAPI 3.1: `itemSchema` came with 3.2."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        document = super().openapi()
+        events = document["paths"]["/api/events"]["get"]["responses"]["200"]
+        events["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        return document
 
 
 def create_app(
     daemon: Service,
     action_context: ActionContext,
     *,
+    memory: MemorySettings | None = None,
+    workspaces: WorkspaceRoot | None = None,
     config_changed: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """Put the routers together; keys, Host and Origin are checked by each listener.
 
     Args:
+        action_context: of which each request gets a copy with its own actor.
         config_changed: called when settings of config.json were changed.
     """
-    app = FastAPI(
+    app = Api(
         title="bsd",
         summary=_SUMMARY,
         version=__version__,
         openapi_url="/api/openapi.json",
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
         default_response_class=JsonAnswer,
         responses={"default": {"model": Error, "description": "What went wrong"}},
         max_body_size=LARGEST_BODY,
@@ -63,6 +82,8 @@ def create_app(
     app.state.daemon = daemon
     app.state.context = action_context
     app.state.config_changed = config_changed
+    app.state.memory_settings = memory
+    app.state.workspaces = workspaces or WorkspaceRoot(None)
     app.state.metrics = MetricsPage(daemon.status, daemon.jobs, daemon.health)
     app.state.savings = SavedByHour(action_context.layout.audit_file)
     add_error_handlers(app)
@@ -71,3 +92,25 @@ def create_app(
     app.include_router(page.router)
     app.mount("/web", page.FILES)
     return app
+
+
+def app_of(daemon: Daemon, settings: Settings) -> FastAPI:
+    """Return the application of a daemon."""
+    state = daemon.state
+    action_context = ActionContext(
+        layout=state.layout,
+        config=state.config,
+        actor="api",
+        budget=RetryBudget(_WAIT_SECONDS, settings.quiet_seconds, check=state.stop_here),
+        progress=lambda _done, of=None: state.stop_here(),  # noqa: ARG005 - only looks
+        cleaned=daemon.cleaned,
+        search_state=lambda: SearchState(**daemon.search_state()),
+        executor=ChildExecutor(daemon.children),
+    )
+    return create_app(
+        daemon,
+        action_context,
+        memory=settings.memory,
+        workspaces=WorkspaceRoot(settings.workspace_root, state.layout, rules_of(settings)),
+        config_changed=daemon.config_changed,
+    )

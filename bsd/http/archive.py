@@ -38,13 +38,13 @@ def archive(
 
 
 @router.get("/search")
-def search(context: Context, q: Words, agent: Agent = None, limit: Limit = 20) -> FoundGone:
+def archive_search(context: Context, q: Words, agent: Agent = None, limit: Limit = 20) -> FoundGone:
     """Entries of these sessions that hold all the words, the best first."""
     return search_archive(context, q, agent=agent, limit=limit)
 
 
 @router.get(_ONE)
-def show(
+def archive_show(
     context: Context,
     agent: str,
     session: str,
@@ -65,7 +65,7 @@ class BringBackBody(Input):
 
 
 @router.post(f"{_ONE}/bring-back")
-def bring_back_session(
+def archive_bring_back(
     context: Context, agent: str, session: str, body: BringBackBody | None = None
 ) -> BroughtBack:
     """Make the session again in its program's place."""
@@ -73,7 +73,7 @@ def bring_back_session(
 
 
 @router.delete(_ONE)
-def forget_session(
+def archive_forget(
     context: Context,
     agent: str,
     session: str,

@@ -51,8 +51,8 @@ class ContextBody(Input):
     include_user: Annotated[bool, Field(description="Also change texts of the user.")] = False
 
 
-@router.post("/context")
-def change(
+@router.post("/context", name="change_context")
+def change_context_of(
     context: Context, session: SessionPath, body: ContextBody, *, dry_run: bool = False
 ) -> ContextChanged:
     """Replace ranges, discard entries or put summaries in their place; an undo takes it back.

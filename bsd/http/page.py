@@ -43,7 +43,7 @@ class PageFiles(StaticFiles):
 
 
 FILES = PageFiles(directory=Path(__file__).parent / "web")
-router = APIRouter(include_in_schema=False)
+router = APIRouter(tags=["page"], include_in_schema=False)
 
 
 @router.get("/")

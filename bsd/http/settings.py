@@ -13,13 +13,13 @@ router = APIRouter(prefix="/api", tags=["config"], route_class=JsonRoute)
 
 
 @router.get("/config")
-def show_config(context: Context) -> Response:
+def show(context: Context) -> Response:
     """All runtime settings; needs no API key."""
     return JsonAnswer(context.config.current.as_json())
 
 
 @router.post("/config")
-def change_config(
+def change(
     request: Request, context: Context, settings: Annotated[dict[str, Any], Body()]
 ) -> Response:
     """Change some; they are in force when this answers. 400 names every bad field.

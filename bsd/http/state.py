@@ -1,14 +1,13 @@
-"""How the daemon is, and what it does: health, status, metrics, jobs, what was saved."""
+"""How the daemon is, and what it does: health, status, metrics, what was saved."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from bsd.daemon.status import DaemonStatus, Health, Job, Jobs
+from bsd.daemon.status import DaemonStatus, Health
 from bsd.http.dependencies import DaemonService, JsonRoute
 from bsd.http.errors import JsonAnswer
 from bsd.maintenance.disk_use import Savings
@@ -44,15 +43,3 @@ def savings(request: Request) -> Savings:
     """Bytes by which sessions became shorter, and longer again, by hour."""
     answer: Savings = request.app.state.savings.savings()
     return answer
-
-
-@router.get("/jobs", response_model=Jobs, tags=["jobs"])
-def jobs(daemon: DaemonService) -> Response:
-    """All jobs, by name, with their last and next runs."""
-    return JsonAnswer({"jobs": daemon.jobs()})
-
-
-@router.post("/jobs/{name}/run", response_model=Job, tags=["jobs"])
-def run_job(daemon: DaemonService, name: Annotated[str, Path(pattern="^[a-z_]+$")]) -> Response:
-    """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
-    return JsonAnswer(daemon.run_job(name))

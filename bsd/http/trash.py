@@ -49,7 +49,7 @@ def remove(context: Context, id: _Id) -> Removed:
     return delete_from_trash(context, id)
 
 
-@router.post("/retention/run")
+@router.post("/retention/run", name="run_retention")
 def retention(
     context: Context,
     *,

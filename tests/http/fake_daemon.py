@@ -285,8 +285,12 @@ def ask(
     }
     messages: list[Message] = []
 
+    bodies = iter([body])
+
     async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+        if (rest := next(bodies, None)) is None:
+            await asyncio.Event().wait()  # the client stays until it has its answer
+        return {"type": "http.request", "body": rest, "more_body": False}
 
     async def send(message: Message) -> None:
         messages.append(dict(message))
