@@ -32,7 +32,7 @@ from bsd.http.errors import LARGEST_BODY, Error, JsonAnswer, add_error_handlers
 from bsd.http.metrics import MetricsPage
 from bsd.maintenance.disk_use import SavedByHour
 from bsd.sessions.idle import RetryBudget
-from bsd.workspaces.verbs import WorkspaceRoot, rules_of
+from bsd.workspaces.actions import WorkspaceRoot, rules_of
 
 _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a store."
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use

@@ -1,4 +1,4 @@
-"""Walking a directory tree by open directories: measuring it, giving it away, removing it.
+"""Walking a directory tree by open directories: measuring it, removing it.
 
 One descriptor is open at a time, however deep a tree is; no link is followed, and nothing on
 another mount is touched.
@@ -114,22 +114,6 @@ def held_bytes(top: int) -> int:
             elif step is _Step.ENTER:
                 found.bytes += os.fstat(directory).st_blocks * _BLOCK
     return found.all_bytes
-
-
-def give(top: int, uid: int, gid: int, *, skip: str) -> None:
-    """Let what is root's in the tree belong to somebody else; raises OSError.
-
-    Files with other names stay: the others may lie anywhere. So does `skip`, a name at the top.
-    """
-    for step, name, directory, levels in _walk(top, lenient=True):
-        if step is _Step.ENTER:
-            if os.fstat(directory).st_uid == 0:
-                os.fchown(directory, uid, gid)
-        elif step is _Step.FILE and not (name == skip and len(levels) == 1):
-            with suppress(FileNotFoundError):
-                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                if found.st_uid == 0 and found.st_nlink == 1:
-                    os.chown(name, uid, gid, dir_fd=directory, follow_symlinks=False)
 
 
 def _count(
