@@ -75,7 +75,7 @@ class UnreadSession(Answer):
 
     session: str
     error: str
-    problem: BsdError = field(metadata=INTERNAL)
+    problem: Any = field(metadata=INTERNAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 
 from bsd import __version__
 from bsd.actions.context import ActionContext, SearchState
-from bsd.core.settings import MemorySettings, Settings
+from bsd.core.settings import Settings
 from bsd.daemon.child_tasks import ChildExecutor
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import Service
@@ -28,9 +29,10 @@ from bsd.http import (
     trash,
     workspaces,
 )
-from bsd.http.errors import LARGEST_BODY, Error, JsonAnswer, add_error_handlers
+from bsd.http.errors import ERROR_HANDLERS, LARGEST_BODY, Error, JsonAnswer
 from bsd.http.metrics import MetricsPage
 from bsd.maintenance.disk_use import SavedByHour
+from bsd.memory.memory import Memory, open_memory
 from bsd.sessions.idle import RetryBudget
 from bsd.workspaces.actions import WorkspaceRoot, rules_of
 
@@ -57,7 +59,7 @@ def create_app(
     daemon: Service,
     action_context: ActionContext,
     *,
-    memory: MemorySettings | None = None,
+    memory: Callable[..., Memory] | None = None,
     workspaces: WorkspaceRoot | None = None,
     config_changed: Callable[[], None] = lambda: None,
 ) -> FastAPI:
@@ -65,6 +67,7 @@ def create_app(
 
     Args:
         action_context: of which each request gets a copy with its own actor.
+        memory: opens the memory for an actor.
         config_changed: called when settings of config.json were changed.
     """
     app = Api(
@@ -77,16 +80,16 @@ def create_app(
         generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
         default_response_class=JsonAnswer,
         responses={"default": {"model": Error, "description": "What went wrong"}},
+        exception_handlers=ERROR_HANDLERS,
         max_body_size=LARGEST_BODY,
     )
     app.state.daemon = daemon
     app.state.context = action_context
     app.state.config_changed = config_changed
-    app.state.memory_settings = memory
+    app.state.open_memory = memory or partial(open_memory, action_context.layout)
     app.state.workspaces = workspaces or WorkspaceRoot(None)
     app.state.metrics = MetricsPage(daemon.status, daemon.jobs, daemon.health)
     app.state.savings = SavedByHour(action_context.layout.audit_file)
-    add_error_handlers(app)
     for module in _API:
         app.include_router(module.router)
     app.include_router(page.router)
@@ -110,7 +113,7 @@ def app_of(daemon: Daemon, settings: Settings) -> FastAPI:
     return create_app(
         daemon,
         action_context,
-        memory=settings.memory,
+        memory=partial(open_memory, state.layout, settings.memory),
         workspaces=WorkspaceRoot(settings.workspace_root, state.layout, rules_of(settings)),
         config_changed=daemon.config_changed,
     )

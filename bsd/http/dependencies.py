@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -34,7 +34,8 @@ Actor = Annotated[str, Depends(_actor)]
 
 
 async def _context(request: Request, actor: Actor) -> ActionContext:
-    return replace(request.app.state.context, actor=actor)
+    context: ActionContext = request.app.state.context
+    return replace(context, actor=actor)
 
 
 Context = Annotated[ActionContext, Depends(_context)]
@@ -79,14 +80,17 @@ class JsonRoute(APIRoute):
 
     def __init__(self, path, endpoint, **kw):  # TEMP
         import functools
+
         def wrapped(*a, **k):
             r = endpoint(*a, **k)
             from bsd.http.errors import JsonAnswer
+
             return JsonAnswer(r.as_json()) if hasattr(r, "as_json") else r
+
         functools.update_wrapper(wrapped, endpoint)
         super().__init__(path, wrapped, **kw)
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.exceptions import HTTPException
 
 from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError, FieldError
@@ -64,43 +64,28 @@ def error_answer(
     return JsonAnswer(content, status, headers)
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Let the application answer every error in this form."""
-    app.add_exception_handler(BsdError, _bsd_error)
-    app.add_exception_handler(RequestValidationError, _bad_input)
-    app.add_exception_handler(StarletteHTTPException, _http_error)
-    app.add_exception_handler(Stopping, _stopping)
-    app.add_exception_handler(Exception, _unforeseen)
-
-
-def _bsd_error(request: Request, error: BsdError) -> JsonAnswer:
+async def _bsd_error(request: Request, error: BsdError) -> JsonAnswer:
     if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("A request could not be served", path=request.url.path, error=error.message)
     return error_answer(error.status, error.message, error.hint, error.errors)
 
 
-def _bad_input(_request: Request, error: RequestValidationError) -> JsonAnswer:
-    """Name every bad field, as the caller wrote it."""
-    problems: dict[str, FieldError] = {}
+async def _bad_input(_request: Request, error: RequestValidationError) -> JsonAnswer:
+    """Name every bad field once; if several types are allowed, each of them says what it is not."""
+    problems: dict[str, list[str]] = {}
     for detail in error.errors():
         place, *path = detail["loc"]
         if detail["type"] == "json_invalid":
             text = f"the body is not valid JSON: {detail['ctx']['error']}"
             return error_answer(400, text, 'send a JSON object, as in {"keep_recent": 10}')
-        name = _field_name(path) or str(place)
-        problems.setdefault(name, FieldError(name, detail["msg"]))
-    errors = list(problems.values())
+        name = str(path[0] if path else place)
+        problems.setdefault(name, []).append(detail["msg"])
+    errors = [FieldError(name, " or ".join(messages)) for name, messages in problems.items()]
     text = "; ".join(f"{one.field}: {one.message}" for one in errors)
     return error_answer(400, text, errors=errors)
 
 
-def _field_name(path: Sequence[str | int]) -> str:
-    """Write a path as `targets[0].start`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return "".join(steps).removeprefix(".")
-
-
-def _http_error(request: Request, error: HTTPException) -> JsonAnswer:
+async def _http_error(request: Request, error: HTTPException) -> JsonAnswer:
     path, hint = request.url.path, None
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
@@ -115,12 +100,22 @@ def _http_error(request: Request, error: HTTPException) -> JsonAnswer:
     return error_answer(error.status_code, text, hint, headers=error.headers)
 
 
-def _stopping(_request: Request, _error: Stopping) -> JsonAnswer:
+async def _stopping(_request: Request, _error: Stopping) -> JsonAnswer:
     return error_answer(503, "the daemon is stopping", "`bsd status` tells when it is back")
 
 
-def _unforeseen(request: Request, error: Exception) -> JsonAnswer:
+async def _unforeseen(request: Request, error: Exception) -> JsonAnswer:
     """Tell nothing of the inside; the server logs the traceback."""
     _log.error("A request has failed", method=request.method, path=request.url.path)
     text = f"internal error: {type(error).__name__}"
     return error_answer(500, text, "the details are in the log; please report them")
+
+
+ERROR_HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]]
+ERROR_HANDLERS = {
+    BsdError: _bsd_error,
+    RequestValidationError: _bad_input,
+    HTTPException: _http_error,
+    Stopping: _stopping,
+    Exception: _unforeseen,
+}

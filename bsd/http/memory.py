@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import ConfigDict, Field, with_config
 
-from bsd.http.dependencies import Context, Input, JsonRoute
+from bsd.http.dependencies import Actor, Input, JsonRoute
 from bsd.memory import actions
 from bsd.memory.actions import (
     BackfillAnswer,
@@ -23,15 +23,16 @@ from bsd.memory.actions import (
 )
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.facts import FactFilter, Moment
-from bsd.memory.memory import Memory, open_memory
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 
 router = APIRouter(prefix="/api/memory", tags=["memory"], route_class=JsonRoute)
 
 
-def _memory(request: Request, context: Context) -> Memory:
-    """Return a memory that is opened by the route that uses it, on its thread."""
-    return open_memory(context.layout, request.app.state.memory_settings, actor=context.actor)
+def _memory(request: Request, actor: Actor) -> Memory:
+    """Return a memory; the route that uses it opens and closes its database, on one thread."""
+    memory: Memory = request.app.state.open_memory(actor=actor)
+    return memory
 
 
 MemoryOfRoot = Annotated[Memory, Depends(_memory)]
@@ -112,9 +113,7 @@ def recall(memory: MemoryOfRoot, body: RecallBody) -> RecallAnswer:
         body.entity, body.tag, body.include_expired, body.include_superseded, body.as_of
     )
     with memory:
-        return actions.recall(
-            memory, body.query, limit=body.limit, only=only, refresh=body.refresh
-        )
+        return actions.recall(memory, body.query, limit=body.limit, only=only, refresh=body.refresh)
 
 
 @router.get("/lookup")
@@ -159,20 +158,21 @@ def stats(memory: MemoryOfRoot) -> MemoryStats:
         return actions.stats(memory)
 
 
-class PruneBody(Input):
+class MemoryPruneBody(Input):
     """Which facts; neither `hard` nor `soft` means both."""
 
     hard: Annotated[bool, Field(description="Only delete expired facts.")] = False
     soft: Annotated[bool, Field(description="Only let facts fade that are not recalled.")] = False
-    vectors: Annotated[
-        bool, Field(description="Also find and delete vectors without a fact.")
-    ] = False
+    vectors: Annotated[bool, Field(description="Also find and delete vectors without a fact.")] = (
+        False
+    )
     dry_run: Annotated[bool, Field(description="Only say what would be done.")] = False
 
 
 @router.post("/prune")
-def prune(memory: MemoryOfRoot, body: Annotated[PruneBody, Body()] = PruneBody()) -> PrunedFacts:  # noqa: B008 - frozen
+def prune(memory: MemoryOfRoot, body: MemoryPruneBody | None = None) -> PrunedFacts:
     """Delete expired facts, and let facts fade that are not recalled; or say what would be done."""
+    body = body or MemoryPruneBody()
     both = body.hard == body.soft
     with memory:
         return actions.prune(

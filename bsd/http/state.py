@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -14,7 +15,7 @@ from bsd.maintenance.disk_use import Savings
 
 router = APIRouter(prefix="/api", tags=["state"], route_class=JsonRoute)
 
-_NOT_READY = {503: {"model": Health, "description": "Not ready"}}
+_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "Not ready"}}
 
 
 @router.get("/health", response_model=Health, responses=_NOT_READY)

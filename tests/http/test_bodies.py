@@ -78,7 +78,8 @@ def test_the_header_is_shown_and_stays(tmp_path: Path) -> None:
     by_id = ask(app, "GET", f"{base}/{shown.json()['entry']['id']}")
     assert by_id.json() == shown.json()
     assert ask(app, "GET", f"{base}/#0/meta").status == 200
-    assert ask(app, "GET", f"{base}/#{'9' * 5000}").status == 404
+    assert ask(app, "GET", f"{base}/#{'9' * 900}").status == 404
+    assert ask(app, "GET", f"{base}/#{'9' * 5000}").status == 400
     assert ask(app, "PUT", f"{base}/#0", body=b'{"set":{"cwd":"/"}}').status == 404
     assert ask(app, "POST", f"{base}/#0/restore").status == 404
     assert path.read_bytes() == b"".join(lines)

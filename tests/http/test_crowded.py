@@ -69,25 +69,28 @@ def test_the_limit_is_for_tcp_only(root: Path) -> None:
 
 
 def test_what_is_no_http_is_told_so(root: Path) -> None:
-    with serving(root, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, _):
-        with socket.create_connection(server.addresses[0], DEADLINE_SECONDS) as client:
-            client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-            assert client.recv(65536).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    with (
+        serving(root, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, _),
+        socket.create_connection(server.addresses[0], DEADLINE_SECONDS) as client,
+    ):
+        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_hundred_megabytes_are_refused(root: Path, *, chunked: bool) -> None:
-    with serving(root, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, _):
-        with socket.create_connection(server.addresses[0], DEADLINE_SECONDS) as client:
-            how = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 104857600"
-            client.sendall(b"POST /api/config HTTP/1.1\r\nHost: localhost\r\n" + how + b"\r\n\r\n")
-            piece = b"%x\r\n%b\r\n" % (1 << 20, bytes(1 << 20)) if chunked else bytes(1 << 20)
-            for _ in range(2):
-                client.sendall(piece)
-            answer = http.client.HTTPResponse(client)
-            answer.begin()
-            assert answer.status == 413
-            assert json.loads(answer.read())["error"] == "the body is larger than 1048576 bytes"
+    how = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 104857600"
+    piece = b"%x\r\n%b\r\n" % (1 << 20, bytes(1 << 20)) if chunked else bytes(1 << 20)
+    with (
+        serving(root, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, _),
+        socket.create_connection(server.addresses[0], DEADLINE_SECONDS) as client,
+    ):
+        client.sendall(b"POST /api/config HTTP/1.1\r\nHost: localhost\r\n" + how + b"\r\n\r\n")
+        client.sendall(2 * piece)
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert answer.status == 413
+        assert json.loads(answer.read())["error"] == "the body is larger than 1048576 bytes"
 
 
 def test_a_body_that_is_broken_off_is_no_error(root: Path) -> None:

@@ -33,7 +33,12 @@ def test_every_part_is_served_with_its_type_and_may_be_kept(app: FastAPI, path: 
     reply = ask(app, "GET", path)
     assert (reply.status, reply.body) == (200, content)
     ending = "html" if path == "/" else path.rpartition(".")[2]
-    types = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+    types = {
+        "html": "text/html",
+        "js": "text/javascript",
+        "css": "text/css",
+        "svg": "image/svg+xml",
+    }
     kind = reply.headers["content-type"].replace("application/javascript", "text/javascript")
     assert kind.partition(";")[0] == types[ending]
     policy = reply.headers["content-security-policy"]

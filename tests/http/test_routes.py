@@ -125,9 +125,7 @@ def test_config_is_changed_whatever_the_content_type(
     assert told == ["changed"]
 
 
-def test_every_bad_field_is_named_and_nothing_changes(
-    app: FastAPI, config: ConfigService
-) -> None:
+def test_every_bad_field_is_named_and_nothing_changes(app: FastAPI, config: ConfigService) -> None:
     body = b'{"keep_recent":101,"min_value_length":"many","keep_recnt":1,"enabled":true}'
     reply = post(app, "/api/config", body)
     assert reply.status == 400
@@ -204,9 +202,7 @@ def test_a_request_that_the_stop_ends_is_told_so(app: FastAPI, daemon: FakeDaemo
     assert (reply.status, reply.json()["error"]) == (503, "the daemon is stopping")
 
 
-def test_an_unforeseen_error_tells_nothing_of_the_inside(
-    app: FastAPI, daemon: FakeDaemon
-) -> None:
+def test_an_unforeseen_error_tells_nothing_of_the_inside(app: FastAPI, daemon: FakeDaemon) -> None:
     daemon.failing = ZeroDivisionError("secret detail")
     with capture_logs() as lines, pytest.raises(ZeroDivisionError):
         ask(app, "GET", "/api/status")  # raised once it is answered, for the server to log
