@@ -78,18 +78,6 @@ class JsonRoute(APIRoute):
     A name that stands alone in the query, as in `?dry_run`, is a switch that is on.
     """
 
-    def __init__(self, path, endpoint, **kw):  # TEMP
-        import functools
-
-        def wrapped(*a, **k):
-            r = endpoint(*a, **k)
-            from bsd.http.errors import JsonAnswer
-
-            return JsonAnswer(r.as_json()) if hasattr(r, "as_json") else r
-
-        functools.update_wrapper(wrapped, endpoint)
-        super().__init__(path, wrapped, **kw)
-
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 

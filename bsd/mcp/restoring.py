@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
-from bsd.actions.read_extracted import BESIDE, ReadHeld, read_held
+from bsd.actions.read_extracted import Beside, ReadHeld, read_held
 from bsd.actions.restore import restore
 from bsd.actions.verb import Tool, Verb, argument
 from bsd.actions.verbs import (
@@ -23,7 +25,7 @@ from bsd.actions.verbs import (
     ReadExtracted,
     Restore,
 )
-from bsd.core.definition import contract
+from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
@@ -69,17 +71,17 @@ class Inline(StrEnum):
 class RestoredText(Restored):
     """What became of an entry's values, and their text."""
 
-    inline: Inline | None = field(default=None, metadata=contract(omit=True))
-    note: str | None = field(
-        default=None, metadata=contract("What becomes of it inline, in words", omit=True)
-    )
+    inline: Annotated[Inline | None, OMIT_EMPTY] = None
+    note: Annotated[
+        str | None, Field(description="What becomes of it inline, in words"), OMIT_EMPTY
+    ] = None
     texts: dict[str, str] = field(default_factory=dict)
-    pictures: dict[str, dict[str, str]] = field(
-        default_factory=dict, metadata=contract("media_type and data, by key", omit=True)
-    )
-    characters_left: int | None = field(default=None, metadata=contract(omit=True))
-    next: dict[str, Any] = field(default_factory=dict, metadata=contract(omit=True))
-    beside: dict[str, str] = field(default_factory=dict, metadata=BESIDE)
+    pictures: Annotated[
+        dict[str, dict[str, str]], Field(description="media_type and data, by key"), OMIT_EMPTY
+    ] = field(default_factory=dict)
+    characters_left: Annotated[int | None, OMIT_EMPTY] = None
+    next: Annotated[dict[str, Any], OMIT_EMPTY] = field(default_factory=dict)
+    beside: Beside = field(default_factory=dict)
 
 
 def restore_with_text(

@@ -30,10 +30,11 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from bsd import __version__
+from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
 from bsd.actions.models import answer_model, arguments_model
 from bsd.core.clock import look
-from bsd.core.definition import Answer, LibraryVerb, Tool, arguments_of, json_of
+from bsd.core.definition import LibraryVerb, Tool, arguments_of
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import Layout, SessionName
@@ -280,8 +281,8 @@ class _Work:
     answer: types.CallToolResult | None = None
     meanwhile: dict[str, Any] | None = None  # what is true before that
 
-    def is_under_way(self, answer: Answer) -> None:
-        self.meanwhile = answer.as_json()
+    def is_under_way(self, answer: Any) -> None:
+        self.meanwhile = as_json(answer)
 
     def so_far(self) -> types.CallToolResult:
         """What whoever can wait no longer is told."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
+from bsd.actions.answers import as_json
 from bsd.actions.models import Expected, answer_model, arguments_model, field_errors, fields_of
 from bsd.actions.parameters import ACTIONS
 from bsd.actions.verb import (
@@ -31,7 +32,6 @@ from bsd.actions.verbs import (
     ReadExtracted,
     SetExtractable,
 )
-from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, Busy, FieldError, Invalid
 from bsd.core.layout import SessionName
 from bsd.mcp.restoring import RESTORE_INLINE, RestoreInline, explained
@@ -179,7 +179,7 @@ class AgentTool:
     changes: bool  # it may change a session
     model: type[Arguments]
     meant: Callable[[Any], tuple[Verb[Any, Any], Any]]  # verb and arguments; raises Invalid
-    answer: type[Answer]
+    answer: type[Any]
 
     @property
     def name(self) -> str:
@@ -350,7 +350,7 @@ def carry_out(
     the surgeon raises.
     """
     try:
-        answer = perform(asked.verb, hands, name, asked.arguments, meanwhile).as_json()
+        answer = as_json(perform(asked.verb, hands, name, asked.arguments, meanwhile))
     except Busy as busy:
         raise explained(busy, name, hands.layout) from None
     # Who did not say which session was meant is told.

@@ -15,16 +15,16 @@ from typing import Any
 
 from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.actions.parameters import TOOLS as COMMANDS
-from bsd.actions.verbs import (
-    ChangeContext,
-    GetContext,
-    ReadExtracted,
-    Restore,
-    SearchExtracted,
-    SetExtractable,
-)
-from bsd.core.definition import told_fields
 from bsd.core.verb_names import split_command
+from bsd.mcp.calls import (
+    ChangeContextCall,
+    GetContextCall,
+    ParsedCall,
+    ReadCall,
+    RestoreCall,
+    SearchCall,
+    SetExtractableCall,
+)
 from bsd.mcp.restoring import Inline
 from bsd.mcp.tools import TOOLS
 from bsd.planning.rules import Policy
@@ -38,6 +38,8 @@ from bsd.transcripts.spans import value_at
 # --- calls ---
 
 
+# Tools that change nothing: their result is their answer.
+READING_TOOLS = frozenset(("read_extracted", "search_extracted"))
 # Of our other names nobody else has a tool.
 _ANYBODYS = frozenset(("restore", "context"))
 _UNMISTAKABLE = frozenset(TOOLS) - _ANYBODYS
@@ -281,7 +283,6 @@ def _words(piece: str) -> list[str]:
 
 
 # What answers hold at least, those of earlier versions included: transcripts are older than bsd.
-# Of other tools it is what their answers hold always.
 _RESTORED = {"restored", "entry_id", "keys_restored", "sizes_bytes"}
 _NEEDED: Mapping[str, tuple[set[str], ...]] = {
     "restore": (_RESTORED,),
@@ -344,34 +345,26 @@ def is_answered(tool: str, text: str) -> bool:
         return False
     if isinstance(answer.get("error"), str):
         return set(answer) <= {"error", "hint", "errors"}
-    return any(names <= set(answer) for names in _needed(tool))
+    return any(names <= set(answer) for names in _NEEDED[tool])
 
 
-def _needed(tool: str) -> tuple[set[str], ...]:
-    answer: Any = TOOLS[tool].answer
-    always = {said.name or one.name for one, said in told_fields(answer) if not said.omit}
-    return _NEEDED.get(tool, (always,))
-
-
-def told(asked: Any, answer: Mapping[str, Any]) -> str:
-    """Say what has come of a call, by its arguments and its answer as JSON."""
+def told(asked: ParsedCall, answer: Mapping[str, Any]) -> str:
+    """Say for the model what has come of a call, by what it asked for and its answer as JSON."""
     match asked:
-        case Restore():
+        case RestoreCall():
             return _restored(answer)
-        case ReadExtracted():
+        case ReadCall():
             return _read(answer)
-        case SetExtractable(_, value):
+        case SetExtractableCall(_, value):
             shown = "unset" if value is None else str(value).lower()
             return f"[_extractable={shown} for entry {answer['entry_id']}]"
-        case ChangeContext(action):
+        case ChangeContextCall(action):
             done = f"{len(answer['replacements'])} done, {_saved(answer)} tokens saved"
             return f"[{_cut('; '.join([f'{action}: {done}', *answer['warnings']]))}]"
-        case GetContext():
+        case GetContextCall():
             return _context(answer)
-        case SearchExtracted(query):
+        case SearchCall(query):
             return _found(query, answer["results"])
-        case _:
-            return f"[{_cut(json.dumps(answer, ensure_ascii=False))}]"
 
 
 def told_error(tool: str, answer: Mapping[str, Any]) -> str:

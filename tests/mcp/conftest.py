@@ -21,6 +21,7 @@ from bsd.mcp.tools import carry_out, read_call
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
+from tests.actions.performed import context_of
 from tests.openclaw_tree import set_idle
 from tests.session_files import Talk, text, thought
 
@@ -70,8 +71,7 @@ class Desk:
     def look(self) -> bool:
         """What the daemon does with a session idle: calls first, then the extraction."""
         state = StateDb(self.layout.state_db)
-        agents = self.surgeon(actor="agent")
-        changed = InBand(self.layout, self.config, agents, state, self.clock)(NAME)
+        changed = InBand(context_of(self.surgeon(actor="agent")), state)(NAME)
         self.surgeon(state).extract(NAME)
         return changed
 

@@ -15,12 +15,12 @@ from bsd.actions.verbs import (
     SET_EXTRACTABLE,
     ChangeContext,
     GetContext,
-    Restore,
     SearchExtracted,
     SetExtractable,
 )
 from bsd.core import verb_names
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
+from bsd.mcp.calls import GetContextCall, RestoreCall, SearchCall, SetExtractableCall
 from bsd.mcp.restoring import RestoreInline
 from bsd.mcp.tools import TOOLS, error_answer, in_short, read_call, reads_much
 from bsd.mcp.transcript_calls import _NEEDED, is_answered, told, told_error
@@ -253,20 +253,20 @@ def test_what_a_model_is_told_instead_of_a_result() -> None:
         "restored": True, "entry_id": "e7", "keys_restored": ["output"],
         "suggestion": "consider setting _extractable: false on the entry.",
     }  # fmt: skip
-    assert told(Restore("e7"), again) == (
+    assert told(RestoreCall("e7"), again) == (
         "[restored entry e7: output. consider setting _extractable: false on the entry]"
     )
     lost = {"restored": False, "entry_id": "e7", "keys_restored": [], "unavailable": {"o": "gone"}}
-    assert told(Restore("e7"), lost) == "[o: gone]"
-    assert told(SetExtractable("e7", None), {"entry_id": "e7"}) == (
+    assert told(RestoreCall("e7"), lost) == "[o: gone]"
+    assert told(SetExtractableCall("e7", None), {"entry_id": "e7"}) == (
         "[_extractable=unset for entry e7]"
     )
-    assert told(SearchExtracted("x", 3), {"results": []}) == "[nothing that was extracted holds x]"
+    assert told(SearchCall("x", 3), {"results": []}) == "[nothing that was extracted holds x]"
     listing = {"session": "a/b", "total_entries": 99, "extracted_entries": 60,
                "extracted_ids": [f"e{n}" for n in range(60)],
                "entries": [{"hash": f"{n:06x}", "id": f"e{n}", "type": "user", "size_bytes": n}
                            for n in range(99)]}  # fmt: skip
-    lines = told(GetContext(), listing).splitlines()
+    lines = told(GetContextCall(), listing).splitlines()
     assert lines[:5] == [
         "Session: a/b", "Total entries: 99", "Extracted entries: 60", "", "Extracted entry IDs:"
     ]  # fmt: skip
