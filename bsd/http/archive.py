@@ -33,14 +33,14 @@ _ONE = "/{agent}/{session}"
 def archive(
     context: Context, agent: Agent = None, limit: Annotated[int, Query(ge=1, le=MOST_GONE)] = 100
 ) -> GoneList:
-    """Sessions that their program has deleted, the newest first."""
+    """Sessions that their program has deleted, and what all copies of sessions take."""
     return list_archive(context, agent=agent, limit=limit)
 
 
 @router.get("/search")
 def archive_search(context: Context, q: Words, agent: Agent = None, limit: Limit = 20) -> FoundGone:
-    """Entries of these sessions that hold all the words, the best first."""
-    return search_archive(context, q, agent=agent, limit=limit)
+    """Entries of such sessions, as far as the index of words knows them; the best first."""
+    return context.query(search_archive, q, agent=agent, limit=limit)
 
 
 @router.get(_ONE)
@@ -51,8 +51,8 @@ def archive_show(
     start: Annotated[int, Query(alias="from", ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST_ENTRIES)] = FIRST_PAGE,
 ) -> GoneEntries:
-    """Entries of one of them from a line on."""
-    return show_archived(context, f"{agent}/{session}", start=start, limit=limit)
+    """A session that its program has deleted, and a page of its entries."""
+    return context.query(show_archived, f"{agent}/{session}", start=start, limit=limit)
 
 
 class BringBackBody(Input):
@@ -68,8 +68,8 @@ class BringBackBody(Input):
 def archive_bring_back(
     context: Context, agent: str, session: str, body: BringBackBody | None = None
 ) -> BroughtBack:
-    """Make the session again in its program's place."""
-    return bring_back(context, f"{agent}/{session}", renamed=body.name if body else None)
+    """Put the session, with all that belongs to it, where its program finds it."""
+    return context.run(bring_back, f"{agent}/{session}", renamed=body.name if body else None)
 
 
 @router.delete(_ONE)
@@ -79,5 +79,5 @@ def archive_forget(
     session: str,
     entry: Annotated[str | None, Query(max_length=1000)] = None,
 ) -> Forgotten:
-    """Delete for good all that is kept of a session, or of one entry."""
-    return forget(context, f"{agent}/{session}", entry=entry)
+    """Delete for good all that is kept of a session, or of one of its entries."""
+    return context.run(forget, f"{agent}/{session}", entry=entry)

@@ -66,7 +66,7 @@ def session(
 @router.delete(_ONE)
 def delete(context: Context, session: SessionPath, *, permanent: bool = False) -> Deleted:
     """Delete a session and its children: into the trash, or for good."""
-    return delete_session(context, session, permanent=permanent)
+    return context.run(delete_session, session, permanent=permanent)
 
 
 @router.get(f"{_ONE}/summary")

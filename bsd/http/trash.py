@@ -17,7 +17,7 @@ from bsd.actions.trash import (
     restore_from_trash,
 )
 from bsd.http.dependencies import Context, JsonRoute
-from bsd.maintenance.retention import Retention
+from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention
 from bsd.maintenance.trashed import Returned
 
 router = APIRouter(prefix="/api", tags=["trash"], route_class=JsonRoute)
@@ -34,27 +34,27 @@ def trash(context: Context) -> TrashList:
 @router.delete("/trash")
 def empty(context: Context) -> Emptied:
     """Delete all that is in the trash for good."""
-    return empty_trash(context)
+    return context.run(empty_trash)
 
 
 @router.post("/trash/{id}/restore")
 def restore(context: Context, id: _Id) -> Returned:
     """Bring a session back, with the children that went with it."""
-    return restore_from_trash(context, id)
+    return context.run(restore_from_trash, id)
 
 
 @router.delete("/trash/{id}")
 def remove(context: Context, id: _Id) -> Removed:
     """Delete one session in the trash for good, and none of its children."""
-    return delete_from_trash(context, id)
+    return context.run(delete_from_trash, id)
 
 
-@router.post("/retention/run", name="run_retention")
+@router.post("/retention/run", name="run_retention", response_model=CleanedAll | ForecastAll)
 def retention(
     context: Context,
     *,
     dry_run: bool = False,
     forget: Annotated[bool, Query(description="Delete for good, not into the archive")] = False,
 ) -> Retention:
-    """Delete what is older than the settings say, or say what would go."""
-    return run_retention(context, dry_run=dry_run, forget=forget)
+    """Archive or delete what was kept long enough, or say what would go."""
+    return context.run(run_retention, dry_run=dry_run, forget=forget)
