@@ -230,6 +230,7 @@ class Daemon:
         state.stopping.set()
         self._notifier.stopping("finishing what has begun")
         _log.info("bsd stops")
+        state.events.close()
         state.queue.close()
         self.children.stop()
         for loop in (self._first_copies, *state.loops.values()):
@@ -239,7 +240,6 @@ class Daemon:
         for loop in (self._first_copies, *state.loops.values()):
             if loop.alive:
                 ended &= loop.join(max(0.0, deadline - time.monotonic()))
-        state.events.close()
         if ended:
             self._watcher.close()
             self._settings_watch.close()

@@ -16,7 +16,7 @@ from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry, 
 from bsd.transcripts.spans import ValuePath, is_present
 from bsd.transcripts.splice import SpliceError, edit, find, text_size
 
-_INDEX = re.compile(r"#(\d+)")
+_INDEX = re.compile(r"#([0-9]+)")
 _ANY_ESCAPE = re.compile(rb"\\u")
 _SHORT_ESCAPES = frozenset('"\\/\b\f\n\r\t')  # what can be written as one letter after a backslash
 _MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them

@@ -34,7 +34,7 @@ def serving(
     daemon = daemon or FakeDaemon()
     settings = settings_for(root, **environ)
     budget = budget or RetryBudget(wait=5.0, quiet=0.1)
-    app = app_over(root, daemon, budget, readonly=settings.readonly)
+    app = app_over(root, daemon, budget)
     server = ApiServer(app, settings, daemon)
     server.start()
     try:
