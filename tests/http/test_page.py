@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 import bsd.http
-from bsd.core.config import setting_descriptions
+from bsd.core.config import SETTABLE, setting_descriptions
 from bsd.http.middleware import AccessMiddleware
 from bsd.http.page import settings_table
 from tests.http.fake_daemon import app_over, ask
