@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -22,12 +22,14 @@ from bsd.cli.call import BsdCommand, Call
 from bsd.cli.completion import with_entry
 from bsd.cli.options import entry_argument, session_argument
 from bsd.cli.output import counted, note, say
-from bsd.core.errors import BsdError, Invalid, NotFound, os_problem
+from bsd.core.errors import BsdError, Invalid, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.edit import EditableEntry, Edited, Wish, becoming, read_assignment, setting
 from bsd.planning.targets import ContextChanged
 
+# Opened only when it is read: then root has become the owner of the session.
+TEXT_FILE = click.File(encoding="utf-8-sig", lazy=True)
 _EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
 
 
@@ -35,10 +37,12 @@ _EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
 @session_argument
 @entry_argument
 @click.option("--set", "sets", multiple=True, metavar="PATH=JSON", help="Set one value; repeat it.")
-@click.option("--file", "file", metavar="FILE", help="Read the whole entry's JSON; - is stdin.")
+@click.option(
+    "--file", type=TEXT_FILE, metavar="FILE", help="Read the whole entry's JSON; - is stdin."
+)
 @click.pass_obj
 def edit_command(
-    call: Call, /, session: SessionName, entry: str, sets: tuple[str, ...], file: str | None
+    call: Call, /, session: SessionName, entry: str, sets: tuple[str, ...], file: TextIO | None
 ) -> None:
     """Change values of one entry, in your editor.
 
@@ -82,12 +86,21 @@ def _apply(
         )
 
 
-def _read_entry(file: str) -> Wish:
-    text = _read_text(file)
+def _read_entry(file: TextIO) -> Wish:
+    text = _read(file)
     try:
         return becoming(text)
     except Invalid as problem:
-        raise Invalid(f"{file}: {problem.message}", hint=problem.hint) from None
+        raise Invalid(f"{file.name}: {problem.message}", hint=problem.hint) from None
+
+
+def _read(file: TextIO) -> str:
+    """Read a file of UTF-8; raises Invalid."""
+    try:
+        return file.read()
+    except UnicodeDecodeError as error:
+        why = f"{error.reason} at byte {error.start}"
+        raise Invalid(f"{file.name} is not UTF-8: {why}", hint="save it as UTF-8") from None
 
 
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> Edited:
@@ -97,12 +110,12 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> Edited:
             call, session, entry, lambda entry: show_editable(context, session, entry)
         )
     with _draft(call.layout, session, shown) as file:
-        before = file.read_bytes()
         _open_editor(file)
-        after = file.read_bytes()
-        if after == before:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            after = _read(stream)
+        if after == shown.text:
             return Edited(edited=False, entry_id=shown.entry_id, index=shown.index, changed=())
-        return _apply(call, session, _name_of(shown), becoming(_decode(after)), shown.seen)
+        return _apply(call, session, _name_of(shown), becoming(after), shown.seen)
 
 
 @contextmanager
@@ -174,7 +187,9 @@ dry_run_option = click.option(
 @click.option("--start", metavar="TEXT", help="Where the range begins.")
 @click.option("--end", metavar="TEXT", help="Where it ends: the first one after the start.")
 @click.option("--replacement", metavar="TEXT", help="What stands there instead; may be empty.")
-@click.option("--file", "file", metavar="FILE", help="Read operations from JSON; - is stdin.")
+@click.option(
+    "--file", type=TEXT_FILE, metavar="FILE", help="Read operations from JSON; - is stdin."
+)
 @include_user_option
 @dry_run_option
 @click.pass_obj
@@ -182,7 +197,7 @@ def replace_command(
     call: Call,
     /,
     session: SessionName,
-    file: str | None,
+    file: TextIO | None,
     include_user: bool,
     dry_run: bool,
     **texts: str | None,
@@ -209,15 +224,15 @@ def replace_command(
     _change(call, session, "replace", targets, include_user=include_user, dry_run=dry_run)
 
 
-def _read_operations(file: str) -> Any:
+def _read_operations(file: TextIO) -> Any:
     """Read operations: an array, or the arguments of the tool, {"targets": […]}."""
-    text, name = _read_text(file), _name_of_file(file)
+    text = _read(file)
     if not text.strip():
-        raise Invalid(f"{name} is empty", hint=f"write JSON into it, as in {_EXAMPLE}")
+        raise Invalid(f"{file.name} is empty", hint=f"write JSON into it, as in {_EXAMPLE}")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"{name} is not JSON: {error}", hint=f"as in {_EXAMPLE}") from None
+        raise Invalid(f"{file.name} is not JSON: {error}", hint=f"as in {_EXAMPLE}") from None
     targets = document.get("targets") if isinstance(document, dict) else None
     return document if targets is None else targets
 
@@ -304,33 +319,3 @@ def tell_changed(answer: ContextChanged, session: SessionName, *, dry_run: bool)
     say(f"{done} {places} of {session}, about {answer.tokens_saved:,} tokens saved")
     if answer.operation is not None:
         say(f"  `bsd undo {session} {answer.operation}` takes it back")
-
-
-# --- files that are named on the command line, `-` for the standard input ---
-
-
-def _read_text(file: str) -> str:
-    """Read a file of UTF-8; raises NotFound, Forbidden, Invalid."""
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        hint = "name a file that is there, or - for the standard input"
-        raise NotFound(f"there is no file {file}", hint=hint) from None
-    except IsADirectoryError:
-        raise Invalid(f"{file} is a directory", hint="name a file in it") from None
-    except OSError as error:
-        raise os_problem(error, f"reading {file}") from error
-    return _decode(data, _name_of_file(file))
-
-
-def _decode(data: bytes, what: str = "this") -> str:
-    """Return UTF-8 as text, with or without a byte order mark; raises Invalid."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        why = f"{error.reason} at byte {error.start}"
-        raise Invalid(f"{what} is not UTF-8: {why}", hint="save it as UTF-8") from None
-
-
-def _name_of_file(file: str) -> str:
-    return "the standard input" if file == "-" else file

@@ -14,7 +14,7 @@ from bsd.cli.call import BsdCommand, Call, ask_first, confirm
 from bsd.cli.completion import KEYS
 from bsd.cli.each_session import each_session
 from bsd.cli.options import sessions_argument, yes_option
-from bsd.cli.outcomes import report
+from bsd.cli.outcomes import Outcomes, report
 from bsd.cli.output import counted, note, print_json, say, size
 from bsd.core.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.core.files import write_all
@@ -68,9 +68,7 @@ def extract_command(
         dry_run=dry_run,
         may_go=not sessions,
     )
-    if not (sessions or outcomes.stopped_by):
-        outcomes.results += _unusable(call.layout)
-    report(call, outcomes, named=bool(sessions))
+    _report_all(call, outcomes, named=bool(sessions))
     return outcomes.exit_code
 
 
@@ -123,10 +121,10 @@ def restore_all_command(
     """
     if copy is not None:
         return _write_copy(call, sessions, copy)
-    # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
-    names = list(dict.fromkeys(sessions)) or list(catalog.names(call.layout))
     for name in sessions:
         Session(call.layout, name).refuse_no_session()
+    # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
+    names = list(dict.fromkeys(sessions)) or list(catalog.names(call.layout))
     call.refuse_if_readonly()
     if names and not yes:
         _ask(call.layout, names, sessions)
@@ -138,22 +136,28 @@ def restore_all_command(
         uninstalling = not call.pruning.current.enabled
     except ConfigError as error:  # unreadable settings do not keep values from coming back
         uninstalling, problem = False, error
-
     outcomes = each_session(
         call,
         lambda context, name: restore_all(context, name, uninstalling=uninstalling),
         names,
         Status.RESTORED,
     )
-    if not (sessions or outcomes.stopped_by):
-        outcomes.results += _unusable(call.layout)
-    report(call, outcomes, named=bool(sessions))
-    if not sessions and (stores := sum(1 for _ in stores_without_transcript(call.layout))):
-        text = "has no transcript" if stores == 1 else "have no transcripts"
-        note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
+    _report_all(call, outcomes, named=bool(sessions))
     if problem and offers:
         raise problem
     return outcomes.exit_code
+
+
+def _report_all(call: Call, outcomes: Outcomes, *, named: bool) -> None:
+    """Print the outcomes; if no session was named, also what is left behind elsewhere."""
+    if not (named or outcomes.stopped_by):
+        outcomes.results += _unusable(call.layout)
+    report(call, outcomes, named=named)
+    if named or outcomes.aim is not Status.RESTORED:
+        return
+    if stores := sum(1 for _ in stores_without_transcript(call.layout)):
+        text = "has no transcript" if stores == 1 else "have no transcripts"
+        note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
 
 
 def _ask(layout: Layout, names: Sequence[SessionName], named: Sequence[SessionName]) -> None:

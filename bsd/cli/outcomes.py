@@ -48,7 +48,6 @@ class Outcomes:
     aim: Status  # of a session that was changed
     dry_run: bool = False
     results: list[SessionResult] = field(default_factory=list)
-    seconds: float = 0.0
     stopped_by: int | None = None  # a signal
     stopped_in: SessionName | None = None
     torn_off: bool = False  # a second signal came: the next call tidies up

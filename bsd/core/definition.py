@@ -10,7 +10,7 @@ workspaces) has verbs that are done with its own handle: `LibraryVerb`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
@@ -109,7 +109,7 @@ class Answer:
         for one, said in told_fields(kind):
             value = getattr(self, one.name)
             if said.inline:
-                document |= {} if value is None else value.as_json()
+                document |= {} if value is None else _plain(value)
             elif not _is_left_out(value, said):
                 document[said.name or one.name] = _plain(value)
         return document
@@ -122,6 +122,8 @@ def _is_left_out(value: Any, said: Contract) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, Answer):
         return value.as_json()
+    if is_dataclass(value):
+        return as_json(value)
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
