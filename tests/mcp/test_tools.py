@@ -1,116 +1,114 @@
-"""The one definition of the tools: what a model is told, and what is made of what it writes."""
+"""The tools for sessions: what a model is told, and how its arguments are read."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jsonschema_rs import validator_for
+from mcp_types import ListToolsResult
 
-from bsd.actions.edit import GET_CONTEXT, SET_EXTRACTABLE, ChangeContext, GetContext, SetExtractable
-from bsd.actions.models import answer_model
-from bsd.actions.restore import RESTORE, Restore
-from bsd.actions.search import SearchExtracted
-from bsd.core import verb_names
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
-from bsd.mcp.restoring import RestoreInline
-from bsd.mcp.tools import TOOLS, error_answer, in_short, read_call, reads_much
-from bsd.mcp.transcript_calls import _NEEDED, is_answered, told, told_error
+from bsd.mcp.answers import fit_answer
+from bsd.mcp.arguments import read_arguments
+from bsd.mcp.scope import Scope
+from bsd.mcp.server import ToolServer, add_session_tools
+from bsd.mcp.tools import TOOLS, SessionTools, check_purge_control, error_answer
+from bsd.mcp.transcript_calls import is_answered, told, told_error
 from bsd.planning.rules import own_tool
 from bsd.planning.targets import Refused, read_targets
+from bsd.transcripts.agents.page_size import OTHERS
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
-
-
-def test_each_tool_is_named_with_its_verb() -> None:
-    assert tuple(TOOLS) == verb_names.TOOLS
 
 
 def test_planners_know_all_our_tools_but_the_one_that_may_be_anybodys() -> None:
     assert [name for name in TOOLS if not own_tool(f"mcp__bsd__{name}")] == ["context"]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "much"),
-    [
-        ("search_extracted", {"query": "refused"}, True),
-        ("purge_control", {"action": "get_context"}, True),
-        ("purge_control", {"action": "restore", "entry": "e1"}, False),
-        ("read_extracted", {"entry": "e1"}, False),
-        ("search_extracted", {}, False),  # it is refused at once
-        ("memory_recall", {"query": "refused"}, False),
-    ],
-)
-def test_what_reads_whole_sessions(name: str, arguments: dict[str, Any], much: bool) -> None:
-    assert reads_much(name, arguments) is much
-
-
-# Seed 001 §2, seed 000's tool design, seed 003's API.
-EXAMPLES: list[tuple[str, dict[str, Any], object]] = [
-    ("restore", {"entry_id": "msg-456", "keys": ["content", "output"]},
-     RestoreInline("msg-456", ("content", "output"))),
-    ("purge_control", {"action": "restore", "entry": "msg-456"}, RestoreInline("msg-456")),
-    ("purge_control", {"action": "get_context"}, GetContext()),
-    ("purge_control", {"action": "set_extractable", "entry": "e", "value": False},
-     SetExtractable("e", False)),
-    ("purge_control", {"action": "set_extractable", "entry": "e", "value": "20"},
-     SetExtractable("e", 20)),
-    ("restore_remote", {"session": "abc", "entry": "ent_123"}, RestoreInline("ent_123")),
+# Seed 001 §2, seed 000's tool design, seed 003's API: a call, and its arguments as they are read.
+EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("restore", {"entry_id": "msg-456", "keys": ["content", "output"]}, {}),
+    ("purge_control", {"action": "restore", "entry": "msg-456"}, {}),
+    ("purge_control", {"action": "get_context"}, {}),
+    ("purge_control", {"action": "set_extractable", "entry": "e", "value": False}, {}),
+    ("purge_control", {"action": "set_extractable", "entry": "e", "value": "20"}, {"value": 20}),
+    ("restore_remote", {"session": "abc", "entry": "ent_123"}, {}),
     ("restore_remote", {"session": "abc", "entry": "ent_123", "keys": "key1, key2"},
-     RestoreInline("ent_123", ("key1", "key2"))),
-    ("context", {"action": "replace", "targets": [REPLACE]},
-     ChangeContext("replace", [REPLACE])),
-    ("context", {"action": "discard", "targets": [["a1b2c3"]]},
-     ChangeContext("discard", [["a1b2c3"]])),
-    ("context", {"action": "distill", "targets": [["a1b2c3", "fine"]]},
-     ChangeContext("distill", [["a1b2c3", "fine"]])),
-    ("search_extracted", {"query": "refused"}, SearchExtracted("refused", 10)),
+     {"keys": ["key1", "key2"]}),
+    ("context", {"action": "replace", "targets": [REPLACE]}, {}),
+    ("context", {"action": "discard", "targets": [["a1b2c3"]]}, {}),
+    ("context", {"action": "distill", "targets": [["a1b2c3", "fine"]]}, {}),
+    ("search_extracted", {"query": "refused"}, {}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tool", "arguments", "deed"), EXAMPLES)
-def test_the_seeds_calls(tool: str, arguments: dict[str, Any], deed: object) -> None:
-    call = read_call(tool, arguments)
-    assert call.arguments == deed
-    assert call.session == arguments.get("session")
-
-
-@pytest.mark.parametrize(("tool", "arguments", "_"), EXAMPLES)
-def test_the_schema_allows_what_the_seeds_write(
-    tool: str, arguments: dict[str, Any], _: object
+@pytest.mark.parametrize(("tool", "arguments", "differently"), EXAMPLES)
+def test_the_seeds_calls(
+    tool: str, arguments: dict[str, Any], differently: dict[str, Any]
 ) -> None:
-    typed = {key: value for key, value in arguments.items() if value not in ("20", "key1, key2")}
-    validator_for(TOOLS[tool].schema(takes_session=True)).validate({"session": "s", **typed})
-    typed.pop("session", None)
-    alone = validator_for(TOOLS[tool].schema(takes_session=False))
-    alone.validate(typed)
-    assert not alone.is_valid({"session": "s", **typed})
+    assert read_arguments(TOOLS[tool], arguments) == {**arguments, **differently}
+
+
+def schemas(**options: Any) -> dict[str, dict[str, Any]]:
+    server = ToolServer(**options)
+    add_session_tools(server, SessionTools(cast("Any", None), Scope()))
+    return {tool.name: tool.input_schema for tool in asyncio.run(server.list_tools())}
+
+
+def test_the_schemas_allow_what_the_seeds_write() -> None:
+    told = schemas()
+    assert list(told) == list(TOOLS)
+    for tool, arguments, _ in EXAMPLES:
+        typed = {key: value for key, value in arguments.items() if value != "key1, key2"}
+        validator_for(told[tool]).validate({"session": "s", **typed})
+
+
+def test_a_server_for_one_session_has_no_parameter_session() -> None:
+    for schema in schemas(hidden=("session",)).values():
+        assert "session" not in schema["properties"]
+        assert "session" not in schema.get("required", ())
+
+
+def test_the_list_of_tools_is_short() -> None:
+    """Programs send it with every request to their model."""
+    server = ToolServer()
+    add_session_tools(server, SessionTools(cast("Any", None), Scope()))
+    tools = asyncio.run(server.list_tools())
+    sent = ListToolsResult(tools=tools).model_dump_json(by_alias=True, exclude_none=True)
+    assert len(sent.encode()) <= 4800
 
 
 @pytest.mark.parametrize(
-    ("arguments", "deed"),
+    ("arguments", "read"),
     [
-        ({"entry": "e"}, RestoreInline("e")),  # as purge_control calls it
-        ({"entry_id": "e", "keys": []}, RestoreInline("e")),
-        ({"entry_id": "e", "keys": ""}, RestoreInline("e")),
-        ({"entry_id": "e", "keys": None}, RestoreInline("e")),
+        ({"entry": "e"}, {"entry_id": "e"}),  # as purge_control calls it
+        ({"entryId": "e"}, None),
+        ({"entry_id": "e", "keys": []}, {"entry_id": "e", "keys": None}),
+        ({"entry_id": "e", "keys": ""}, {"entry_id": "e", "keys": None}),
+        ({"entry_id": "e", "keys": None}, {"entry_id": "e"}),
+        ({"entry_id": "e", "offset": None, "inline": "true"}, {"entry_id": "e", "inline": True}),
+        ({"entry_id": "e", "offset": " 70 "}, {"entry_id": "e", "offset": 70}),
     ],
 )
-def test_what_can_mean_only_one_thing_is_taken_as_that(
-    arguments: dict[str, Any], deed: object
-) -> None:
-    assert read_call("restore", arguments).arguments == deed
+def test_forms_that_models_write(arguments: dict[str, Any], read: dict[str, Any] | None) -> None:
+    if read is None:
+        with pytest.raises(Invalid):
+            read_arguments(TOOLS["restore"], arguments)
+    else:
+        assert read_arguments(TOOLS["restore"], arguments) == read
 
 
 @pytest.mark.parametrize(
     ("value", "meant"),
-    [("true", True), ("FALSE", False), (True, True), (0, 0), ("7", 7), ("unset", None)],
+    [("true", True), ("FALSE", False), (True, True), (0, 0), ("7", 7), ("unset", "unset")],
 )
 def test_values_of_extractable(value: object, meant: object) -> None:
-    call = read_call("purge_control", {"action": "set_extractable", "entry": "e", "value": value})
-    assert isinstance(call.arguments, SetExtractable)
-    assert call.arguments.value is meant
+    given = {"action": "set_extractable", "entry": "e", "value": value}
+    read = read_arguments(TOOLS["purge_control"], given)["value"]
+    assert (type(read), read) == (type(meant), meant)
 
 
 @pytest.mark.parametrize(
@@ -123,16 +121,8 @@ def test_values_of_extractable(value: object, meant: object) -> None:
          ["entry parameter is required", "keys must be a list of texts, not 7",
           "x is no parameter of this tool"]),
         ("purge_control", {}, ["action parameter is required"]),
-        ("purge_control", {"action": "restore"},
-         ["entry parameter is required for restore action"]),
-        ("purge_control", {"action": "set_extractable", "entry": "e"},
-         ["value parameter is required for set_extractable action (true, false, or integer)"]),
         ("purge_control", {"action": "set_extractable", "entry": "e", "value": -1},
          ['value must be true, false, a number or "unset", not -1']),
-        ("purge_control", {"action": "prune"},
-         ["Unknown action 'prune'. Valid actions: get_context, restore, set_extractable"]),
-        ("context", {"action": "compress", "targets": [["a"]]},
-         ["Unknown action 'compress'. Valid actions: replace, discard, distill"]),
         ("search_extracted", {"query": "x", "limit": 0},
          ["limit must be a whole number from 1 to 100, not 0"]),
     ],
@@ -141,20 +131,33 @@ def test_everything_that_is_wrong_is_said(
     tool: str, arguments: dict[str, Any], messages: list[str]
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        read_call(tool, arguments)
+        read_arguments(TOOLS[tool], arguments)
     assert [one.message for one in refused.value.errors] == messages
     assert refused.value.message == "; ".join(messages)
+
+
+@pytest.mark.parametrize(
+    ("action", "entry", "message"),
+    [
+        ("restore", None, "entry parameter is required for restore action"),
+        ("set_extractable", "e",
+         "value parameter is required for set_extractable action (true, false, or integer)"),
+        ("prune", None,
+         "Unknown action 'prune'. Valid actions: get_context, restore, set_extractable"),
+    ],
+)  # fmt: skip
+def test_what_an_action_of_purge_control_needs(
+    action: str, entry: str | None, message: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_purge_control(action, entry, None)
+    assert refused.value.message == message
 
 
 @pytest.mark.parametrize("arguments", ["oops", 7, ["e1"], [["entry", "e1"]]])
 def test_arguments_that_are_no_object(arguments: object) -> None:
     with pytest.raises(Invalid, match="not a JSON object"):
-        read_call("restore", arguments)
-
-
-def test_a_tool_that_is_not_ours() -> None:
-    with pytest.raises(Invalid, match="there is no tool read"):
-        read_call("read", {})
+        read_arguments(TOOLS["restore"], arguments)
 
 
 ANSWERS: list[tuple[str, dict[str, Any]]] = [
@@ -230,15 +233,22 @@ def test_what_others_say_is_no_answer_of_ours(text: str) -> None:
 
 def test_a_long_listing_is_cut_to_its_largest_entries() -> None:
     rows = [{"index": n, "id": f"e{n}", "size_bytes": (n * 7) % 1000} for n in range(1000)]
-    shown = in_short({"total_entries": 1000, "entries": rows})
+    given = {"action": "get_context", "session": "s1"}
+
+    def page(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        whole = {"total_entries": len(rows), "extracted_ids": [], "entries": rows}
+        return fit_answer(whole, "purge_control", given, 0, OTHERS)
+
+    shown = page(rows)
     assert shown["entries_left_out"] == 950
+    assert shown["next"] == {"tool": "purge_control", **given, "offset": 50}
     assert [row["index"] for row in shown["entries"]] == sorted(
         row["index"] for row in shown["entries"]
     )
     assert min(row["size_bytes"] for row in shown["entries"]) == 950
-    few = {"total_entries": 3, "entries": rows[:3]}
-    assert in_short(few) is few
-    assert in_short({"restored": True}) == {"restored": True}
+    assert page(rows[:3]) == {"total_entries": 3, "extracted_ids": [], "entries": rows[:3]}
+    restored = {"restored": True}
+    assert fit_answer(restored, "purge_control", given, 0, OTHERS) == restored
 
 
 def test_what_a_model_is_told_instead_of_a_result() -> None:
