@@ -5,12 +5,12 @@ And what is kept of a session, or of one entry, is forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, EntryRow, entry_row
-from bsd.actions.list_sessions import LONGEST_WORDS
-from bsd.actions.search import FoundEntry, SearchWords, found_entries
-from bsd.actions.verb import RootHands, Verb, argument, route
+from bsd.actions.context import ActionContext
+from bsd.actions.list_entries import FIRST_PAGE, EntryRow, entry_row
+from bsd.actions.search import FoundEntry, found_entries
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import (
     BsdError,
@@ -36,90 +36,7 @@ from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.programs import program_of
 
-_LAST_LINE = 10**9  # no session has more
-MOST_GONE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ListGone:
-    """Which sessions; None is those of all agents."""
-
-    agent: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
-    limit: int = field(default=100, metadata=argument(least=1, most=MOST_GONE))
-
-
-@dataclass(frozen=True, slots=True)
-class SearchGone(SearchWords):
-    """Words that must all be there."""
-
-    read: bool = field(
-        default=False, metadata=argument("Read first what the index lacks.", people_only=True)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class KeptSession:
-    """A session that is kept, by its name or its id in the archive."""
-
-    agent: str
-    session: str
-
-    @property
-    def text(self) -> str:
-        """How a person names it."""
-        return f"{self.agent}/{self.session}"
-
-
-@dataclass(frozen=True, slots=True)
-class ShowGone(KeptSession):
-    """A session that is gone, by its name or its id in the archive; from which line on."""
-
-    start: int = field(
-        default=0, metadata=argument(least=0, most=_LAST_LINE, names={"http": "from"})
-    )
-    limit: int = field(default=FIRST_PAGE, metadata=argument(least=1, most=MOST_ENTRIES))
-
-
-@dataclass(frozen=True, slots=True)
-class BringBackGone(KeptSession):
-    """A session that is gone, by its name or its id in the archive."""
-
-    renamed: str | None = field(
-        default=None,
-        metadata=argument(
-            "Bring it back under this name.",
-            metavar="AGENT/SESSION",
-            most=LONGEST_WORDS,
-            names={"http": "as", "cli": "as"},
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetKept(KeptSession):
-    """A session, gone or not, and which of its entries; None is all that is kept of it."""
-
-    only: str | None = field(
-        default=None,
-        metadata=argument(
-            "Only what is kept of this entry.",
-            most=LONGEST_WORDS,
-            query=True,
-            names={"http": "entry"},
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class KeepCopies:
-    """Which sessions are copied, with those that are parts of them; none: all of all agents."""
-
-    sessions: tuple[str, ...] = field(
-        default=(), metadata=argument(metavar="[AGENT/SESSION]...", positional=True)
-    )
-    dry_run: bool = field(
-        default=False, metadata=argument("Say which would be copied; change nothing.")
-    )
+MOST_GONE = 1000  # sessions of one list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,31 +134,43 @@ def gone_session(layout: Layout, copy: SessionCopy, keep: str) -> GoneSession:
     )
 
 
-def _keep(hands: RootHands, asked: KeepCopies) -> CopiesKept:
-    keep = hands.config.current.archive_sessions
+def copy_sessions(
+    context: ActionContext, sessions: Sequence[str] = (), *, dry_run: bool = False
+) -> CopiesKept:
+    """Copy sessions into the archive, with those that are parts of them.
+
+    Args:
+        sessions: which ones, as AGENT/SESSION; none: all sessions of all agents.
+        dry_run: say which would be copied, and change nothing.
+
+    Raises:
+        Conflict: the setting `archive_sessions` is off.
+        Invalid: a name is wrong.
+    """
+    keep = context.config.current.archive_sessions
     if keep.strip().casefold() == OFF:
         raise Conflict(
             "no copies are kept: the setting archive_sessions is off",
             hint="`bsd config set archive_sessions 180d`",
         )
-    layout = hands.layout
-    names = list(dict.fromkeys(map(SessionName.parse, asked.sessions)))
-    budget = hands.trash(writes=not asked.dry_run).budget
-    found: list[CopiedSession] = []
+    layout = context.layout
+    names = list(dict.fromkeys(map(SessionName.parse, sessions)))
+    copied: list[CopiedSession] = []
 
     def stopping() -> bool:
-        hands.progressed(0)
+        context.progress(0)
         return False
 
     def told(outcome: CopyOutcome) -> None:
-        found.append(_copied(outcome))
+        copied.append(_copied(outcome))
 
-    scope = CopyScope(at_once=True, names=frozenset(names), dry_run=asked.dry_run)
+    scope = CopyScope(at_once=True, names=frozenset(names), dry_run=dry_run)
+    budget = context.budget
     done = Keeping(layout, keep, budget, stopping=stopping, scope=scope, told=told).run()
-    known = {one.session for one in found}
-    found += [_not_found(layout, name) for name in names if str(name) not in known]
-    copied = sum(one.status is CopyStatus.COPIED for one in found)
-    return CopiesKept(asked.dry_run, tuple(found), copied, done.read, done.packed)
+    known = {one.session for one in copied}
+    copied += [_not_found(layout, name) for name in names if str(name) not in known]
+    count = sum(one.status is CopyStatus.COPIED for one in copied)
+    return CopiesKept(dry_run, tuple(copied), count, done.read, done.packed)
 
 
 def _copied(outcome: CopyOutcome) -> CopiedSession:
@@ -267,18 +196,32 @@ def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
     return CopiedSession(str(name), failed, 0, problem.message, problem.hint, type(problem))
 
 
-def _list(hands: RootHands, asked: ListGone) -> GoneList:
-    layout, keep = hands.layout, hands.config.current.archive_sessions
-    found = gone_sessions(layout, asked.agent)
-    shown = tuple(gone_session(layout, copy, keep) for copy in found[: asked.limit])
+def list_archive(context: ActionContext, *, agent: str | None = None, limit: int = 100) -> GoneList:
+    """List the sessions that their program has deleted, those used last first."""
+    layout, keep = context.layout, context.config.current.archive_sessions
+    found = gone_sessions(layout, agent)
+    shown = tuple(gone_session(layout, copy, keep) for copy in found[:limit])
     more = len(found) - len(shown)
     return GoneList(keep=keep, sessions=shown, more=more, copies=copies_use(layout))
 
 
-def _show(hands: RootHands, asked: ShowGone) -> GoneEntries:
-    layout = hands.layout
-    copy = find_gone(layout, asked.text)
-    told = gone_session(layout, copy, hands.config.current.archive_sessions)
+def show_archived(
+    context: ActionContext, session: str, *, start: int = 0, limit: int = FIRST_PAGE
+) -> GoneEntries:
+    """Show a session that its program has deleted, and a page of its entries.
+
+    Args:
+        session: AGENT/SESSION, or its id in the archive.
+        start: line number from which on entries are listed.
+
+    Raises:
+        NotFound: there is no such session in the archive.
+        Conflict: several have this name.
+        LeftAlone: its lines are not understood.
+    """
+    layout = context.layout
+    copy = find_gone(layout, session)
+    shown = gone_session(layout, copy, context.config.current.archive_sessions)
     source = CopiedTranscript(copy)
     with source:
         found = program_of(layout, copy.name.agent).detect(line.raw for line in source.lines())
@@ -289,47 +232,80 @@ def _show(hands: RootHands, asked: ShowGone) -> GoneEntries:
                 f"{copy.name} cannot be shown: {why}",
                 hint=f"`bsd archive bring-back {copy.id}` brings it back as it was",
             )
-        rows = list(views(source, fmt, start=asked.start, limit=asked.limit + 1))
+        rows = list(views(source, fmt, start=start, limit=limit + 1))
     store = SessionStore(layout, copy.name)
-    entries = tuple(entry_row(store, fmt, row) for row in rows[: asked.limit])
-    after = rows[asked.limit].index if len(rows) > asked.limit else None
-    return GoneEntries(session=told, entries=entries, next=after)
+    entries = tuple(entry_row(store, fmt, row) for row in rows[:limit])
+    after = rows[limit].index if len(rows) > limit else None
+    return GoneEntries(session=shown, entries=entries, next=after)
 
 
-def _search(hands: RootHands, asked: SearchGone) -> FoundGone:
+def search_archive(
+    context: ActionContext,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    read: bool = False,
+) -> FoundGone:
+    """Find entries of sessions that their program has deleted.
+
+    Args:
+        words: words that must all be there, as `search` takes them.
+        read: read first what the index lacks.
+
+    Raises:
+        Invalid: the words are wrong.
+    """
     hits = search_gone(
-        hands.layout,
-        asked.words,
-        agent=asked.agent,
-        limit=asked.limit,
-        read=asked.read,
-        progress=hands.progressed,
+        context.layout, words, agent=agent, limit=limit, read=read, progress=context.progress
     )
-    return FoundGone(asked.words, found_entries(hands.layout, hits))
+    return FoundGone(words, found_entries(context.layout, hits))
 
 
-def _bring_back(hands: RootHands, asked: BringBackGone) -> BroughtBack:
-    layout = hands.layout
-    copy = find_gone(layout, asked.text)
-    renamed = SessionName.parse(asked.renamed) if asked.renamed else None
-    budget = hands.trash(writes=True).budget
-    return BringBack(layout, copy, renamed=renamed, actor=hands.actor, budget=budget).run()
+def bring_back(context: ActionContext, session: str, *, renamed: str | None = None) -> BroughtBack:
+    """Put a session that its program has deleted back in its place, with all that belongs to it.
+
+    Args:
+        session: AGENT/SESSION, or its id in the archive.
+        renamed: bring it back under this name, AGENT/SESSION.
+
+    Raises:
+        NotFound: there is no such session in the archive.
+        Conflict: several have this name, or there is such a session by now.
+    """
+    layout = context.layout
+    copy = find_gone(layout, session)
+    name = SessionName.parse(renamed) if renamed else None
+    budget = context.budget
+    return BringBack(layout, copy, renamed=name, actor=context.actor, budget=budget).run()
 
 
-def _forget(hands: RootHands, asked: ForgetKept) -> Forgotten:
-    trash = hands.trash(writes=True)
-    keep = hands.config.current.trash_retention
-    forgetting = Forgetting(hands.layout, trash_keep=keep, actor=hands.actor, budget=trash.budget)
-    name, copy = kept_session(hands.layout, asked.text)
-    if asked.only is None:
+def forget(context: ActionContext, session: str, *, entry: str | None = None) -> Forgotten:
+    """Delete for good all that is kept of a session, gone or not, or of one of its entries.
+
+    Args:
+        session: AGENT/SESSION, or the id of one copy in the archive.
+        entry: only what is kept of this entry.
+
+    Raises:
+        NotFound: nothing is kept of it.
+        Invalid: an entry is forgotten by the session's name, not by a copy's id.
+        Busy: the session is in use.
+    """
+    keep = context.config.current.trash_retention
+    forgetting = Forgetting(
+        context.layout, trash_keep=keep, actor=context.actor, budget=context.budget
+    )
+    name, copy = kept_session(context.layout, session)
+    if entry is None:
         done = forgetting.session(name, copy)
     elif copy is not None:
         raise Invalid(
             "an entry is forgotten in all that is kept under a name", hint=f"name it {name}"
         )
     else:
-        done = forgetting.entry(name, asked.only)
-    hands.cleaned()
+        done = forgetting.entry(name, entry)
+    context.cleaned()
     return done
 
 
@@ -340,71 +316,3 @@ def kept_session(layout: Layout, text: str) -> tuple[SessionName, SessionCopy | 
     except (NotFound, Conflict, Invalid):  # not gone, or several: then all that is kept of it
         return SessionName.parse(text), None
     return copy.name, copy if copy.id == text else None
-
-
-ARCHIVE_LIST = Verb(
-    name="archive_list",
-    arguments=ListGone,
-    answer=GoneList,
-    ask=_list,
-    route=route(
-        "GET /api/archive",
-        "archive",
-        "Sessions that their program has deleted, and what all copies of sessions take.",
-    ),
-)
-ARCHIVE_KEEP = Verb(
-    name="archive_keep",
-    arguments=KeepCopies,
-    answer=CopiesKept,
-    ask=_keep,
-    changes=True,
-)
-ARCHIVE_SEARCH = Verb(
-    name="archive_search",
-    arguments=SearchGone,
-    answer=FoundGone,
-    ask=_search,
-    reads=True,
-    route=route(
-        "GET /api/archive/search",
-        "archive_search",
-        "Entries of sessions that are gone, as far as the index of words knows them.",
-    ),
-)
-ARCHIVE_SHOW = Verb(
-    name="archive_show",
-    arguments=ShowGone,
-    answer=GoneEntries,
-    ask=_show,
-    reads=True,
-    route=route(
-        "GET /api/archive/{agent}/{session}",
-        "archive_show",
-        "A session that is gone, and a page of its entries.",
-    ),
-)
-ARCHIVE_BRING_BACK = Verb(
-    name="archive_bring_back",
-    arguments=BringBackGone,
-    answer=BroughtBack,
-    ask=_bring_back,
-    changes=True,
-    route=route(
-        "POST /api/archive/{agent}/{session}/bring-back",
-        "archive_bring_back",
-        "Put a session that is gone where its program finds it, with all that belongs to it.",
-    ),
-)
-ARCHIVE_FORGET = Verb(
-    name="archive_forget",
-    arguments=ForgetKept,
-    answer=Forgotten,
-    ask=_forget,
-    changes=True,
-    route=route(
-        "DELETE /api/archive/{agent}/{session}",
-        "archive_forget",
-        "Delete for good all that is kept of a session, or of one of its entries.",
-    ),
-)

@@ -1,59 +1,18 @@
-"""verify and doctor: whether all is still there, and what could be in the way (SPEC §7)."""
+"""verify and diagnose: whether all is still there, and what could be in the way (SPEC §7)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from bsd.actions.verb import RootHands, Verb, argument
+from bsd.actions.context import ActionContext
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, Forbidden
-from bsd.maintenance import verify
+from bsd.maintenance import verify as verification
 from bsd.maintenance.doctor import Check, Level, clock, examine, versions
 from bsd.maintenance.file_owners import wrongly_owned
 from bsd.maintenance.verify import Verification
-
-
-@dataclass(frozen=True, slots=True)
-class Verify:
-    """Of all sessions, and all that was taken out of them."""
-
-    repair: bool = field(default=False, metadata=argument("Mend what can be mended."))
-
-
-def _verify(hands: RootHands, asked: Verify) -> Verification:
-    if not asked.repair:
-        return verify.verify(hands.layout)
-    return verify.verify(
-        hands.layout,
-        repair=True,
-        progress=hands.progressed,
-        remark=lambda name: hands.surgeon(name, writes=True).remark(name),
-    )
-
-
-VERIFY = Verb(
-    name="verify",
-    arguments=Verify,
-    answer=Verification,
-    ask=_verify,
-    changes=True,
-    about="""
-    Every placeholder has a file whose hash is right, every file is indexed, nothing is in flight.
-    --repair mends what can be mended and lists the rest. Exit code 1 if something is left.
-    """,
-    examples=("bsd verify", "bsd verify --repair"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Examine:
-    """This machine, and one root. What root has to `repair` is refused, where it was not done."""
-
-    repair: bool = field(
-        default=False, metadata=argument("As root: give its owner what root made there.")
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +23,58 @@ class Examined(Answer):
     checks: tuple[Check, ...]
 
 
-def _examine(hands: RootHands, asked: Examine) -> Examined:
-    if asked.repair:
-        root = hands.layout.root
+def verify(context: ActionContext, *, repair: bool = False) -> Verification:
+    """Check that all that was extracted is there, in all sessions.
+
+    Args:
+        repair: mend what can be mended.
+    """
+    if not repair:
+        return verification.verify(context.layout)
+    return verification.verify(
+        context.layout,
+        repair=True,
+        progress=context.progress,
+        remark=context.surgeon().remark,
+    )
+
+
+def diagnose(context: ActionContext, *, repair: bool = False) -> Examined:
+    """Check this machine and this root for trouble; changes nothing.
+
+    Args:
+        repair: root was asked to give away what it has made in another user's root. The caller
+            does that before; here it is refused if it was not done.
+
+    Raises:
+        Forbidden: only root can do the repair.
+    """
+    if repair:
+        root = context.layout.root
         if any(each.uid != os.geteuid() for each in wrongly_owned(root, os.environ)):
             hint = f"`sudo bsd --root {root} doctor --repair`"
             raise Forbidden("only root can give away what belongs to root", hint=hint)
-    checks = tuple(_checks(hands))
-    return Examined(not any(check.level is Level.FAIL for check in checks), checks)
+    return _examined(_checks(context))
 
 
-def _checks(hands: RootHands) -> Iterator[Check]:
-    try:
-        layout = hands.layout
-    except BsdError as error:  # without a root there is nothing else to look at
-        yield versions()
-        for one in error.errors:
-            yield Check("settings", Level.FAIL, f"{one.field}: {one.message}")
-        yield Check("settings", Level.FAIL, error.message, error.hint)
-        return
+def diagnose_without_root(problem: BsdError) -> Examined:
+    """Check this machine alone, where `problem` says why there is no root, or are no settings."""
+    settings = [Check("settings", Level.FAIL, f"{e.field}: {e.message}") for e in problem.errors]
+    why = Check("settings", Level.FAIL, problem.message, problem.hint)
+    return _examined([versions(), *settings, why])
+
+
+def _examined(checks: Iterable[Check]) -> Examined:
+    found = tuple(checks)
+    return Examined(not any(check.level is Level.FAIL for check in found), found)
+
+
+def _checks(context: ActionContext) -> Iterator[Check]:
+    layout = context.layout
     yield from examine(layout)
     yield Check("settings", Level.OK, f"valid; the root is {layout.root}")
     try:
-        config = hands.config.current
+        config = context.config.current
     except BsdError as error:
         yield Check("config", Level.FAIL, error.message, error.hint)
         return
@@ -94,22 +82,3 @@ def _checks(hands: RootHands) -> Iterator[Check]:
     state = "valid" if file.exists() else "not there yet; the defaults hold"
     yield Check("config", Level.OK, f"{file} is {state}; enabled: {str(config.enabled).lower()}")
     yield clock(layout, config.retention, config.trash_retention)
-
-
-DOCTOR = Verb(
-    name="doctor",
-    arguments=Examine,
-    answer=Examined,
-    ask=_examine,
-    about="""
-    Looks at owner and permissions, settings, what the file system guarantees, free space, inotify
-    limits, locks, agents that moved to SQLite, and the store. Changes nothing, unless --repair is
-    given by root: then what root has made in another user's root is that user's. Exit code 1 if a
-    check fails; warnings do not count.
-    """,
-    examples=(
-        "bsd doctor",
-        "sudo bsd --root /home/ada/.openclaw doctor --repair",
-        "bsd doctor --json | jq '.checks[] | select(.level != \"ok\")'",
-    ),
-)

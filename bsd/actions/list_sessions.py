@@ -1,4 +1,4 @@
-"""list_sessions: sessions page by page, by what is known without reading any as a whole."""
+"""list_sessions and list_all_sessions: what is known of sessions without reading them whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from bsd.actions.verb import RootHands, Server, Verb, argument, route
+from bsd.actions.context import ActionContext, SearchState
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import FieldError, Invalid, NotFound
 from bsd.core.formatting import iso_utc
@@ -35,28 +35,6 @@ LONGEST_WORDS = 1000  # characters
 MOST_LISTED = 1000
 
 _Order = tuple[int, int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ListSessions:
-    """Which sessions; None is all."""
-
-    agent: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
-    status: str | None = field(
-        default=None,
-        metadata=argument("As in the list; or stale or active, by age", most=LONGEST_WORDS),
-    )
-    words: str | None = field(
-        default=None,
-        metadata=argument(
-            "Words in the name, the title, the label, a model's name or the text, extracted text "
-            "included",
-            most=LONGEST_WORDS,
-            names={"http": "q"},
-        ),
-    )
-    limit: int = field(default=100, metadata=argument(least=1, most=MOST_LISTED))
-    cursor: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
 
 
 @dataclass(frozen=True)
@@ -118,15 +96,6 @@ class SessionInList(Figures, SessionRow):
             "counted once"
         )
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SearchState(Answer):
-    """How far the index of words follows the sessions."""
-
-    complete: bool = field(metadata=contract("Whether all sessions were read"))
-    waiting: int = field(metadata=contract("Sessions that are still to be read"))
-    problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,40 +180,61 @@ def _uncounted(*, is_stale: bool) -> dict[str, Any]:
 
 
 def list_sessions(
-    layout: Layout, asked: ListSessions, now: float
-) -> tuple[Sessions, SessionFilter]:
-    """A page of the list, as of `now` (epoch seconds), and how its words were looked for.
+    context: ActionContext,
+    *,
+    agent: str | None = None,
+    status: str | None = None,
+    words: str | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Sessions:
+    """List sessions page by page, the newest first.
 
-    How far their text is known, the page does not say yet.
+    A session that changes between two pages comes (again) at the end, so that none is left out.
+
+    Args:
+        agent: only the sessions of this agent.
+        status: as in the list; or `stale` or `active`, by age.
+        words: words in name, title, label, a model's name or the text, extracted text included.
+        cursor: `next` of the page before.
+
+    Raises:
+        Invalid: the cursor or the agent's name is wrong.
+        NotFound: there is no such agent.
     """
-    if asked.agent is not None:
-        check_agent(layout, asked.agent)
-    where = Cursor.read(asked.cursor) if asked.cursor else None
-    words = SessionFilter(layout, asked.words, asked.agent)
-    titles = Titles(layout, asked.agent)
+    layout, now = context.layout, context.now()
+    if agent is not None:
+        check_agent(layout, agent)
+    begin = Cursor.read(cursor) if cursor else None
+    wanted = SessionFilter(layout, words, agent)
+    titles = Titles(layout, agent)
     newest = 0
 
     def fitting() -> Iterator[tuple[_Order, SessionName, os.stat_result]]:
         nonlocal newest
-        for name, stat in _matching(layout, asked, words, titles):
+        for name, stat in _matching(layout, agent, status, wanted, titles):
             updated = titles.updated(name, stat)
-            if not _has_age(updated, asked, now):
+            if status in _AGES and catalog.is_stale(updated, now) is not (status == _STALE):
                 continue
             newest = max(newest, stat.st_mtime_ns)
             place: _Order = (0, -round(updated * 1e9), str(name))
             # By its file's time: whatever was done to it, its place among the others may differ.
-            if where and stat.st_mtime_ns > where.began:
+            if begin and stat.st_mtime_ns > begin.began:
                 place = (1, 0, str(name))
-            if not where or place > where.after:
+            if not begin or place > begin.after:
                 yield place, name, stat
 
     # No more of them are held than are shown.
-    found = heapq.nsmallest(asked.limit + 1, fitting(), key=itemgetter(0))
-    shown = found[: asked.limit]
-    began = where.began if where else newest
+    found = heapq.nsmallest(limit + 1, fitting(), key=itemgetter(0))
+    shown = found[:limit]
+    began = begin.began if begin else newest
     infos = [catalog.describe(layout, name, stat, titles) for _, name, stat in shown]
     following = Cursor(began, shown[-1][0]).write() if len(found) > len(shown) else None
-    return Sessions(tuple(listed(layout, infos, now)), following, None), words
+    search = None
+    if words:
+        state = context.search_state()
+        search = replace(state, problem=wanted.problem or state.problem)
+    return Sessions(tuple(listed(layout, infos, now)), following, search)
 
 
 def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[SessionInList]:
@@ -268,17 +258,17 @@ def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them"
 
 
 def _matching(
-    layout: Layout, asked: ListSessions, words: SessionFilter, titles: Titles
+    layout: Layout, agent: str | None, status: str | None, words: SessionFilter, titles: Titles
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
     registries: dict[str, Registry] = {}
-    for name, stat in catalog.with_stats(layout, asked.agent):
+    for name, stat in catalog.with_stats(layout, agent):
         entry = None
-        if words.terms or asked.status:
+        if words.terms or status:
             if name.agent not in registries:
                 registries[name.agent] = program_of(layout, name.agent).registry()
             entry = next(registries[name.agent].find(name.session), None)
-        by_word = asked.status and asked.status not in _AGES
-        if by_word and catalog.status_of(layout, name, entry) != asked.status:
+        by_word = status and status not in _AGES
+        if by_word and catalog.status_of(layout, name, entry) != status:
             continue
         called = [entry.key, registries[name.agent].title(name.session)] if entry else []
         if words.terms:
@@ -287,60 +277,13 @@ def _matching(
             yield name, stat
 
 
-def _has_age(updated: float, asked: ListSessions, now: float) -> bool:
-    if asked.status not in _AGES:
-        return True
-    return catalog.is_stale(updated, now) is (asked.status == _STALE)
-
-
 def _iso(time_ms: float | None) -> str | None:
     with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
         return None if time_ms is None else iso_utc(time_ms / 1000)
     return None
 
 
-def _ask(server: Server, asked: ListSessions) -> Sessions:
-    page, words = list_sessions(server.layout, asked, time.time())
-    if not asked.words:
-        return page
-    state = server.search_state()
-    return replace(page, search=replace(state, problem=words.problem or state.problem))
-
-
-LIST_SESSIONS = Verb(
-    name="list_sessions",
-    arguments=ListSessions,
-    answer=Sessions,
-    ask=_ask,
-    route=route(
-        "GET /api/sessions",
-        "sessions",
-        "Sessions, the newest first."
-        "\n\nOne that changes while somebody pages comes (again) at the end: none is left out.",
-    ),
-)
-
-
-# --- all of them, for who sits at the root itself ---
-
-
-@dataclass(frozen=True, slots=True)
-class EverySession:
-    """Which sessions, without pages; None is all."""
-
-    agent: str | None = field(
-        default=None, metadata=argument("Only the sessions of this agent.", metavar="AGENT")
-    )
-    limit: int | None = field(default=None, metadata=argument("No more than so many.", least=1))
-    words: str | None = field(
-        default=None,
-        metadata=argument(
-            "Only those with these words in title, name or text.",
-            metavar="WORDS",
-            names={"cli": "-q --query"},
-        ),
-    )
-    figures: bool = True  # of those that are as the last search counted them
+# --- all of them, without pages ---
 
 
 @dataclass(frozen=True)
@@ -362,23 +305,40 @@ class AllSessions(Answer):
     )
 
 
-def _ask_for_all(hands: RootHands, asked: EverySession) -> AllSessions:
-    layout = hands.layout
-    agents = [one for one in catalog.agents(layout) if asked.agent in {None, one.name}]
-    if asked.agent is not None and not agents:
-        raise NotFound(f"there is no agent {asked.agent}", hint="`bsd sessions` lists all of them")
-    words = SessionFilter(layout, asked.words, asked.agent)
-    sought = (
-        one
-        for one in catalog.sessions(layout, asked.agent)
-        if words.fits(one.name, (one.label, one.title))
+def list_all_sessions(
+    context: ActionContext,
+    *,
+    agent: str | None = None,
+    limit: int | None = None,
+    words: str | None = None,
+    figures: bool = True,
+) -> AllSessions:
+    """List all sessions, the newest first within each agent.
+
+    Args:
+        agent: only the sessions of this agent.
+        words: only those with these words in title, name or text.
+        figures: with the figures of sessions that are as the last search counted them.
+
+    Raises:
+        NotFound: there is no such agent.
+    """
+    layout = context.layout
+    agents = [one for one in catalog.agents(layout) if agent in {None, one.name}]
+    if agent is not None and not agents:
+        raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
+    wanted = SessionFilter(layout, words, agent)
+    matching = (
+        info
+        for info in catalog.sessions(layout, agent)
+        if wanted.fits(info.name, (info.label, info.title))
     )
-    found = list(islice(sought, asked.limit))
+    infos = list(islice(matching, limit))
     return AllSessions(
-        tuple(_counted(layout, found) if asked.figures else map(_uncounted_row, found)),
+        tuple(_counted(layout, infos) if figures else map(_uncounted_row, infos)),
         tuple(agents),
-        sum(one.size for one in found),
-        words.problem,
+        sum(info.size for info in infos),
+        wanted.problem,
     )
 
 
@@ -394,25 +354,3 @@ def _counted(layout: Layout, infos: list[ListedSession]) -> Iterator[CountedSess
         counted = known.get(info.name)
         figures = figures_of(counted, is_stale=is_stale) if counted else None
         yield CountedSession(**vars(session_row(info)), figures=figures)
-
-
-ALL_SESSIONS = Verb(
-    name="all_sessions",
-    arguments=EverySession,
-    answer=AllSessions,
-    ask=_ask_for_all,
-    about="""
-    Newest first within each agent, by their newest entries. TITLE is what `sessions.json` or the
-    program calls a session, else what was first asked in it. -q finds words in it, in the name, and
-    in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
-    is out of it now, and lies in store or archive. Agents whose sessions bsd leaves alone are named
-    below the table.
-    With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more.
-    """,
-    examples=(
-        "bsd sessions",
-        "bsd sessions --agent main --limit 10",
-        'bsd sessions -q "retention cron"',
-        "bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'",
-    ),
-)

@@ -1,10 +1,10 @@
-"""What was taken out of an entry, without putting it back; nobody is waited for.
+"""What was extracted from an entry, without putting it back; a session in use is not waited for.
 
-read_extracted: the texts that a model was sent, a page at a time. What is away comes from the
-store, what is inline again from the session itself: who was given the first page of a text that
-came back meanwhile shall get the second one. read_held is the same for who puts it back as well.
-show_extracted: the values as they are stored, and where; a large one is no part of the answer,
-whoever shows it reads it from its file, piece by piece.
+read_extracted gives the texts that a model was sent, a page at a time. Extracted values come from
+the store, others from the session itself: a text that came back after its first page was read must
+still have a second page. read_held is the same for a caller that puts the values back as well.
+show_extracted gives the values as they are stored: an interface sends them from their file, piece
+by piece.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from bsd.actions.restore import ENTRY, KEYS
-from bsd.actions.verb import Hands, Meanwhile, Tool, Verb, argument
+from bsd.actions.answers import as_json
+from bsd.actions.context import ActionContext
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.core.files import plain_file
@@ -337,22 +337,6 @@ def _inline(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[str,
 
 # --- read_extracted ---
 
-OFFSET = argument(
-    "Where a long text goes on, as `next` says.", metavar="N", least=0, most=10**12 - 1
-)
-PAGE_SIZE = argument(by_door=True)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadExtracted:
-    """Without `keys` all that is away and that the model was sent."""
-
-    entry: str = field(metadata=ENTRY)
-    keys: tuple[str, ...] | None = field(default=None, metadata=KEYS)
-    offset: int = field(default=0, metadata=OFFSET)
-    size: PageSize = field(default=OTHERS, metadata=PAGE_SIZE)
-
-
 BESIDE = contract("Of what the model was not sent, what each value is, by key", omit=True)
 
 
@@ -372,33 +356,35 @@ class ReadOut(Answer):
     unavailable: dict[str, str] = field(default_factory=dict, metadata=contract(omit=True))
 
 
-def _query(
-    source: Transcript, fmt: TranscriptFormat, asked: ReadExtracted, means: Means
+def read_extracted(
+    context: ActionContext,
+    session: SessionName,
+    entry: str,
+    keys: Sequence[str] | None = None,
+    *,
+    offset: int = 0,
+    size: PageSize = OTHERS,
 ) -> ReadOut:
-    held = held_by(source, fmt, asked.entry, means.stored)
-    page = held.page(asked.keys, asked.offset, asked.size)
-    return ReadOut(session=str(means.name), entry_id=held.entry_id, **page)
+    """Read the texts that a model was sent of an entry, a page at a time; nothing is changed.
 
+    Args:
+        entry: the id in the placeholder [[extracted-ID]], or `#` and a line number.
+        keys: only these values, by path or one segment of it; None: all that is extracted and was
+            sent to the model.
+        offset: so many characters of the first text are passed over, as `next` says.
+        size: how large a page is.
 
-READ_EXTRACTED = Verb(
-    name="read_extracted",
-    arguments=ReadExtracted,
-    answer=ReadOut,
-    query=_query,
-    tools=(
-        Tool(
-            "read_extracted",
-            "Read an extracted entry",
-            "Read the text that a placeholder [[extracted-ID]] stands for; nothing is changed. "
-            "Long texts come in pages: `next` of the answer says with which arguments to read on. "
-            "Pictures are shown.",
-            pictures=True,
-        ),
-    ),
-)
+    Raises:
+        NotFound: there is no such session or entry.
+        Invalid: a key names no value, or the offset is behind the end.
+    """
 
+    def read(source: Transcript, fmt: TranscriptFormat, means: Means) -> ReadOut:
+        held = held_by(source, fmt, entry, means.stored)
+        page = held.page(keys, offset, size)
+        return ReadOut(session=str(session), entry_id=held.entry_id, **page)
 
-# --- read_held: the same, for who puts it back as well ---
+    return context.surgeon().look(session, read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,33 +394,32 @@ class ReadHeld(ReadOut):
     is_away: bool
 
 
-def _query_held(
-    source: Transcript, fmt: TranscriptFormat, asked: ReadExtracted, means: Means
+def read_held(
+    context: ActionContext,
+    session: SessionName,
+    entry: str,
+    keys: Sequence[str] | None = None,
+    *,
+    offset: int = 0,
+    size: PageSize = OTHERS,
 ) -> ReadHeld:
-    held = held_by(source, fmt, asked.entry, means.stored)
-    is_away = bool(held.away or held.unavailable)
-    page: dict[str, Any] = {"texts": {}}
-    if is_away or asked.offset:
-        page = held.page(asked.keys, asked.offset, asked.size)
-    return ReadHeld(session=str(means.name), entry_id=held.entry_id, is_away=is_away, **page)
+    """Read as `read_extracted` does, and tell whether the entry is extracted.
 
+    If it is not, the first page is empty: the texts stand in the session.
+    """
 
-READ_HELD = Verb(
-    name="read_held",
-    arguments=ReadExtracted,
-    answer=ReadHeld,
-    query=_query_held,
-)
+    def read(source: Transcript, fmt: TranscriptFormat, means: Means) -> ReadHeld:
+        held = held_by(source, fmt, entry, means.stored)
+        is_away = bool(held.away or held.unavailable)
+        page: dict[str, Any] = {"texts": {}}
+        if is_away or offset:
+            page = held.page(keys, offset, size)
+        return ReadHeld(session=str(session), entry_id=held.entry_id, is_away=is_away, **page)
+
+    return context.surgeon().look(session, read)
 
 
 # --- show_extracted ---
-
-
-@dataclass(frozen=True, slots=True)
-class ShowExtracted:
-    """Of one entry."""
-
-    entry: str = field(metadata=ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,21 +439,25 @@ class _Own(NamedTuple):
     state: Written
 
 
-def _show(hands: Hands, name: SessionName, asked: ShowExtracted, _: Meanwhile) -> InPieces:
-    """The stored line is held whole, but not parsed.
+def show_extracted(context: ActionContext, session: SessionName, entry: str) -> InPieces:
+    """Show what was extracted from an entry, as it is stored, without putting it back.
 
-    Raises NotFound, Conflict if nothing of the entry is away.
+    The stored line is held in memory whole, but not parsed.
+
+    Raises:
+        NotFound: there is no such session or entry.
+        Conflict: nothing of the entry is extracted.
     """
-    store = SessionStore(hands.layout, name)
-    source, fmt = Session(hands.layout, name).open_to_read()
+    store = SessionStore(context.layout, session)
+    source, fmt = Session(context.layout, session).open_to_read()
     with source:
-        located = locate(source, fmt, asked.entry)
+        located = locate(source, fmt, entry)
         marker = Marker.of(located.entry)
         own = _read_own(store, marker) if marker and _is_of(store, marker, located) else None
         if marker is None or own is None:
             # Where a marker was dropped, or names what another store has, looking takes more.
             found = extracted_content(source, fmt, located.name, store)
-            return InPieces((document(found.as_json()),))
+            return InPieces((document(as_json(found)),))
     return _in_pieces(located, marker, own)
 
 
@@ -521,12 +510,3 @@ def _spans(line: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
             return {}
     # One that is not there shall not hide the others.
     return {path: span for one in wanted for path, span in _spans(line, [one]).items()}
-
-
-# Only HTTP has a route of its own for it: the document is sent in pieces.
-SHOW_EXTRACTED = Verb(
-    name="show_extracted",
-    arguments=ShowExtracted,
-    answer=InPieces,
-    act=_show,
-)

@@ -1,6 +1,7 @@
-"""search: entries by their words, and sessions by their titles; in the index, or in everything.
+"""Search: entries by their words, and sessions by their titles; in the index, or in everything.
 
-And search_extracted: in what is out of one session, for agents.
+search asks the index as it is, search_all brings it up to date before. search_extracted looks at
+what was extracted from one session.
 """
 
 from __future__ import annotations
@@ -10,41 +11,20 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from bsd.actions.list_sessions import LONGEST_WORDS, SearchState, check_agent
-from bsd.actions.verb import (
-    Hands,
-    Meanwhile,
-    RootHands,
-    Server,
-    Tool,
-    Verb,
-    argument,
-    perform,
-    route,
-)
+from bsd.actions.context import ActionContext, SearchState
+from bsd.actions.list_sessions import check_agent
 from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, Busy
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.keeping import is_gone
 from bsd.maintenance.scan import FullScan, ScanPosition
-from bsd.maintenance.search import NO_INDEX, by_title, search, search_as_it_is
+from bsd.maintenance.search import NO_INDEX, by_title, search_as_it_is
+from bsd.maintenance.search import search as search_index
 from bsd.store.search import SearchHit
 
 # A page of a search through everything ends after so long, and so many are made at once.
 _PAGE_SECONDS = 0.5
 _AT_ONCE = threading.BoundedSemaphore(2)
-_LONGEST_CURSOR = 2000  # characters
-
-
-@dataclass(frozen=True, slots=True)
-class SearchWords:
-    """Words that must all be there."""
-
-    words: str = field(
-        metadata=argument('Words, "several words", begin*', most=LONGEST_WORDS, names={"http": "q"})
-    )
-    agent: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
-    limit: int = field(default=20, metadata=argument(least=1, most=200))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +79,6 @@ class UnreadSession(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchPage(SearchWords):
-    """Words that must all be there; in the index, or in everything, page by page."""
-
-    all: bool = field(
-        default=False,
-        metadata=argument(
-            "Without the index, through all text of sessions, stores and archives: for a moment, "
-            "and on from `cursor` with the next call"
-        ),
-    )
-    cursor: str | None = field(default=None, metadata=argument(most=_LONGEST_CURSOR))
-
-
-@dataclass(frozen=True, slots=True)
 class FoundInIndex(SearchAnswer):
     """What the index knows so far; or, with `all`, what this page of everything holds."""
 
@@ -129,29 +95,47 @@ class FoundInIndex(SearchAnswer):
     unread: tuple[UnreadSession, ...] = field(default=(), metadata=contract(omit=True))
 
 
-def _ask(server: Server, asked: SearchPage) -> FoundInIndex:
-    layout = server.layout
-    if asked.agent is not None:
-        check_agent(layout, asked.agent)
-    if asked.all or asked.cursor:
-        return _ask_page(server, asked)
-    hits = search_as_it_is(layout, asked.words, agent=asked.agent, limit=asked.limit)
-    titled = _titled(layout, asked, hits)
-    return FoundInIndex(asked.words, titled, found_entries(layout, hits), server.search_state())
+def search(
+    context: ActionContext,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    all: bool = False,
+    cursor: str | None = None,
+) -> FoundInIndex:
+    """Find the entries that hold all the words, the best first, and sessions with such titles.
 
+    Args:
+        words: words, "several words" that stand together, and begin* for any word that begins so.
+        agent: only the sessions of this agent.
+        all: without the index, through all text of sessions, stores and archives: for a moment,
+            and on from `cursor` with the next call.
+        cursor: of the page before.
 
-def _ask_page(server: Server, asked: SearchPage) -> FoundInIndex:
+    Raises:
+        Invalid: the words, the cursor or the agent's name are wrong.
+        NotFound: there is no such agent.
+        Busy: others search everything just now.
+    """
+    layout = context.layout
+    if agent is not None:
+        check_agent(layout, agent)
+    if not all and not cursor:
+        hits = search_as_it_is(layout, words, agent=agent, limit=limit)
+        titled = _titled(layout, words, agent, limit, hits)
+        return FoundInIndex(words, titled, found_entries(layout, hits), context.search_state())
     if not _AT_ONCE.acquire(timeout=_PAGE_SECONDS):
         raise Busy("others search everything just now", hint="the same call again in a moment")
     try:
-        page = perform(SEARCH_PAGE, server, None, asked)
+        page = context.query(search_page, words, agent=agent, limit=limit, cursor=cursor)
     finally:
         _AT_ONCE.release()
     return FoundInIndex(
-        asked.words,
-        () if asked.cursor else _titled(server.layout, asked, []),
+        words,
+        () if cursor else _titled(layout, words, agent, limit, []),
         page.results,
-        server.search_state(),
+        context.search_state(),
         page.cursor,
         page.scanned,
         page.total,
@@ -160,11 +144,11 @@ def _ask_page(server: Server, asked: SearchPage) -> FoundInIndex:
 
 
 def _titled(
-    layout: Layout, asked: SearchPage | SearchAll, hits: list[SearchHit]
+    layout: Layout, words: str, agent: str | None, limit: int, hits: list[SearchHit]
 ) -> tuple[TitledSession, ...]:
-    """The sessions that are called so, other than those with such entries."""
+    """Return the sessions whose titles hold the words, other than those with hits."""
     but = {hit.session for hit in hits}
-    found = by_title(layout, asked.words, agent=asked.agent, limit=asked.limit, but=but)
+    found = by_title(layout, words, agent=agent, limit=limit, but=but)
     return tuple(TitledSession(str(name), title) for name, title in found)
 
 
@@ -186,20 +170,6 @@ def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ..
     )
 
 
-SEARCH = Verb(
-    name="search",
-    arguments=SearchPage,
-    answer=FoundInIndex,
-    ask=_ask,
-    route=route(
-        "GET /api/search",
-        "search",
-        "Entries that hold all the words, the best first: those of users and assistants, or all.",
-        tag="sessions",
-    ),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class FoundOnPage(Answer):
     """What a page of a search through everything holds, and how far it came. Bytes."""
@@ -211,48 +181,32 @@ class FoundOnPage(Answer):
     unread: tuple[UnreadSession, ...]
 
 
-def _scan_page(hands: Hands, asked: SearchPage) -> FoundOnPage:
-    """Search everything for a moment, in a process of its own where hands have one."""
+def search_page(
+    context: ActionContext,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    cursor: str | None = None,
+) -> FoundOnPage:
+    """Search everything for half a second, on from `cursor`; `search` says what the others mean."""
     until = time.monotonic() + _PAGE_SECONDS
     unread: list[UnreadSession] = []
     scan = FullScan(
-        hands.layout,
-        asked.words,
-        asked.agent,
-        limit=asked.limit,
+        context.layout,
+        words,
+        agent,
+        limit=limit,
         stopping=lambda: time.monotonic() >= until,
         failed=lambda name, why: unread.append(UnreadSession(str(name), why.message, why)),
     )
-    done = scan.run(ScanPosition.loads(asked.cursor) if asked.cursor else None)
-    cursor = done.place and done.place.dumps()
-    results = found_entries(hands.layout, done.hits)
-    return FoundOnPage(results, cursor, done.scanned, done.total, tuple(unread))
+    done = scan.run(ScanPosition.loads(cursor) if cursor else None)
+    place = done.place and done.place.dumps()
+    results = found_entries(context.layout, done.hits)
+    return FoundOnPage(results, place, done.scanned, done.total, tuple(unread))
 
 
-SEARCH_PAGE = Verb(
-    name="search_page", arguments=SearchPage, answer=FoundOnPage, ask=_scan_page, reads=True
-)
-
-
-# --- in all sessions as they are, for who has the time to read what is new ---
-
-
-@dataclass(frozen=True, slots=True)
-class SearchAll:
-    """Words that must all be there; the index is brought up to date before."""
-
-    words: str = field(metadata=argument(metavar="WORDS...", positional=True))
-    all: bool = field(
-        default=False,
-        metadata=argument(
-            "Search all text of sessions, stores and archives, tools' results included. "
-            "It uses no index; Ctrl-C ends it with what was found so far."
-        ),
-    )
-    agent: str | None = field(
-        default=None, metadata=argument("Only the sessions of this agent.", metavar="AGENT")
-    )
-    limit: int = field(default=20, metadata=argument("No more than so many entries.", least=1))
+# --- in all sessions as they are now ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,79 +222,57 @@ class FoundInAll(SearchAnswer):
     )
 
 
-def _ask_all(hands: RootHands, asked: SearchAll) -> FoundInAll:
-    layout, has_words = hands.layout, hands.config.current.search_index
-    if asked.agent is not None:
-        check_agent(layout, asked.agent, "`bsd sessions` lists all of them")
+def search_all(
+    context: ActionContext,
+    words: str,
+    *,
+    all: bool = False,
+    agent: str | None = None,
+    limit: int = 20,
+) -> FoundInAll:
+    """Find the entries that hold all the words, once the index has read what is new.
+
+    Args:
+        words: as `search` takes them.
+        all: without the index, through all text of sessions, stores and archives; if the context
+            says that it is `stopping`, the answer has what was found so far.
+        agent: only the sessions of this agent.
+
+    Raises:
+        Invalid: the words or the agent's name are wrong.
+        NotFound: there is no such agent.
+    """
+    layout, has_words = context.layout, context.config.current.search_index
+    if agent is not None:
+        check_agent(layout, agent, "`bsd sessions` lists all of them")
     unread: list[UnreadSession] = []
 
     def failed(name: SessionName, why: BsdError) -> None:
         unread.append(UnreadSession(str(name), why.message, why))
 
     more: dict[str, Any] = {
-        "agent": asked.agent,
-        "limit": asked.limit,
-        "progress": hands.progressed,
+        "agent": agent,
+        "limit": limit,
+        "progress": context.progress,
         "failed": failed,
     }
     stopped = None
-    if asked.all:
-        stopping = hands.stopping
-        done = FullScan(layout, asked.words, stopping=stopping, **more).run()
-        hits, stopped = done.hits, True if done.place and stopping() else None
+    if all:
+        done = FullScan(layout, words, stopping=context.stopping, **more).run()
+        hits, stopped = done.hits, True if done.place and context.stopping() else None
     else:
-        hits = search(layout, asked.words, has_words=has_words, **more)
+        hits = search_index(layout, words, has_words=has_words, **more)
     return FoundInAll(
-        asked.words,
-        _titled(layout, asked, hits),
+        words,
+        _titled(layout, words, agent, limit, hits),
         found_entries(layout, hits),
         tuple(unread),
-        None if has_words or asked.all else NO_INDEX,
+        None if has_words or all else NO_INDEX,
         stopped,
     )
 
 
-SEARCH_ALL = Verb(
-    name="search_all",
-    arguments=SearchAll,
-    answer=FoundInAll,
-    ask=_ask_all,
-    about="""
-    Entries that hold all the words, the best first: what users and assistants say, names of tools
-    and paths that they were given, also where that was taken out of its session. Before them come
-    other sessions, whose titles hold the words.
-    Words in double quotes stand together; `begin*` is any word that begins so. The index is brought
-    up to date before, so the first search takes a while. With `--all` all text is searched, the
-    newest sessions first, without the index.
-    """,
-    examples=(
-        "bsd search retention cron",
-        "bsd search --all ECONNREFUSED",
-        "bsd search '\"connection refused\"' --agent main --limit 5",
-        "bsd search 'Migrat*' --json | jq -r '.results[].session'",
-    ),
-)
-
-
-# --- search_extracted ---
-
-
-@dataclass(frozen=True, slots=True)
-class SearchExtracted:
-    """Words, in what is away of one session."""
-
-    query: str = field(
-        metadata=argument(
-            'Words that must all be there; "some words" stand together, begin* is any word that '
-            "begins so.",
-            least=1,
-            most=1000,
-        )
-    )
-    limit: int = field(
-        default=10, metadata=argument("No more than so many entries.", least=1, most=100)
-    )
-    offset: int = field(default=0, metadata=argument("As `next` says.", least=0, most=1000))
+# --- in what was extracted from one session ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,29 +293,25 @@ class ExtractedHits(Answer):
     results: tuple[ExtractedHit, ...]
 
 
-def _act(hands: Hands, name: SessionName, asked: SearchExtracted, _: Meanwhile) -> ExtractedHits:
-    most = asked.offset + asked.limit
-    hits = FullScan(hands.layout, asked.query, only=name, limit=most).run().hits
-    found = tuple(
-        ExtractedHit(hit.entry, hit.index, hit.snippet.text) for hit in hits[asked.offset :]
-    )
-    return ExtractedHits(str(name), asked.query, found)
+def search_extracted(
+    context: ActionContext,
+    session: SessionName,
+    query: str,
+    *,
+    limit: int = 10,
+    offset: int = 0,
+) -> ExtractedHits:
+    """Find words in what was extracted from a session, without putting it back.
 
+    Args:
+        query: words that must all be there, as `search` takes them.
+        offset: so many entries with the words are passed over.
 
-SEARCH_EXTRACTED = Verb(
-    name="search_extracted",
-    arguments=SearchExtracted,
-    answer=ExtractedHits,
-    act=_act,
-    reads=True,
-    tools=(
-        Tool(
-            "search_extracted",
-            "Search what was extracted",
-            "Find words in what was moved out of a session, without putting it back: the entries "
-            "that hold them all, each with its id and the text around them. Often that "
-            "is all you need; if not, read_extracted gives the whole text.",
-            lists=True,
-        ),
-    ),
-)
+    Raises:
+        Invalid: there are no words.
+        NotFound: there is no such session.
+    """
+    scan = FullScan(context.layout, query, only=session, limit=offset + limit)
+    hits = scan.run().hits[offset:]
+    results = tuple(ExtractedHit(hit.entry, hit.index, hit.snippet.text) for hit in hits)
+    return ExtractedHits(str(session), query, results)

@@ -1,4 +1,4 @@
-"""summary: what a session was about, by plain rules on its words; no model is asked."""
+"""summarize_session: what a session was about, by plain rules on its words; no model is asked."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bsd.actions.verb import Verb, route
+from bsd.actions.context import ActionContext
 from bsd.core.definition import INTERNAL, Answer
 from bsd.core.formatting import format_duration, iso_utc
+from bsd.core.layout import SessionName
 from bsd.planning.plan import Means
 from bsd.store.extracted import Stored
 from bsd.store.markers import stored_line
@@ -43,11 +44,6 @@ _COMMIT = re.compile(r"\bgit\b[^\n|;&]*\bcommit\b")
 _LONGEST = 200  # characters of each thing that is listed
 _LOOKED_AT = 20_000  # characters of a text in which an action is looked for
 _MANY_CALLS, _MANY_MESSAGES = 5, 30
-
-
-@dataclass(frozen=True, slots=True)
-class Summarize:
-    """Nothing but the session."""
 
 
 @dataclass(slots=True)
@@ -156,9 +152,19 @@ def summarize(source: Transcript, fmt: TranscriptFormat, stored: Stored) -> Summ
     return found
 
 
-def _query(source: Transcript, fmt: TranscriptFormat, _: Summarize, means: Means) -> Summary:
-    found = summarize(source, fmt, means.stored)
-    return Summary(means.name.session, means.name.agent, found, iso_utc(means.now))
+def summarize_session(context: ActionContext, session: SessionName) -> Summary:
+    """Say what a session was about, by plain rules on its words; no model is asked.
+
+    Raises:
+        NotFound: there is no such session.
+        LeftAlone: its lines are not understood.
+    """
+
+    def look(source: Transcript, fmt: TranscriptFormat, means: Means) -> Summary:
+        found = summarize(source, fmt, means.stored)
+        return Summary(session.session, session.agent, found, iso_utc(means.now))
+
+    return context.surgeon().look(session, look)
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: Stored) -> Entry:
@@ -184,24 +190,3 @@ def _arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
     """The arguments of a call, if they are an object."""
     given = value_at(entry, call.arguments) if call.arguments else None
     return given if isinstance(given, dict) else {}
-
-
-SUMMARY = Verb(
-    name="summary",
-    arguments=Summarize,
-    answer=Summary,
-    query=_query,
-    route=route(
-        "GET …/summary",
-        "summary",
-        "What was asked for and done, by plain rules on the words; no model is asked.",
-    ),
-    about="""
-    What was asked for and done, by plain rules on the words of the session and of what was taken
-    out of it. No model is asked, and nothing is changed.
-    """,
-    examples=(
-        "bsd summary main/4f2a",
-        "bsd summary main/4f2a --json | jq .summary.user_requests",
-    ),
-)

@@ -8,6 +8,16 @@ from typing import Any
 import click
 
 from bsd.actions.archive import (
+    CopiesKept,
+    FoundGone,
+    GoneEntries,
+    GoneList,
+    GoneSession,
+    kept_session,
+)
+from bsd.actions.parameters import parameters
+from bsd.actions.verb import Verb
+from bsd.actions.verbs import (
     ARCHIVE_BRING_BACK,
     ARCHIVE_FORGET,
     ARCHIVE_KEEP,
@@ -15,20 +25,12 @@ from bsd.actions.archive import (
     ARCHIVE_SEARCH,
     ARCHIVE_SHOW,
     BringBackGone,
-    CopiesKept,
     ForgetKept,
-    FoundGone,
-    GoneEntries,
-    GoneList,
-    GoneSession,
     KeepCopies,
     ListGone,
     SearchGone,
     ShowGone,
-    kept_session,
 )
-from bsd.actions.parameters import parameters
-from bsd.actions.verb import Verb
 from bsd.cli.call import BsdCommand, Call, ask_first, group
 from bsd.cli.completion import SESSION, archived_session
 from bsd.cli.output import counted, minute, note, one_line, print_table, say, size

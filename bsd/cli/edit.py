@@ -17,7 +17,8 @@ from typing import Any
 
 import click
 
-from bsd.actions.edit import (
+from bsd.actions.verb import perform
+from bsd.actions.verbs import (
     CHANGE_CONTEXT,
     EDIT,
     SHOW_EDITABLE,
@@ -25,7 +26,6 @@ from bsd.actions.edit import (
     EditEntry,
     ShowEditable,
 )
-from bsd.actions.verb import perform
 from bsd.cli import completion
 from bsd.cli.call import Call, command
 from bsd.cli.completion import SESSION, with_entry

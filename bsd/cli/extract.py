@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from bsd.actions.parameters import KEYS, parameters
-from bsd.actions.restore import EXTRACT, RESTORE_ALL, Extract, RestoreAll
+from bsd.actions.verbs import EXTRACT, RESTORE_ALL, Extract, RestoreAll
 from bsd.cli.call import Call, ask_first, command, confirm
 from bsd.cli.completion import SESSION, all_sessions
 from bsd.cli.many import each_session, report

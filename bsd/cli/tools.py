@@ -20,7 +20,7 @@ from bsd.core.verb_names import TOOLS
 from bsd.mcp.scope import Scope
 
 if TYPE_CHECKING:
-    from bsd.mcp.tools import Asked
+    from bsd.mcp.legacy_tools import Asked
 
 
 @command(
@@ -112,7 +112,7 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: st
 
 def _carry_out(call: Call, tool: str, words: dict[str, Any]) -> int:
     """Do what an agent calls a tool for, and tell of it; returns the exit code."""
-    from bsd.mcp.tools import carry_out, read_call  # with pydantic: help does without
+    from bsd.mcp.legacy_tools import carry_out, read_call  # with pydantic: help does without
 
     given = {name: one for name, one in words.items() if one is not None}
     if given.get("session"):

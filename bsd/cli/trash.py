@@ -8,15 +8,14 @@ from collections.abc import Callable, Sequence
 import click
 
 from bsd.actions.parameters import parameters
-from bsd.actions.trash import (
+from bsd.actions.trash import Emptied, TrashList
+from bsd.actions.verbs import (
     RETENTION,
     CleanUp,
     Delete,
     DeleteFromTrash,
-    Emptied,
     EmptyTrash,
     RestoreFromTrash,
-    TrashList,
 )
 from bsd.cli import completion
 from bsd.cli.call import Call, ask_first, command, group

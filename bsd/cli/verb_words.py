@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.shell_completion import CompletionItem
 
-from bsd.actions.list_entries import Shown, ShownEntries, ShownValue, WholeEntry
+from bsd.actions.history import list_history
 from bsd.actions.parameters import Complete, all_words
 from bsd.actions.read_extracted import text_of_value
+from bsd.actions.show import ShownEntries, ShownValue, WholeEntry
 from bsd.cli.call import BsdCommand, ask_first
 from bsd.cli.completion import say_who_serves
 from bsd.cli.output import (
@@ -42,11 +43,12 @@ from bsd.planning.view import EntryView
 from bsd.transcripts.reader import parse_entry
 
 if TYPE_CHECKING:  # each verb loads its own
-    from bsd.actions.checks import Examined, Verify
-    from bsd.actions.list_sessions import AllSessions, EverySession
-    from bsd.actions.restore import HistoryList, Restore, Undo
+    from bsd.actions.checks import Examined
+    from bsd.actions.history import HistoryList
+    from bsd.actions.list_sessions import AllSessions
     from bsd.actions.search import FoundEntry, FoundInAll
     from bsd.actions.summary import Summary
+    from bsd.actions.verbs import EverySession, Restore, Undo, Verify
     from bsd.cli.verbs import CallHands
     from bsd.core.layout import SessionName
     from bsd.maintenance.verify import Verification
@@ -116,11 +118,9 @@ def _is_restore(action: str) -> bool:
 
 def _ask_about_undo(hands: CallHands, session: SessionName, asked: Undo, *, yes: bool) -> Undo:
     """Say what undoing a restore does, and ask; raises Conflict if the answer is no."""
-    from bsd.actions.restore import history_of  # each verb loads its own
-
     if yes:
         return asked
-    operation = _to_be_undone(history_of(hands.layout, session), asked.op)
+    operation = _to_be_undone(list_history(cast("Any", hands), session).operations, asked.op)
     if operation is None or not _is_restore(operation.action):
         return asked
     named = f"{session} {asked.op}" if asked.op is not None else str(session)
@@ -398,7 +398,7 @@ def _unread(_: object, found: FoundInAll) -> int:
 _PREVIEW = 200  # characters (seed 000, SP-06)
 
 
-def _tell_shown(found: Shown, _: object) -> None:
+def _tell_shown(found: ShownEntries | ShownValue, _: object) -> None:
     match found:
         case ShownValue(value=value):
             _print_value(text_of_value(value))

@@ -1,25 +1,23 @@
-"""What children are asked for beside extraction: verbs for doors, what is left half done, words."""
+"""Tasks of children beside extraction: actions for interfaces, what is left half done, words."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from bsd.actions.list_entries import Outlines
-from bsd.actions.verb import perform, verb_named
-from bsd.core.definition import Answer
-from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
+from bsd.actions.context import ActionContext
+from bsd.actions.outlines import Outlines
+from bsd.core.layout import SessionName
 from bsd.daemon.child import Child
+from bsd.daemon.children import Children
 from bsd.maintenance.bring_back import sweep_returning
 from bsd.maintenance.copy_scope import CopyScope
 from bsd.maintenance.indexing import Due, ReadOn, find_due, read_some
 from bsd.maintenance.interrupted import recover as recover_all
 from bsd.maintenance.keeping import Keeping, KeptNow
-from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import reindex as mend
 from bsd.sessions.commit.displaced import Recovered
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.search import SearchIndex, use
 
 
@@ -100,64 +98,67 @@ def keep_sessions(child: Child, keep: str, *, first: bool = False) -> KeptNow:
     return Keeping(child.layout, keep, budget, stopping=stopping, scope=scope).run()
 
 
-def perform_verb(
-    child: Child, verb: str, name: SessionName | None, arguments: Any, actor: str, wait: float
-) -> Answer:
-    """Do what a verb says, for a door; `wait`: seconds for which sessions in use are waited for.
-
-    Raises as `verb.perform`.
-    """
-    answer: Answer = perform(
-        verb_named(verb),
-        _Hands(child, actor, wait),
-        name,
-        arguments,
-        lambda meanwhile: child.say("meanwhile", meanwhile),
-    )
-    return answer
+_T = TypeVar("_T")
+_OUTLINES = Outlines()  # of sessions that were listed here: a child serves one root
 
 
-_OUTLINES = Outlines()  # of sessions that were looked at here: a child serves one root
+@dataclass(frozen=True, slots=True)
+class ChildExecutor:
+    """Has a child call an action (`actions.context.Executor`)."""
 
+    children: Children
 
-class _Hands:
-    """Who does verbs here (`verb.Server`, but for what is asked of all sessions)."""
-
-    outlines = _OUTLINES
-
-    def __init__(self, child: Child, actor: str, wait: float) -> None:
-        self._child = child
-        self._wait = wait
-        self.actor = actor
-
-    @property
-    def layout(self) -> Layout:
-        return self._child.layout
-
-    @property
-    def config(self) -> ConfigService:
-        return self._child.config
-
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - it may, and need not
-        return self._child.surgeon(self.actor, self._wait)
-
-    def trash(self, *, writes: bool) -> Trash:  # noqa: ARG002 - as above
-        return Trash(
-            self.layout,
-            self.config.current.trash_retention,
-            actor=self.actor,
-            budget=self._child.budget(self._wait),
+    def __call__(
+        self,
+        context: ActionContext,
+        action: Callable[..., _T],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        changes: bool,
+    ) -> _T:
+        """Call `action` with a context of the child; raises as the action, and as Children.call."""
+        session = args[0] if args and isinstance(args[0], SessionName) else None
+        answer: _T = self.children.call(
+            run_action,
+            action,
+            args,
+            dict(kwargs),
+            context.actor,
+            context.budget.wait,
+            session=session,
+            only_reads=not changes,
+            heard={"cleaned": context.cleaned, "early_answer": context.early_answer},
         )
+        return answer
 
-    def clock(self) -> float:
-        return self._child.budget(self._wait).clock()
 
-    def progressed(self, done: int, of: int | None = None) -> None:  # noqa: ARG002 - nobody looks
-        self._child.progress(done)
+def run_action(
+    child: Child,
+    action: Callable[..., _T],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    actor: str,
+    wait: float,
+) -> _T:
+    """Call an action for an interface; `wait`: seconds for which sessions in use are waited for."""
 
-    def stopping(self) -> bool:
-        self._child.say("alive")
-        return False  # what is begun is done to its end
+    def stopping() -> bool:
+        child.say("alive")
+        return False  # an action that is begun is done to its end
 
-    def cleaned(self) -> None:
-        self._child.say("cleaned")
+    context = ActionContext(
+        layout=child.layout,
+        config=child.config,
+        actor=actor,
+        budget=child.budget(wait),
+        progress=lambda done, of=None: child.progress(done),  # noqa: ARG005 - nobody looks
+        stopping=stopping,
+        cleaned=lambda: child.say("cleaned"),
+        early_answer=lambda answer: child.say("early_answer", answer),
+        noticed=child.attempted,
+        in_flight=child.in_flight,
+        outlines=_OUTLINES,
+    )
+    answer: _T = action(context, *args, **kwargs)
+    return answer

@@ -19,7 +19,7 @@ from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import configure_logs, get_logger, traced
 from bsd.core.settings import AT_ONCE, Settings, types_of
-from bsd.daemon import child_tasks, tasks
+from bsd.daemon import tasks
 from bsd.daemon.children import Children
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import Notifier, SingleInstance, Watchdog, watchdog_seconds
@@ -289,24 +289,6 @@ class Daemon:
 
     def cleaned(self) -> None:
         self._report.forget_retention()
-
-    def perform(
-        self,
-        verb: str,
-        name: SessionName | None,
-        arguments: Any,
-        actor: str,
-        wait: float,
-        *,
-        changes: bool,
-    ) -> Any:
-        """Have a child do a verb that opens sessions; raises as `child_tasks.perform_verb`."""
-        return self.children.call(
-            *(child_tasks.perform_verb, verb, name, arguments, actor, wait),
-            session=name,
-            only_reads=not changes,
-            heard={"cleaned": self.cleaned},
-        )
 
     def search_state(self) -> dict[str, Any]:
         return self._indexer.state()

@@ -28,6 +28,7 @@ from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import SETTABLE, SETTINGS
 from bsd.core.settings import Settings
+from bsd.daemon.child_tasks import ChildExecutor
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
 from bsd.http import server, verb_routes
@@ -111,7 +112,7 @@ def app_of(daemon: Daemon, settings: Settings) -> Starlette:
         now.layout,
         now.config,
         RetryBudget(WAIT_SECONDS, settings.quiet_seconds, check=now.stop_here),
-        work=daemon.perform,
+        executor=ChildExecutor(daemon.children),
         cleaned=daemon.cleaned,
         searched=daemon.search_state,
     )

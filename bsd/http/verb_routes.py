@@ -29,11 +29,10 @@ from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from bsd.actions.edit import SHOW_EDITABLE, ShowEditable
-from bsd.actions.list_entries import Outlines
-from bsd.actions.list_sessions import SearchState
-from bsd.actions.read_extracted import SHOW_EXTRACTED, ShowExtracted
-from bsd.actions.verb import Meanwhile, Send, Verb, all_verbs, perform
+from bsd.actions.context import Executor, SearchState
+from bsd.actions.outlines import Outlines
+from bsd.actions.verb import Verb, all_verbs, perform
+from bsd.actions.verbs import SHOW_EDITABLE, SHOW_EXTRACTED, ShowEditable, ShowExtracted
 from bsd.core.definition import Answer, Body, Definition, LibraryVerb, Route, arguments_of
 from bsd.core.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
 from bsd.core.files import plain_file
@@ -152,8 +151,8 @@ class ApiHands:
     layout: Layout
     config: ConfigService
     budget: RetryBudget = field(default_factory=lambda: RetryBudget(wait=WAIT_SECONDS))
-    # Does verbs that open sessions, in another process (`Daemon.perform`).
-    work: Callable[..., Any] | None = None
+    # Has another process call actions that open sessions.
+    executor: Executor | None = None
     cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
     outlines: Outlines = field(default_factory=Outlines)
     searched: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
@@ -187,22 +186,6 @@ class ApiHands:
         if self.searched is None:
             return SearchState(complete=False, waiting=0, problem="nobody keeps an index here")
         return SearchState(**self.searched())
-
-    @property
-    def send(self) -> Send | None:
-        return self._send if self.work is not None else None
-
-    def _send(
-        self,
-        verb: str,
-        name: SessionName | None,
-        asked: Any,
-        meanwhile: Meanwhile,  # noqa: ARG002 - no verb of the API has two answers
-        *,
-        changes: bool,
-    ) -> Any:
-        assert self.work is not None  # noqa: S101 - see above
-        return self.work(verb, name, asked, self.actor, self.budget.wait, changes=changes)
 
     def clock(self) -> float:
         return self.budget.clock()

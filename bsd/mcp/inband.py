@@ -24,8 +24,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import get_logger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
-from bsd.mcp.restoring import RestoreInline, in_session
-from bsd.mcp.tools import TOOLS, Asked, error_answer, read_call
+from bsd.mcp.legacy_restoring import RestoreInline, in_session
+from bsd.mcp.legacy_tools import TOOLS, Asked, error_answer, read_call
 from bsd.mcp.transcript_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
 from bsd.planning.locate import locate
 from bsd.planning.plan import Means, Plan, Report, Revised

@@ -25,8 +25,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, Tool, ToolAnnotations
 
 from bsd import __version__
+from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext, Executor
-from bsd.core.answers import as_json
 from bsd.core.clock import look
 from bsd.core.errors import BsdError, Forbidden, Invalid, Unavailable
 from bsd.core.files import UNCERTAIN_SECONDS

@@ -13,16 +13,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.actions.edit import ChangeContext, GetContext, SetExtractable
 from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.actions.parameters import TOOLS as COMMANDS
-from bsd.actions.read_extracted import ReadExtracted
-from bsd.actions.restore import Restore
-from bsd.actions.search import SearchExtracted
+from bsd.actions.verbs import (
+    ChangeContext,
+    GetContext,
+    ReadExtracted,
+    Restore,
+    SearchExtracted,
+    SetExtractable,
+)
 from bsd.core.definition import told_fields
 from bsd.core.verb_names import split_command
-from bsd.mcp.restoring import Inline
-from bsd.mcp.tools import TOOLS
+from bsd.mcp.legacy_restoring import Inline
+from bsd.mcp.legacy_tools import TOOLS
 from bsd.planning.rules import Policy
 from bsd.planning.targets import ACTIONS
 from bsd.store.state import Checkpoint

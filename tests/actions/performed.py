@@ -1,34 +1,19 @@
-"""Verbs as tests ask for them: done by a surgeon that is there, answered in JSON's types."""
+"""Actions as tests call them: by a surgeon that is there, answered in JSON's types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from bsd.actions.edit import (
-    CHANGE_CONTEXT,
-    EDIT,
-    GET_CONTEXT,
-    SET_EXTRACTABLE,
-    ChangeContext,
-    EditEntry,
-    GetContext,
-    SetExtractable,
-)
-from bsd.actions.list_entries import SHOW, Show
-from bsd.actions.restore import (
-    EXTRACT,
-    RESTORE,
-    RESTORE_ALL,
-    UNDO,
-    Extract,
-    Restore,
-    RestoreAll,
-    Undo,
-)
-from bsd.actions.summary import SUMMARY, Summarize
-from bsd.actions.verb import Verb, perform
+import bsd.actions.context_tool
+import bsd.actions.edit
+import bsd.actions.extract
+import bsd.actions.history
+import bsd.actions.restore
+import bsd.actions.show
+import bsd.actions.summary
+from bsd.actions.answers import as_json
+from bsd.actions.context import ActionContext
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.planning import edit as editing
@@ -38,7 +23,9 @@ from bsd.planning.edit import EditableEntry, Wish
 from bsd.planning.plan import Means, Plan, Report
 from bsd.planning.redact import CallToRedact, Redaction, plan_redact
 from bsd.planning.result import SessionResult
+from bsd.planning.undo import PastOperation
 from bsd.planning.view import EntryView, views
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import Queries
 from bsd.sessions.surgeon import Surgeon
@@ -46,28 +33,26 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript
 
 
-@dataclass(frozen=True)
-class _Only:
-    """Hands that have this surgeon for every session."""
+def context_of(surgeon: Queries, progress: Callable[[int], None] = lambda _: None) -> ActionContext:
+    """The context of actions that this surgeon would do."""
+    if not isinstance(surgeon, Surgeon):
+        budget = RetryBudget(clock=surgeon.clock)
+        return ActionContext(layout=surgeon.layout, config=surgeon.config, budget=budget)
+    return ActionContext(
+        layout=surgeon.layout,
+        config=surgeon.config,
+        actor=surgeon.actor,
+        budget=surgeon.budget,
+        progress=lambda done, of=None: progress(done),
+        noticed=surgeon.operator.noticed,
+        in_flight=surgeon.operator.inflight,
+    )
 
-    one: Any
-    progressed: Callable[[int], None] = lambda _: None
 
-    @property
-    def layout(self) -> Layout:
-        found: Layout = self.one.layout
-        return found
-
-    def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:
-        found: Surgeon = self.one
-        return found
-
-
-def _done(
-    verb: Verb[Any, Any], surgeon: Queries, name: SessionName, asked: object
-) -> dict[str, Any]:
-    answer: dict[str, Any] = perform(verb, _Only(surgeon), name, asked).as_json()
-    return answer
+def history_of(layout: Layout, name: SessionName) -> list[PastOperation]:
+    """The operations on a session that are kept, the newest first."""
+    context = ActionContext(layout=layout, config=ConfigService(layout.config_file, create=False))
+    return list(bsd.actions.history.list_history(context, name).operations)
 
 
 def entries(queries: Queries, name: SessionName, start: int = 0) -> list[EntryView]:
@@ -79,9 +64,8 @@ def extraction(
     queries: Queries, name: SessionName, overrides: Mapping[str, Any] | None = None
 ) -> SessionResult:
     """What an extraction by hand would do now."""
-    asked = Extract(dry_run=True, settings=overrides or {})
-    found: SessionResult = perform(EXTRACT, _Only(queries), name, asked)
-    return found
+    context = context_of(queries)
+    return bsd.actions.extract.extract(context, name, dry_run=True, settings=overrides)
 
 
 def extracted_content(queries: Queries, name: SessionName, entry: str) -> dict[str, Any]:
@@ -110,43 +94,44 @@ def show_entry(queries: Queries, name: SessionName, entry: str) -> EditableEntry
 
 
 def context(queries: Queries, name: SessionName) -> dict[str, Any]:
-    return _done(GET_CONTEXT, queries, name, GetContext())
+    return as_json(bsd.actions.context_tool.get_context(context_of(queries), name))
 
 
 def show(queries: Queries, name: SessionName, **which: Any) -> list[dict[str, Any]]:
     """Entries, or one of them, as the command line shows them."""
-    found: list[dict[str, Any]] = _done(SHOW, queries, name, Show(**which))["entries"]
+    shown = as_json(bsd.actions.show.show_entries(context_of(queries), name, **which))
+    found: list[dict[str, Any]] = shown["entries"]
     return found
 
 
 def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
-    queries = Queries(layout, ConfigService(layout.config_file, create=False))
-    return _done(SUMMARY, queries, name, Summarize())
+    context = ActionContext(layout=layout, config=ConfigService(layout.config_file, create=False))
+    return as_json(bsd.actions.summary.summarize_session(context, name))
 
 
 def restore(
     surgeon: Surgeon, name: SessionName, entry: str, keys: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    asked = Restore(entry, None if keys is None else tuple(keys))
-    return _done(RESTORE, surgeon, name, asked)
+    return as_json(bsd.actions.restore.restore(context_of(surgeon), name, entry, keys))
 
 
 def set_extractable(
     surgeon: Surgeon, name: SessionName, entry: str, value: bool | int | None
 ) -> dict[str, Any]:
-    return _done(SET_EXTRACTABLE, surgeon, name, SetExtractable(entry, value))
+    return as_json(bsd.actions.edit.set_extractable(context_of(surgeon), name, entry, value))
 
 
 def change_context(
     surgeon: Surgeon, name: SessionName, action: str, targets: Sequence[Any], **how: bool
 ) -> dict[str, Any]:
-    return _done(CHANGE_CONTEXT, surgeon, name, ChangeContext(action, targets, **how))
+    change = bsd.actions.context_tool.change_context
+    return as_json(change(context_of(surgeon), name, action, targets, **how))
 
 
 def edit(
     surgeon: Surgeon, name: SessionName, entry: str, wish: Wish, seen: str | None = None
 ) -> dict[str, Any]:
-    return _done(EDIT, surgeon, name, EditEntry(entry, wish, seen))
+    return as_json(bsd.actions.edit.edit_entry(context_of(surgeon), name, entry, wish, seen))
 
 
 def restore_all(
@@ -156,11 +141,12 @@ def restore_all(
     leaving: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SessionResult:
-    return perform(RESTORE_ALL, _Only(surgeon, progress), name, RestoreAll(leaving))
+    context = context_of(surgeon, progress)
+    return bsd.actions.restore.restore_all(context, name, uninstalling=leaving)
 
 
 def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict[str, Any]:
-    return _done(UNDO, surgeon, name, Undo(number))
+    return as_json(bsd.actions.history.undo(context_of(surgeon), name, number))
 
 
 def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import bsd.actions
 from bsd.core import verb_names as names
 bsd.actions.__path__.append(sys.argv[1])
 names.NAMES["star"] = names.Name("star", command="star", after="undo", help="Mark an entry.",
-                                 locks=True, tools=("star_entry",))
+                                 locks=True, module="star", tools=("star_entry",))
 names.TOOLS = (*names.TOOLS, "star_entry")
 from tests.actions.made_up.reached import all_doors
 print(json.dumps(all_doors(sys.argv[2])))

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bsd.actions.restore import RESTORE_ALL, Extract
-from bsd.actions.verb import Meanwhile, RootHands, Verb, no_one_waits
-from bsd.actions.verb import perform as real_perform
 from bsd.cli.call import Call
 from bsd.cli.main import run
-from bsd.cli.verbs import CallHands
 from bsd.core.layout import SessionName
+from bsd.planning.edit import ExtractableSet
+from bsd.planning.restore import Restored
 from bsd.planning.result import SessionResult, Status
-from bsd.planning.view import ExtractedContent
+from bsd.planning.view import Context, ExtractedContent
 from tests.openclaw_tree import add_session
 
 Answer = SessionResult | BaseException
@@ -50,9 +48,11 @@ class FakeSurgeon:
         self.asked.append(("extract", str(name), False, dict(overrides or {})))
         return self._next(name, progress)
 
-    def foretell(self, hands: RootHands, name: SessionName, asked: Extract) -> SessionResult:
-        self.asked.append(("extract", str(name), True, dict(asked.settings)))
-        return self._next(name, hands.progressed)
+    def foretell(
+        self, context: Any, name: SessionName, settings: Mapping[str, Any]
+    ) -> SessionResult:
+        self.asked.append(("extract", str(name), True, dict(settings)))
+        return self._next(name, context.progress)
 
     def restore_all(
         self,
@@ -132,38 +132,36 @@ def listening(
         surgeon.waits.append(wait)
         return surgeon
 
-    def perform(
-        verb: Verb[Any, Any],
-        hands: CallHands,
-        name: SessionName | None,
-        asked: Any,
-        meanwhile: Meanwhile = no_one_waits,
-    ) -> Any:
-        # These ask for others, or nobody.
-        if verb.act or verb.ask or verb.name in ("show", "read_held"):
-            return real_perform(verb, hands, name, asked, meanwhile)
-        assert name is not None
-        hands.surgeon(name, writes=verb.changes)
-        given = [getattr(asked, one.name) for one in fields(verb.arguments)]
-        given = [list(one) if isinstance(one, tuple) else one for one in given]
-        method = "context" if verb.name == "get_context" else verb.name
-        told = getattr(surgeon, method)(name, *given)
-        return verb.answer(**told, **({"index": 0} if verb.name == "set_extractable" else {}))
+    def restore(
+        context: Any, name: SessionName, entry: str, keys: Sequence[str] | None = None
+    ) -> Restored:
+        context.surgeon()
+        return Restored(**surgeon.restore(name, entry, None if keys is None else list(keys)))
 
-    def for_each(verb: Verb[Any, Any], hands: CallHands, name: SessionName, asked: Any) -> Any:
-        if verb is RESTORE_ALL:
-            who = hands.surgeon(name, writes=True)
-            return who.restore_all(name, leaving=asked.leaving, progress=hands.progressed)
-        return real_perform(verb, hands, name, asked)
+    def restore_all(context: Any, name: SessionName, *, uninstalling: bool) -> SessionResult:
+        found: SessionResult = context.surgeon().restore_all(
+            name, leaving=uninstalling, progress=context.progress
+        )
+        return found
 
-    monkeypatch.setattr("bsd.cli.many.perform", for_each)
-    for door in ("cli.verbs", "mcp.tools", "mcp.restoring"):
-        monkeypatch.setattr(f"bsd.{door}.perform", perform)
+    def set_extractable(
+        context: Any, name: SessionName, entry: str, value: bool | int | None
+    ) -> ExtractableSet:
+        context.surgeon()
+        return ExtractableSet(**surgeon.set_extractable(name, entry, value), index=0)
+
+    def get_context(context: Any, name: SessionName) -> Context:
+        context.surgeon()
+        return Context(**surgeon.context(name))
+
+    for action in (restore, restore_all, set_extractable, get_context):
+        monkeypatch.setattr(f"bsd.actions.verbs.{action.__name__}", action)
+    monkeypatch.setattr("bsd.mcp.restoring.restore", restore)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "queries", lambda _call: surgeon)
-    monkeypatch.setattr("bsd.actions.restore._foretell", surgeon.foretell)
+    monkeypatch.setattr("bsd.actions.extract._foretell", surgeon.foretell)
     monkeypatch.setattr("bsd.actions.read_extracted.extracted_content", surgeon.extracted_content)
-    monkeypatch.setattr("bsd.actions.list_entries.views", lambda *_, **_how: iter(()))
+    monkeypatch.setattr("bsd.actions.show.views", lambda *_, **_how: iter(()))
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}
     usual |= {"log_level": "info", "log_format": "auto"}
     settings = property(lambda call: SimpleNamespace(root=Path(call.root), **usual))

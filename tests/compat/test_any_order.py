@@ -14,7 +14,6 @@ from random import Random
 
 import pytest
 
-from bsd.actions.restore import history_of
 from bsd.core.errors import Busy, Conflict, Invalid
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
@@ -33,6 +32,7 @@ from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
 from bsd.transcripts.spans import parse_path
 from tests.actions import performed
+from tests.actions.performed import history_of
 from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session

@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from bsd.actions.restore import history_of
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.planning.conversation import read_through
@@ -19,6 +18,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import history_of
 from tests.compat.pi import assert_sendable, read
 from tests.mcp.conftest import LONG, Agent, Desk
 from tests.openclaw_tree import set_idle

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import bsd
-from bsd.actions.edit import EditEntry
-from bsd.actions.restore import Restore
+from bsd.actions.restore import restore
+from bsd.actions.verbs import EditEntry
 from bsd.core.errors import BsdError, Busy, FieldError, Invalid, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
@@ -484,12 +484,12 @@ def test_each_child_knows_of_the_others_commits(house: House) -> None:
     assert house.counted["children_started"] == 2
 
 
-def test_a_verb_is_done_by_its_name(house: House) -> None:
+def test_an_action_is_called_by_a_child(house: House) -> None:
     house.extract()
     heard: list[tuple[Any, ...]] = []
     os.utime(house.path, (0, 0))
     answer: Any = house.children.call(
-        *(child_tasks.perform_verb, "restore", NAME, Restore("e1"), "api", 0.0),
+        *(child_tasks.run_action, restore, (NAME, "e1"), {}, "api", 0.0),
         session=NAME,
         heard={"attempted": lambda *what: heard.append(what)},
     )
@@ -499,7 +499,7 @@ def test_a_verb_is_done_by_its_name(house: House) -> None:
     assert outcome.committed
     with pytest.raises(BsdError):
         house.children.call(
-            *(child_tasks.perform_verb, "restore", NAME, Restore("nobody"), "api", 0.0),
+            *(child_tasks.run_action, restore, (NAME, "nobody"), {}, "api", 0.0),
             session=NAME,
         )
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from bsd.actions.context import ActionContext, Executor
 from bsd.actions.read_extracted import InPieces
-from bsd.actions.verb import perform, verb_named
+from bsd.actions.verb import perform
 from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
@@ -72,11 +74,16 @@ def test_it_says_what_the_surgeon_says(surgeon: Surgeon) -> None:
 def test_who_serves_reads_no_session_himself(surgeon: Surgeon) -> None:
     hands, asked = ApiHands(surgeon.layout, surgeon.config), list[str]()
 
-    def work(verb: str, name: SessionName, arguments: Any, *_: object, **__: object) -> Any:
-        asked.append(verb)
-        return perform(verb_named(verb), hands, name, arguments)
+    def executor(
+        context: ActionContext, action: Callable[..., Any], args: Any, _: Any, *, changes: bool
+    ) -> Any:
+        asked.append(action.__name__)
+        assert not changes
+        return action(context, *args)
 
-    with closing(open_content(replace(hands, work=work), NAME, "e1")) as content:
+    with closing(
+        open_content(replace(hands, executor=cast("Executor", executor)), NAME, "e1")
+    ) as content:
         assert list(json.loads(b"".join(content.pieces()))["content"].values()) == [TEXT]
     assert asked == ["show_extracted"]
 

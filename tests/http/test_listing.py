@@ -6,16 +6,21 @@ import base64
 import json
 import os
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.actions.list_sessions import Cursor, ListSessions, Sessions, list_sessions
+from bsd.actions.context import ActionContext
+from bsd.actions.list_sessions import Cursor, Sessions, list_sessions
+from bsd.actions.verbs import ListSessions
 from bsd.core.errors import Invalid
 from bsd.core.layout import Layout, SessionName
+from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import SourceSettings
+from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.programs import layout_of
 from tests.openclaw_tree import add_session
 
@@ -30,7 +35,9 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def page(layout: Layout, asked: ListSessions, now: float = 0.0) -> Sessions:
-    return list_sessions(layout, asked, now)[0]
+    config = ConfigService(layout.config_file, create=False)
+    context = ActionContext(layout=layout, config=config, budget=RetryBudget(clock=lambda: now))
+    return list_sessions(context, **asdict(asked))
 
 
 class Find:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bsd.actions.list_sessions import ListSessions, list_sessions, session_row
+from bsd.actions.context import ActionContext
+from bsd.actions.list_sessions import list_sessions, session_row
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
@@ -123,6 +124,10 @@ def test_ours_is_no_news(layout: Layout, read: Callable[[Layout], None]) -> None
     assert iso_utc(info(layout).updated) == "2026-02-05T00:07:00.000Z"
 
 
+def context_of(layout: Layout) -> ActionContext:
+    return ActionContext(layout=layout, config=ConfigService(layout.config_file, create=False))
+
+
 @pytest.mark.parametrize("read", READ)
 def test_the_newest_entry_comes_first_whatever_the_files_say(
     layout: Layout, read: Callable[[Layout], None]
@@ -132,9 +137,9 @@ def test_the_newest_entry_comes_first_whatever_the_files_say(
         os.utime(path, (time.time() - day * DAY, time.time() - day * DAY))
     read(layout)
     assert [one.name.session for one in catalog.sessions(layout)] == ["a", "c", "b"]
-    told, _ = list_sessions(layout, ListSessions(limit=2), time.time())
+    told = list_sessions(context_of(layout), limit=2)
     assert [one.id for one in told.sessions] == ["a", "c"]
-    told, _ = list_sessions(layout, ListSessions(limit=2, cursor=told.next), time.time())
+    told = list_sessions(context_of(layout), limit=2, cursor=told.next)
     assert ([one.id for one in told.sessions], told.next) == (["b"], None)
 
 
@@ -186,7 +191,7 @@ def test_sessions_are_found_by_their_titles(layout: Layout) -> None:
     registry.write_text(json.dumps({"agent:main:x": {"sessionId": "t", "label": "Zebra house"}}))
 
     def found(words: str) -> list[str]:
-        told, _ = list_sessions(layout, ListSessions(words=words), time.time())
+        told = list_sessions(context_of(layout), words=words)
         return [one.session for one in told.sessions]
 
     assert found("roof") == ["main/s"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bsd.actions.restore import history_of
 from bsd.core.errors import Busy
 from bsd.core.layout import SessionName
 from bsd.store.state import StateDb
 from tests.actions import performed
+from tests.actions.performed import history_of
 from tests.logs import capture_logs
 from tests.mcp.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.refusing import raising

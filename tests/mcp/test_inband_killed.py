@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.actions.restore import history_of
 from bsd.core.layout import Layout
+from tests.actions.performed import history_of
 from tests.mcp.conftest import LONG, NAME, Agent, Desk
 from tests.needs import require_linux
 from tests.waiting import DEADLINE_SECONDS

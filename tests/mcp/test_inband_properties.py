@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.actions.restore import history_of
 from bsd.core.layout import Layout
 from tests.actions import performed
+from tests.actions.performed import history_of
 from tests.mcp.conftest import LONG, NAME, Agent, Desk
 
 NOISE = "BEGIN OF LOG " + "noise " * 20 + "END OF LOG"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.actions.read_extracted import READ_EXTRACTED
+from bsd.actions.verbs import READ_EXTRACTED
 from bsd.daemon.instance import SingleInstance
 from bsd.mcp import transcript_calls
 from bsd.mcp.inband import InBand

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.actions.list_entries import Outlines
+from bsd.actions.outlines import Outlines
 from bsd.core.layout import SessionName
 from bsd.planning.view import EntryView, outline_of, views
 from bsd.sample import session_lines
@@ -99,7 +99,7 @@ def test_outlines_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
     for number, source in enumerate(sources):
         kept.of(SessionName("main", f"s{number}"), source, OPENCLAW)
         assert kept.memory <= 3 * small
-    monkeypatch.setattr("bsd.actions.list_entries.outline_of", None)
+    monkeypatch.setattr("bsd.actions.outlines.outline_of", None)
     for number in (2, 3, 4):
         kept.of(SessionName("main", f"s{number}"), sources[number], OPENCLAW)
     with pytest.raises(TypeError):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bsd.actions.restore import history_of
 from bsd.core.audit import AuditLog
 from bsd.core.errors import Busy, Conflict
 from bsd.core.layout import Layout
@@ -17,6 +16,7 @@ from bsd.planning.targets import Refused
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from tests.actions import performed
+from tests.actions.performed import history_of
 from tests.openclaw_tree import add_session, set_idle
 from tests.planning.soundness import faults, shown
 from tests.session_files import NAME, Clock, Talk, call, jsonl, make_surgeon, text

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bsd.actions.restore import history_of
 from bsd.core.audit import AuditLog
 from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
@@ -21,6 +20,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from tests.actions import performed
+from tests.actions.performed import history_of
 from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 

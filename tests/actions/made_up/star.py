@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bsd.actions.restore import ENTRY
+from bsd.actions.context import ActionContext
 from bsd.actions.verb import Tool, Verb, route
+from bsd.actions.verbs import ENTRY
 from bsd.core.definition import Answer
+from bsd.core.layout import SessionName
 from bsd.planning.locate import locate
-from bsd.planning.plan import Plan
+from bsd.planning.plan import Means, Plan, Report
+from bsd.sessions.notes import Notes
 from bsd.store.history import TouchedLine
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
@@ -41,11 +44,24 @@ def plan_star(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[Pl
     return plan, Starred(bool(edits), located.info.id)
 
 
+def star(context: ActionContext, session: SessionName, entry: str) -> Starred:
+    """Mark an entry."""
+
+    def plan(source: Transcript, fmt: TranscriptFormat, _: Means) -> tuple[Plan, Starred]:
+        return plan_star(source, fmt, entry)
+
+    def note(notes: Notes, report: Report | None, answer: Starred) -> None:
+        if report is not None:
+            notes.changed("star", session, report, entry=answer.entry_id)
+
+    return context.surgeon().perform(session, plan, note)[1]
+
+
 STAR = Verb(
     name="star",
     arguments=Star,
     answer=Starred,
-    plan=lambda source, fmt, asked, _: plan_star(source, fmt, asked.entry),
+    act=lambda context, name, asked: context.run(star, name, asked.entry),
     changes=True,
     route=route("POST …/entries/{entry}/star", "star", "Mark an entry."),
     tools=(Tool("star_entry", "Mark an entry", "Mark an entry as worth finding again."),),

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-from bsd.actions.restore import history_of
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import history_of
 from tests.openclaw_tree import set_idle
 from tests.sessions.commit.children import Children, Order
 from tests.sessions.commit.committing import NAME, recover_all

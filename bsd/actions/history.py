@@ -1,0 +1,83 @@
+"""list_history and undo: what was done to a session, and how it is taken back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from bsd.actions.context import ActionContext
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.layout import SessionName
+from bsd.planning.plan import Plan
+from bsd.planning.undo import PastOperation, Undone, plan_undo, tell_history
+from bsd.sessions.session import Session
+from bsd.store.changed_lines import settle
+from bsd.store.extracted import SessionStore
+from bsd.store.history import History
+from bsd.store.state import state_at
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.reader import Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryList(Answer):
+    """The operations that can be undone."""
+
+    session: str
+    operations: tuple[PastOperation, ...] = field(metadata=contract("The newest first"))
+    kept: int = field(metadata=INTERNAL)  # so many there are in all
+
+
+def list_history(
+    context: ActionContext, session: SessionName, limit: int | None = None
+) -> HistoryList:
+    """List the operations on a session that can be undone, the newest first.
+
+    Args:
+        limit: no more than so many; None for all that are kept.
+
+    Raises:
+        NotFound: there is no such session, nor any history of it.
+    """
+    opened = Session(context.layout, session)
+    if opened.history.pending():  # its process ended before it could note the outcome
+        source, _ = opened.open()
+        with source:
+            operations = tell_history(opened.history, source)
+    else:
+        operations = tell_history(opened.history, None)
+    if not operations:
+        # A name mistyped is an error, not an empty history.
+        opened.refuse_no_session()
+    return HistoryList(str(session), tuple(operations[:limit]), len(operations))
+
+
+def undo(context: ActionContext, session: SessionName, operation: int | None = None) -> Undone:
+    """Take an operation back: every line that it changed becomes what it was, exact to the byte.
+
+    Args:
+        operation: a number from the history; None for the newest one that is not undone.
+
+    Raises:
+        NotFound: there is no such session or operation.
+        Busy: the session is in use.
+        Conflict: the operation is undone, or other operations changed the same entries since.
+    """
+    surgeon = context.surgeon()
+    history, chosen = History(context.layout, session), operation
+
+    def plan(source: Transcript, fmt: TranscriptFormat, store: SessionStore) -> tuple[Plan, Undone]:
+        settle(history, source)
+        return plan_undo(source, fmt, chosen, history, store)
+
+    entries: list[str] = []
+    operations: list[int] = []
+    Session(context.layout, session).refuse_no_session()
+    # More than one plan, perhaps: each takes back as much as a commit may hold.
+    for done, answer in surgeon.operator.carry_out_all(session, plan):
+        chosen = answer.of.number
+        entries += answer.entries
+        if done.number is not None:
+            operations.append(done.number)
+            surgeon.notes.undone(session, answer, done.plan.report)
+    state_at(context.layout.state_db).forget(session)
+    return replace(answer, entries=tuple(entries), operations=tuple(operations))

@@ -1,0 +1,80 @@
+"""The outlines of sessions that were listed page by page: kept for a while, within bounds."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bsd.core.layout import SessionName
+from bsd.planning.view import Outline, outline_of
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.reader import TranscriptFile
+
+MOST_BYTES = 16 << 20
+
+
+class Outlines:
+    """A cache of outlines; those asked for last stay. May be called from any thread."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[SessionName, Outline] = OrderedDict()
+        self._drawing: dict[SessionName, _Drawing] = {}
+
+    @property
+    def memory(self) -> int:
+        """Return about how many bytes the outlines hold."""
+        with self._lock:
+            return sum(outline.memory for outline in self._kept.values())
+
+    def of(self, name: SessionName, source: TranscriptFile, fmt: TranscriptFormat) -> Outline:
+        """Return the outline of a session as it was opened; reads what is not known of it."""
+        with self._alone_with(name):
+            known = self._known(name)
+            if known is not None and known.is_of(source):
+                return known
+            begun = known if known is not None and known.is_begun_of(source) else None
+            outline = outline_of(source, fmt, begun)
+            self._keep(name, outline)
+            return outline
+
+    @contextmanager
+    def _alone_with(self, name: SessionName) -> Iterator[None]:
+        """Let one thread at a time read a session."""
+        with self._lock:
+            drawing = self._drawing.setdefault(name, _Drawing())
+            drawing.wanted_by += 1
+        try:
+            with drawing.lock:
+                yield
+        finally:
+            with self._lock:
+                drawing.wanted_by -= 1
+                if not drawing.wanted_by:
+                    del self._drawing[name]
+
+    def _known(self, name: SessionName) -> Outline | None:
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+            return self._kept.get(name)
+
+    def _keep(self, name: SessionName, outline: Outline) -> None:
+        with self._lock:
+            self._kept[name] = outline
+            self._kept.move_to_end(name)
+            total = sum(each.memory for each in self._kept.values())
+            while total > self._most_bytes:
+                _, gone = self._kept.popitem(last=False)
+                total -= gone.memory
+
+
+class _Drawing:
+    """A session that a thread reads, or several threads wait for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wanted_by = 0

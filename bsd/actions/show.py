@@ -1,0 +1,129 @@
+"""show_entries and show_value: what stands in a session, extracted values included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from bsd.actions.context import ActionContext
+from bsd.actions.read_extracted import held_by
+from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.errors import NotFound
+from bsd.core.immutable import immutable
+from bsd.core.layout import SessionName
+from bsd.planning.plan import Means
+from bsd.planning.view import EntryView, extracted_content, views
+from bsd.store.extracted import Stored
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.reader import BytesTranscript, Transcript
+
+
+@immutable
+class WholeEntry(EntryView):
+    """An entry, its line, and what was taken out of that."""
+
+    line: str = field(default="", metadata=contract("As it stands there"))
+    content: dict[str, Any] = field(default_factory=dict)  # by key, as it was
+    unavailable: dict[str, str] = field(default_factory=dict)  # key → why it cannot be had
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEntries(Answer):
+    """In their order; whole ones if one was asked for, or all of them `full`."""
+
+    session: str
+    entries: tuple[EntryView, ...]
+    full: bool = field(metadata=INTERNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue(Answer):
+    """One value, wherever it is."""
+
+    session: str
+    entry_id: str
+    key: str
+    value: Any
+
+
+def show_entries(
+    context: ActionContext,
+    session: SessionName,
+    *,
+    entry: str | None = None,
+    start: int = 0,
+    limit: int | None = None,
+    full: bool = False,
+) -> ShownEntries:
+    """Show the entries of a session from a line on, or one of them.
+
+    Args:
+        entry: only this entry, by id or line number; `#` before it: always a line number.
+        start: line number from which on entries are shown.
+        full: whole texts, extracted ones from the store.
+
+    Raises:
+        NotFound: there is no such session or entry.
+        LeftAlone: its lines are not understood.
+    """
+
+    def show(source: Transcript, fmt: TranscriptFormat, means: Means) -> ShownEntries:
+        found: Sequence[EntryView]
+        if entry is not None:
+            found = [_entry(source, fmt, entry, str(session))]
+        else:
+            found = list(views(source, fmt, start=start, limit=limit))
+        if full or entry is not None:
+            found = list(_whole(source, fmt, found, means.stored))
+        return ShownEntries(str(session), tuple(found), full)
+
+    return context.surgeon().look(session, show)
+
+
+def show_value(context: ActionContext, session: SessionName, entry: str, key: str) -> ShownValue:
+    """Show one value of an entry, wherever it is; `key` is a path or one segment of it.
+
+    Raises:
+        NotFound: there is no such session or entry.
+        Invalid: the key names no value, or several.
+        Conflict: the value cannot be had.
+    """
+
+    def show(source: Transcript, fmt: TranscriptFormat, means: Means) -> ShownValue:
+        held = held_by(source, fmt, entry, means.stored)
+        return ShownValue(str(session), entry, *held.value(key))
+
+    return context.surgeon().look(session, show)
+
+
+def _entry(source: Transcript, fmt: TranscriptFormat, wanted: str, session: str) -> EntryView:
+    """The entry by id, else by line number: the first of several with the same id."""
+    by_index = wanted.removeprefix("#")
+    index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
+    at_index = None
+    for view in views(source, fmt):
+        if view.id == wanted and not wanted.startswith("#"):
+            return view
+        if view.index == index:
+            at_index = view
+    if at_index is None:
+        hint = f"`bsd show {session}` lists them"
+        raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)
+    return at_index
+
+
+def _whole(
+    source: Transcript, fmt: TranscriptFormat, found: Sequence[EntryView], stored: Stored
+) -> Iterator[WholeEntry]:
+    wanted = {view.index: view for view in found}
+    for line in source.lines():
+        if (view := wanted.get(line.index)) is None:
+            continue
+        away: dict[str, Any] = {}
+        if view.extracted:
+            taken = extracted_content(BytesTranscript(line.raw), fmt, "#0", stored)
+            away = {"content": taken.content, "unavailable": taken.unavailable}
+        known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
+        text = line.raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
+        yield WholeEntry(**known, line=text, **away)
