@@ -25,7 +25,7 @@ from bsd.actions.parameters import NONE, Complete, Items, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
 from bsd.cli.privileges import FileOwner, become, owner_for_root
-from bsd.core.definition import Answer, LibraryVerb
+from bsd.core.definition import LibraryVerb, json_of
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bsd.sessions.surgeon import Surgeon
 
 _H = TypeVar("_H")
-_R = TypeVar("_R", bound=Answer)
+_R = TypeVar("_R")
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
 _WORTH_A_WORD_SECONDS = 1.0
@@ -191,7 +191,7 @@ class Call:
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
         """Print an answer: for programs as JSON, for people as `tell` says it."""
         if self.json:
-            print_json(answer.as_json())
+            print_json(json_of(answer))
         else:
             tell(answer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,10 +13,11 @@ from bsd.actions.parameters import KEYS, all_words
 from bsd.cli.call import BsdCommand, Call, group, library_command
 from bsd.cli.output import note, one_line, print_json, print_table, say
 from bsd.core.errors import Invalid
-from bsd.memory import verbs
+from bsd.memory import actions, verbs
+from bsd.memory.actions import MemoryStats, StoredFact
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.fact import Fact, StoredFact
-from bsd.memory.facts import Memory, MemoryStats, open_memory
+from bsd.memory.facts import Fact
+from bsd.memory.memory import Memory, open_memory
 
 _MORE = """
 The database is memory/facts.db in the root, the one that OpenClaw's plugin hybrid-memory uses; both
@@ -46,21 +48,20 @@ def _say_stored(done: StoredFact) -> None:
     if not done.created:
         say("Similar memory already exists.")
         return
-    fact = done.fact
-    about = f" [entity: {fact.entity}]" if fact.entity else ""
-    say(f'Stored: "{one_line(fact.text, 100)}"{about} [decay: {fact.decay_class}]')
-    note(f"id {fact.id}")
+    about = f" [entity: {done.entity}]" if done.entity else ""
+    say(f'Stored: "{one_line(done.text, 100)}"{about} [decay: {done.decay_class}]')
+    note(f"id {done.id}")
 
 
-def _say_recalled(found: verbs.RecallAnswer) -> None:
-    _print([one.fact for one in found.results], [f"{one.score:.2f}" for one in found.results])
+def _say_recalled(found: actions.RecallAnswer) -> None:
+    _print(found.results, [f"{one.score:.2f}" for one in found.results])
 
 
-def _say_looked_up(found: verbs.LookupAnswer) -> None:
+def _say_looked_up(found: actions.LookupAnswer) -> None:
     _print(found.results, [f"{one.confidence:.2f}" for one in found.results])
 
 
-def _print(facts: list[Fact], marks: list[str]) -> None:
+def _print(facts: Sequence[Fact], marks: list[str]) -> None:
     if not facts:
         say("Nothing was found.")
         return
@@ -71,8 +72,8 @@ def _print(facts: list[Fact], marks: list[str]) -> None:
     print_table(("SCORE", "ID", "CLASS", "ENTITY", "TEXT"), rows, last_may_shrink=True)
 
 
-def _say_confirmed(done: verbs.ConfirmedFact) -> None:
-    say(f"Confirmed: {done.fact.id}, {_until(done.fact)}")
+def _say_confirmed(done: actions.ConfirmedFact) -> None:
+    say(f"Confirmed: {done.id}, {_until(done)}")
 
 
 def _until(fact: Fact) -> str:
@@ -84,8 +85,8 @@ def _until(fact: Fact) -> str:
         return f"until {fact.expires_at}"
 
 
-def _say_forgotten(done: verbs.ForgottenFact) -> None:
-    say(f'Forgotten: {done.fact.id} "{one_line(done.fact.text, 60)}"')
+def _say_forgotten(done: actions.ForgottenFact) -> None:
+    say(f'Forgotten: {done.id} "{one_line(done.text, 60)}"')
 
 
 def _say_pruned(done: PrunedFacts) -> None:
@@ -104,7 +105,7 @@ def _say_pruned(done: PrunedFacts) -> None:
         note(f"{done.vectors_pending} vectors could not be deleted; the next prune tries again")
 
 
-def _say_backfilled(done: verbs.BackfillAnswer) -> None:
+def _say_backfilled(done: actions.BackfillAnswer) -> None:
     if not done.reclassified:
         say("All facts already properly classified.")
         return
@@ -195,7 +196,7 @@ def checkpoint(call: Call, /, action: str | None, **said: Any) -> None:
 def _save(call: Call, asked: verbs.SaveCheckpoint) -> None:
     with _open(call, True) as opened:
         done = verbs.SAVE_CHECKPOINT.act(opened, asked)
-    call.answer(done, lambda saved: say(f"Checkpoint saved: {saved.fact.id}"))
+    call.answer(done, lambda saved: say(f"Checkpoint saved: {saved.id}"))
 
 
 def _restore(call: Call) -> None:
@@ -204,7 +205,7 @@ def _restore(call: Call) -> None:
     call.answer(found, _say_checkpoint)
 
 
-def _say_checkpoint(found: verbs.CheckpointAnswer) -> None:
+def _say_checkpoint(found: actions.CheckpointAnswer) -> None:
     if found.checkpoint is None:
         say("No active checkpoint.")
     else:

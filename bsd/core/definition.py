@@ -10,10 +10,10 @@ workspaces) has verbs that are done with its own handle: `LibraryVerb`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
 # --- what it answers ---
 
@@ -68,7 +68,28 @@ def contract_of(one: Field[Any]) -> Contract:
 def told_fields(kind: Any) -> tuple[tuple[Field[Any], Contract], ...]:
     """The fields of a dataclass that doors tell, in their order."""
     found = ((one, contract_of(one)) for one in fields(kind))
+    if not issubclass(kind, Answer):
+        found = ((one, _annotated(kind, one)) for one in fields(kind))
     return tuple((one, said) for one, said in found if not said.internal)
+
+
+def _annotated(kind: Any, one: Field[Any]) -> Contract:
+    """What is said of a field of an answer beside its type (see `core.answers`)."""
+    if one.metadata:
+        return contract_of(one)
+    from pydantic.fields import FieldInfo  # noqa: PLC0415 - of the libraries' answers only
+
+    hint = get_type_hints(kind, include_extras=True)[one.name]
+    said = Contract()
+    for mark in getattr(hint, "__metadata__", ()):
+        if isinstance(mark, FieldInfo):
+            said = Contract(
+                mark.description or said.doc,
+                mark.serialization_alias or said.name,
+                mark.exclude_if is not None or said.omit,
+                internal=bool(mark.exclude) or said.internal,
+            )
+    return said
 
 
 @cache
@@ -100,10 +121,19 @@ class Answer:
         for one, said in told_fields(kind):
             value = getattr(self, one.name)
             if said.inline:
-                document |= {} if value is None else value.as_json()
+                document |= {} if value is None else json_of(value)
             elif not _is_left_out(value, said):
                 document[said.name or one.name] = _plain(value)
         return document
+
+
+def json_of(answer: Any) -> dict[str, Any]:
+    """An answer as JSON has it, of either kind."""
+    if isinstance(answer, Answer):
+        return answer.as_json()
+    from bsd.core.answers import as_json  # noqa: PLC0415 - of the libraries' answers only
+
+    return as_json(answer)
 
 
 def _is_left_out(value: Any, said: Contract) -> bool:
@@ -111,8 +141,8 @@ def _is_left_out(value: Any, said: Contract) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Answer):
-        return value.as_json()
+    if isinstance(value, Answer) or is_dataclass(value):
+        return json_of(value)
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -201,7 +231,7 @@ class Tool:
 
 _H = TypeVar("_H")
 _A = TypeVar("_A")
-_R = TypeVar("_R", bound=Answer)
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from bsd.daemon.scheduler import Cron, Every
 from bsd.daemon.state import DaemonState
 
 if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
-    from bsd.memory.facts import Memory
+    from bsd.memory.memory import Memory
 
 _log = get_logger("memory")
 
@@ -93,14 +93,16 @@ class MemoryKeeper:
             return None
 
     def _begin(self, memory: Memory) -> float:
-        done = memory.prune(soft=False)
+        from bsd.memory import actions  # noqa: PLC0415 - see above
+
+        done = actions.prune(memory, soft=False)
         if done.expired:
             _log.info(
                 f"startup prune removed {done.expired} expired facts",
                 vectors_deleted=done.vectors_deleted,
             )
         now = int(self._state.clocks.wall())
-        if memory.expired():
+        if actions.count_expired(memory):
             return now - _HOUR  # the hourly run goes on with them as soon as the daemon stands
         last_run = memory.noted(_LAST_RUN)
         if isinstance(last_run, int) and last_run <= now:
@@ -112,12 +114,14 @@ class MemoryKeeper:
 
     def run(self) -> None:
         """Every hour; raises BsdError, and an hour later nothing is lost by that."""
+        from bsd.memory import actions  # noqa: PLC0415 - see above
+
         started = int(self._state.clocks.wall())
         try:
             with self._memory() as memory:
                 if not self._is_mine(memory):
                     return
-                done = memory.prune()
+                done = actions.prune(memory)
                 if not self._state.stopping.is_set():
                     memory.note(_LAST_RUN, started)
         except BsdError as problem:
@@ -139,7 +143,7 @@ class MemoryKeeper:
 
     def _memory(self, *, deadline: float = math.inf) -> Memory:
         """`deadline`: when to break off what is going on, in steady seconds."""
-        from bsd.memory.facts import open_memory  # noqa: PLC0415 - see above
+        from bsd.memory.memory import open_memory  # noqa: PLC0415 - see above
 
         return open_memory(
             self._layout,

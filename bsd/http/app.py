@@ -39,7 +39,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import Agents
 from bsd.maintenance.disk_use import SavedByHour, Savings
 from bsd.memory import verbs as memory_verbs
-from bsd.memory.facts import Memory, open_memory
+from bsd.memory.memory import Memory, open_memory
 from bsd.sessions.idle import RetryBudget
 from bsd.workspaces import verbs as workspace_verbs
 from bsd.workspaces.verbs import WorkspaceRoot, rules_of

@@ -33,7 +33,7 @@ from bsd.actions.context import Executor, SearchState
 from bsd.actions.outlines import Outlines
 from bsd.actions.verb import Verb, all_verbs, perform
 from bsd.actions.verbs import SHOW_EDITABLE, SHOW_EXTRACTED, ShowEditable, ShowExtracted
-from bsd.core.definition import Answer, Body, Definition, LibraryVerb, Route, arguments_of
+from bsd.core.definition import Answer, Body, Definition, LibraryVerb, Route, arguments_of, json_of
 from bsd.core.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
 from bsd.core.files import plain_file
 from bsd.core.layout import Layout, SessionName
@@ -140,7 +140,7 @@ _OF_THE_SESSION = ("agent", "session")
 _H = TypeVar("_H")
 # Who asks, and what is given in path, query and body → whether it may change something, and what
 # does it, on a thread.
-_Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], Answer]]]
+_Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], Any]]]
 
 
 @traced(_log, but=("clock", "progressed", "stopping"))
@@ -317,7 +317,7 @@ def _route(verb: Definition[Any, Any], route: Route, prepare: _Prepare) -> ApiRo
                 problem.hint = problem.hint or route.hint
                 raise
         changes, work = prepare(actor_of(request), given)
-        return JsonAnswer(await (changing if changes else reading)(lambda: work().as_json()))
+        return JsonAnswer(await (changing if changes else reading)(lambda: json_of(work())))
 
     return ApiRoute(route, endpoint, verb.answer, query=query, body=body)
 

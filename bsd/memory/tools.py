@@ -1,6 +1,7 @@
-"""The memory's verbs for agents: the tools of OpenClaw's plugin hybrid-memory, and two more.
+"""The memory's tools for agents: those of OpenClaw's plugin hybrid-memory, and two more.
 
-Their names, parameters and words are the plugin's; `verbs` has those of people and programs.
+Their names, parameters and words are the plugin's. Made for the interface that is still made from
+`core.definition`; the functions themselves are `bsd.memory.actions`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any, Literal, TypeVar
 
 from bsd.core.definition import UNSAID, Answer, LibraryVerb, Tool, Unsaid, argument, contract
 from bsd.core.errors import FieldError, Invalid
-from bsd.memory.database import normalized_hash
+from bsd.memory import actions
+from bsd.memory.actions import ForgottenFact
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.fact import Fact, RecalledFact, WantedFacts
-from bsd.memory.facts import Memory
-from bsd.memory.new_fact import MOMENT, NewFact
-from bsd.memory.verbs import INCLUDE_SUPERSEDED, TAG
+from bsd.memory.facts import FIELDS, Fact, FactFilter, RecalledFact
+from bsd.memory.memory import Memory
+from bsd.memory.verbs import INCLUDE_SUPERSEDED, MOMENT, TAG, StoreFact
 
 _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
@@ -43,9 +44,12 @@ def _need(name: str, text: str | None, when: str = "") -> None:
         raise _refused(name, f"{name} parameter is required{when}")
 
 
-def _shown(found: Fact | RecalledFact) -> _AnyFact:
+def _shown(found: Fact) -> _AnyFact:
     """Everything that is known of it; what is not would only fill the context."""
-    return {name: value for name, value in found.as_json().items() if value is not None}
+    known = {name: getattr(found, name) for name in FIELDS}
+    if isinstance(found, RecalledFact):
+        known["score"] = round(found.score, 6)
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _in_short(fact: Fact) -> str:
@@ -72,18 +76,17 @@ class ConfirmMemory:
     memory_id: str = field(metadata=_ID)
 
 
-def _store(memory: Memory, asked: NewFact) -> MemoryKept:
+def _store(memory: Memory, asked: StoreFact) -> MemoryKept:
     _need("text", asked.text)
-    stored = memory.store(asked)
-    fact, message = stored.fact, "Similar memory already exists."
-    if stored.created:
+    fact, message = actions.store(memory, asked.new()), "Similar memory already exists."
+    if fact.created:
         about = f" [entity: {fact.entity}]" if fact.entity else ""
         message = f'Stored: "{_in_short(fact)}"{about} [decay: {fact.decay_class}]'
-    return MemoryKept(message, _shown(fact), stored.created)
+    return MemoryKept(message, _shown(fact), fact.created)
 
 
 def _confirm(memory: Memory, asked: ConfirmMemory) -> MemoryKept:
-    fact = memory.confirm(asked.memory_id)
+    fact = actions.confirm(memory, asked.memory_id)
     return MemoryKept(f'Confirmed: "{_in_short(fact)}"', _shown(fact))
 
 
@@ -106,8 +109,8 @@ class _FindMemories:
         ),
     )
 
-    def facts(self, entity: str | None = None) -> WantedFacts:
-        return WantedFacts(
+    def facts(self, entity: str | None = None) -> FactFilter:
+        return FactFilter(
             entity, self.tag, include_superseded=self.include_superseded, as_of=self.as_of
         )
 
@@ -154,15 +157,19 @@ def _recall(memory: Memory, asked: RecallMemory) -> MemoryFound:
     if not memory.exists():
         return MemoryFound([])  # nobody has stored anything yet
     if asked.id is not None:
-        return MemoryFound([_read_on(memory.get(asked.id, refresh=asked.refresh), asked.offset)])
+        return MemoryFound(
+            [_read_on(actions.get(memory, asked.id, refresh=asked.refresh), asked.offset)]
+        )
     if asked.query and asked.query.strip():
-        found = memory.recall(
+        found = actions.recall(
+            memory,
             asked.query,
-            limit=asked.offset + asked.limit,
-            wanted=asked.facts(asked.entity),
+            limit=asked.limit,
+            offset=asked.offset,
+            only=asked.facts(asked.entity),
             refresh=asked.refresh,
         )
-        return MemoryFound([_shown(one) for one in found[asked.offset :]])
+        return MemoryFound([_shown(one) for one in found.results])
     return _look_up(memory, asked.entity or "", None, asked)
 
 
@@ -179,9 +186,16 @@ def _read_on(fact: Fact, offset: int) -> _AnyFact:
 def _look_up(
     memory: Memory, entity: str, key: str | None, asked: RecallMemory | LookupMemory
 ) -> MemoryFound:
-    most = asked.offset + asked.limit
-    found = memory.lookup(entity, key, limit=most, wanted=asked.facts(), refresh=asked.refresh)
-    return MemoryFound([_shown(one) for one in found[asked.offset :]])
+    found = actions.lookup(
+        memory,
+        entity,
+        key,
+        limit=asked.limit,
+        offset=asked.offset,
+        only=asked.facts(),
+        refresh=asked.refresh,
+    )
+    return MemoryFound([_shown(one) for one in found.results])
 
 
 def _lookup(memory: Memory, asked: LookupMemory) -> MemoryFound:
@@ -216,27 +230,16 @@ class MemoryForgotten(Answer):
 
 def _forget(memory: Memory, asked: ForgetMemory) -> MemoryForgotten:
     if asked.memory_id is not None:
-        return _forgotten(memory, asked.memory_id)
-    query = asked.query or ""
-    found = memory.recall(
-        query,
-        limit=_MOST_CANDIDATES,
-        wanted=WantedFacts(include_expired=True, include_superseded=True),
-        refresh=False,
-    )
-    meant = normalized_hash(query)
-    same = [one.fact.id for one in found if normalized_hash(one.fact.text) == meant]
-    if len(same) == 1:  # words alone could mean another fact, and this one would be gone
-        return _forgotten(memory, same[0])
+        done: ForgottenFact | actions.RecallAnswer = actions.forget(memory, asked.memory_id)
+    else:
+        done = actions.forget_text(memory, asked.query or "")
+    if isinstance(done, ForgottenFact):
+        return MemoryForgotten(f'Forgotten: "{_in_short(done)}"', forgotten=True, fact=_shown(done))
+    found = done.results
     message = "Nothing was forgotten: no memory holds any of these words."
     if found:
         message = f"Nothing was forgotten. Found {len(found)} candidates: specify memoryId."
     return MemoryForgotten(message, forgotten=False, candidates=[_shown(one) for one in found])
-
-
-def _forgotten(memory: Memory, id: str) -> MemoryForgotten:
-    fact = memory.forget(id)
-    return MemoryForgotten(f'Forgotten: "{_in_short(fact)}"', forgotten=True, fact=_shown(fact))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +261,8 @@ class MemoryPruned(Answer):
 
 
 def _prune(memory: Memory, asked: PruneMemory) -> MemoryPruned:
-    done = memory.prune(hard=asked.mode != "soft", soft=asked.mode != "hard")
-    by_class, pending = memory.by_class(), memory.expired()
+    done = actions.prune(memory, hard=asked.mode != "soft", soft=asked.mode != "hard")
+    by_class, pending = actions.count_by_class(memory), actions.count_expired(memory)
     message = (
         f"Pruned: {done.expired} expired + {done.deleted} low-confidence.\n"
         f"Remaining by class: {json.dumps(by_class, separators=(',', ':'))}\n"
@@ -302,10 +305,11 @@ class MemoryCheckpoint(Answer):
 
 def _checkpoint(memory: Memory, asked: CheckpointMemory) -> MemoryCheckpoint:
     if asked.action == "restore":
-        found = memory.restore_checkpoint()
+        found = actions.restore_checkpoint(memory).checkpoint
         message = "No active checkpoint." if found is None else "The last checkpoint."
         return MemoryCheckpoint(message, checkpoint=found)
-    fact = memory.save_checkpoint(
+    fact = actions.save_checkpoint(
+        memory,
         asked.intent or "",
         asked.state or "",
         expected_outcome=asked.expected_outcome,
@@ -349,7 +353,7 @@ VERBS: tuple[LibraryVerb[Memory, Any, Any], ...] = (
                 *("decay_class", "tags", "supersedes"),
             ),
         ),
-        NewFact,
+        StoreFact,
         MemoryKept,
         _store,
     ),

@@ -58,7 +58,7 @@ class Vectors:
         """How many there are; raises Unavailable."""
         return int(json.loads(self._run("count")))
 
-    def settle(self, db: Database) -> tuple[int, int]:
+    def delete_due(self, db: Database) -> tuple[int, int]:
         """Delete what is due; returns how many that were, and how many could not be deleted.
 
         A failure is logged and tried again next time.

@@ -1,18 +1,32 @@
-"""What can be done with the memory, as data: doors are made from it (see `foundation.definition`).
+"""The actions of a memory for the interfaces that are still made from `core.definition`.
 
-Agents have the tools of the plugin, with its names and words: `tools`.
+New code calls `bsd.memory.actions`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
 
-from bsd.core.definition import Answer, Library, argument, contract
+from bsd.core.definition import Library, argument
+from bsd.memory import actions
+from bsd.memory.actions import (
+    BackfillAnswer,
+    CheckpointAnswer,
+    ConfirmedFact,
+    ForgottenFact,
+    LookupAnswer,
+    MemoryStats,
+    RecallAnswer,
+    SavedCheckpoint,
+    StoredFact,
+)
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.fact import Fact, RecalledFact, StoredFact, WantedFacts
-from bsd.memory.facts import Memory, MemoryStats
-from bsd.memory.new_fact import MOMENT, NewFact
+from bsd.memory.facts import FactFilter
+from bsd.memory.memory import Memory
+from bsd.memory.new_fact import NewFact
+from bsd.memory.schema import MILLISECONDS
+
+MOMENT = {"least": 0, "most": MILLISECONDS}
 
 _WING = Library(Memory, "memory")
 _MOST = 1000
@@ -27,6 +41,66 @@ _REFRESH = argument("Whether this keeps the facts alive; without, nothing is cha
 
 
 @dataclass(frozen=True, slots=True)
+class StoreFact:
+    """What somebody wants to be remembered; without a class its words tell it."""
+
+    text: str = field(
+        metadata=argument("The fact, as one sentence.", metavar="TEXT", positional=True)
+    )
+    entity: str | None = field(
+        default=None, metadata=argument("Who or what it is about.", metavar="NAME")
+    )
+    key: str | None = field(
+        default=None, metadata=argument("Which property of the entity.", metavar="KEY")
+    )
+    value: str | None = field(
+        default=None, metadata=argument("The value of that property.", metavar="VALUE")
+    )
+    category: str = field(
+        default="other",
+        metadata=argument("For instance preference, fact, decision, entity.", metavar="NAME"),
+    )
+    source: str = field(
+        default="conversation", metadata=argument("Where it comes from.", metavar="NAME")
+    )
+    summary: str | None = field(
+        default=None, metadata=argument("The same in short.", metavar="TEXT")
+    )
+    tags: tuple[str, ...] | None = field(
+        default=None, metadata=argument("Words to find it by later.", metavar="A,B")
+    )
+    decay_class: str | None = field(
+        default=None,
+        metadata=argument(
+            "How long it lives; leave it out, and its words tell it.",
+            metavar="CLASS",
+            names={"cli": "class"},
+        ),
+    )
+    confidence: float = field(default=1.0, metadata=argument("0 to 1.", least=0, most=1))
+    importance: float = field(default=0.7, metadata=argument("0 to 1.", least=0, most=1))
+    source_date: int | None = field(
+        default=None,
+        metadata=argument(
+            "When it was said, if not now (epoch seconds).", metavar="SECONDS", **MOMENT
+        ),
+    )
+    expires_at: int | None = field(
+        default=None,
+        metadata=argument(
+            "When it expires, whatever its class (epoch seconds).", metavar="SECONDS", **MOMENT
+        ),
+    )
+    supersedes: str | None = field(
+        default=None,
+        metadata=argument("Id of the fact whose place this one takes.", metavar="ID", least=1),
+    )
+
+    def new(self) -> NewFact:
+        return NewFact(*(getattr(self, one.name) for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
 class WhichFact:
     """One fact."""
 
@@ -35,27 +109,11 @@ class WhichFact:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmedFact(Answer):
-    """A fact that begins anew."""
-
-    confirmed: bool
-    fact: Fact = field(metadata=contract(inline=True))
-
-
-@dataclass(frozen=True, slots=True)
-class ForgottenFact(Answer):
-    """A fact as it was."""
-
-    forgotten: bool
-    fact: Fact = field(metadata=contract(inline=True))
-
-
 STORE = _WING.verb(
     "store",
-    NewFact,
+    StoreFact,
     StoredFact,
-    Memory.store,
+    lambda memory, asked: actions.store(memory, asked.new()),
     "POST /store",
     "Keep a fact, unless one of the same text is there already.",
 )
@@ -63,7 +121,7 @@ CONFIRM = _WING.verb(
     "confirm",
     WhichFact,
     ConfirmedFact,
-    lambda memory, asked: ConfirmedFact(confirmed=True, fact=memory.confirm(asked.id)),
+    lambda memory, asked: actions.confirm(memory, asked.id),
     "POST /confirm",
     "Say that a fact still holds: it begins anew, with full confidence.",
 )
@@ -71,7 +129,7 @@ FORGET = _WING.verb(
     "forget",
     WhichFact,
     ForgottenFact,
-    lambda memory, asked: ForgottenFact(forgotten=True, fact=memory.forget(asked.id)),
+    lambda memory, asked: actions.forget(memory, asked.id),
     "POST /forget",
     "Delete a fact for good, and its vector.",
 )
@@ -104,22 +162,13 @@ class RecallFacts(SearchFacts):
     refresh: bool = field(default=True, metadata=_REFRESH)
 
 
-@dataclass(frozen=True, slots=True)
-class RecallAnswer(Answer):
-    """The best first."""
-
-    query: str
-    results: list[RecalledFact]
-
-
 def _recall(
     memory: Memory, asked: SearchFacts, *, as_of: int | None = None, refresh: bool = False
 ) -> RecallAnswer:
-    wanted = WantedFacts(
+    only = FactFilter(
         asked.entity, asked.tag, asked.include_expired, asked.include_superseded, as_of
     )
-    found = memory.recall(asked.query, limit=asked.limit, wanted=wanted, refresh=refresh)
-    return RecallAnswer(asked.query, found)
+    return actions.recall(memory, asked.query, limit=asked.limit, only=only, refresh=refresh)
 
 
 SEARCH = _WING.verb(
@@ -164,24 +213,11 @@ class LookupFacts(LookFacts):
     refresh: bool = field(default=True, metadata=_REFRESH)
 
 
-@dataclass(frozen=True, slots=True)
-class LookupAnswer(Answer):
-    """The surest and newest first."""
-
-    entity: str
-    key: str | None
-    results: list[Fact]
-
-
 def _look_up(memory: Memory, asked: LookFacts, *, refresh: bool = False) -> LookupAnswer:
-    found = memory.lookup(
-        asked.entity,
-        asked.key,
-        limit=asked.limit,
-        wanted=WantedFacts(tag=asked.tag),
-        refresh=refresh,
+    only = FactFilter(tag=asked.tag)
+    return actions.lookup(
+        memory, asked.entity, asked.key, limit=asked.limit, only=only, refresh=refresh
     )
-    return LookupAnswer(asked.entity, asked.key, found)
 
 
 LOOK = _WING.verb(
@@ -223,20 +259,14 @@ class NoArguments:
     """There is nothing to say."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillAnswer(Answer):
-    """How many facts of each class have another class or expiry than before."""
-
-    reclassified: dict[str, int]
-
-
 def _prune(memory: Memory, asked: PruneFacts) -> PrunedFacts:
     both = asked.hard == asked.soft
-    return memory.prune(
+    return actions.prune(
+        memory,
         hard=both or asked.hard,
         soft=both or asked.soft,
         dry_run=asked.dry_run,
-        orphans=asked.vectors,
+        vectors=asked.vectors,
     )
 
 
@@ -253,7 +283,7 @@ BACKFILL = _WING.verb(
     "backfill",
     NoArguments,
     BackfillAnswer,
-    lambda memory, _: BackfillAnswer(memory.backfill()),
+    lambda memory, _: actions.backfill(memory),
     "POST /backfill",
     "Find the class of all facts anew, and when they expire by it.",
 )
@@ -261,7 +291,7 @@ STATS = _WING.verb(
     "stats",
     NoArguments,
     MemoryStats,
-    lambda memory, _: memory.stats(),
+    lambda memory, _: actions.stats(memory),
     "GET /stats",
     "Counts of facts, by class too, and of those that are to be pruned.",
     about="Count facts, by class, and those that are to be pruned.",
@@ -285,29 +315,14 @@ class SaveCheckpoint:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SavedCheckpoint(Answer):
-    """The fact that a checkpoint became."""
-
-    saved: bool
-    fact: Fact = field(metadata=contract(inline=True))
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointAnswer(Answer):
-    """The checkpoint as it was saved; null if there is none."""
-
-    checkpoint: dict[str, Any] | None
-
-
 def _save(memory: Memory, asked: SaveCheckpoint) -> SavedCheckpoint:
-    fact = memory.save_checkpoint(
+    return actions.save_checkpoint(
+        memory,
         asked.intent,
         asked.state,
         expected_outcome=asked.expected_outcome,
         working_files=asked.working_files,
     )
-    return SavedCheckpoint(saved=True, fact=fact)
 
 
 SAVE_CHECKPOINT = _WING.verb(
@@ -322,7 +337,7 @@ RESTORE_CHECKPOINT = _WING.verb(
     "restore",
     NoArguments,
     CheckpointAnswer,
-    lambda memory, _: CheckpointAnswer(memory.restore_checkpoint()),
+    lambda memory, _: actions.restore_checkpoint(memory),
     "GET /checkpoint",
     "The last checkpoint that has not expired; null if there is none.",
 )

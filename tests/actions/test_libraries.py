@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -96,13 +94,3 @@ def test_members_of_an_answer_within_another_stand_among_its_own() -> None:
         == required
         == ["session_id", "age_hours", "reason", "detail", "bytes"]
     )
-
-
-@pytest.mark.parametrize("wing", ["memory", "workspaces"])
-def test_a_wing_loads_neither_pydantic_nor_http_nor_click(library: str) -> None:
-    program = f"import sys, bsd.{library}.verbs; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not loaded & {"pydantic", "starlette", "click", "mcp", "uvicorn", "lancedb"}

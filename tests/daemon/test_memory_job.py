@@ -20,7 +20,7 @@ from bsd.daemon.library_jobs import MEMORY, MemoryKeeper, add_memory_job
 from bsd.daemon.loops import Clocks
 from bsd.daemon.schedule import Actions, JobSchedule
 from bsd.daemon.state import DaemonState
-from bsd.memory.facts import open_memory
+from bsd.memory.memory import open_memory
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store

@@ -11,8 +11,9 @@ import pytest
 from starlette.applications import Starlette
 
 from bsd.core.layout import Layout
-from bsd.memory.fact import FIELDS
-from bsd.memory.facts import open_memory
+from bsd.memory import actions
+from bsd.memory.facts import FIELDS
+from bsd.memory.memory import open_memory
 from tests.http.fake_daemon import Reply, app_over, ask
 from tests.memory.memories import DAY, NOW, Clock, rows
 
@@ -139,7 +140,7 @@ def test_readonly_may_still_look(tmp_path: Path) -> None:
     with open_memory(layout) as memory:
         from bsd.memory.new_fact import NewFact
 
-        memory.store(NewFact("harbour"))
+        actions.store(memory, NewFact("harbour"))
     app = app_over(tmp_path, readonly=True)
     assert len(get(app, "recall?query=harbour")["results"]) == 1
     assert ask(app, "POST", "/api/memory/recall", body=b'{"query": "x"}').status == 403
