@@ -92,12 +92,11 @@ for _command in (restore_remote, purge_control):
 @click.option(
     "--tools",
     type=click.Choice(["all", "sessions", "memory"]),
-    default="all",
-    show_default=True,
-    help="Those for sessions, for facts, or both.",
+    help="Those for sessions, for facts, or both [default: those for sessions, and those for facts"
+    " if a memory is in use].",
 )
 @click.pass_obj
-def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: str) -> int:
+def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: str | None) -> int:
     if agent is not None:
         check_name(agent, "agent")
     if agent is not None and session is not None and session.agent != agent:

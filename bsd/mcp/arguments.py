@@ -92,7 +92,9 @@ def _renamed(arguments: Mapping[Any, Any], known: Mapping[str, Any]) -> dict[str
     return renamed
 
 
-def _field_errors(model: type[BaseModel], details: Sequence[ErrorDetails]) -> tuple[FieldError, ...]:
+def _field_errors(
+    model: type[BaseModel], details: Sequence[ErrorDetails]
+) -> tuple[FieldError, ...]:
     """Return one error for each bad argument."""
     found: dict[str, FieldError] = {}
     for detail in details:
@@ -206,11 +208,13 @@ Extractable = Annotated[
     bool | Annotated[int, Field(ge=0, lt=10**9)] | Literal["unset"] | None,
     BeforeValidator(read_extractable),
     Expected('true, false, a number or "unset"'),
-    WithJsonSchema({
-        "type": ["boolean", "integer", "string"],
-        "description": "For set_extractable: false keeps the entry, true lets it go, a number keeps"
-        ' it for so many messages, "unset" ends that.',
-    }),
+    WithJsonSchema(
+        {
+            "type": ["boolean", "integer", "string"],
+            "description": "For set_extractable: false keeps the entry, true lets it go, a number keeps"
+            ' it for so many messages, "unset" ends that.',
+        }
+    ),
 ]
 ContextAction = Annotated[
     str,
@@ -220,16 +224,18 @@ ContextAction = Annotated[
 Targets = Annotated[
     list[Any],
     Expected("a list"),
-    WithJsonSchema({
-        "type": "array",
-        "items": {
-            "anyOf": [
-                {"type": "object"},
-                {"type": "array", "items": {"type": "string"}},
-            ]
-        },
-        "description": "replace: {start, end, replacement}, discard: [hash], distill: [hash, summary]",
-    }),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "anyOf": [
+                    {"type": "object"},
+                    {"type": "array", "items": {"type": "string"}},
+                ]
+            },
+            "description": "replace: {start, end, replacement}, discard: [hash], distill: [hash, summary]",
+        }
+    ),
 ]
 IncludeUser = Annotated[
     bool,

@@ -22,6 +22,7 @@ from bsd.memory.new_fact import NewFact
 
 Json = dict[str, Any]
 
+_READ, _WRITE = False, True
 _SHOWN = 100  # characters of a fact in a sentence about it
 _MOST_FOUND = 100
 _MOST_OFFSET = 10**9
@@ -33,9 +34,7 @@ Text = Annotated[str | None, Expected("a text")]
 FactText = Annotated[
     str, Expected("a text"), Field(min_length=1, description="The fact, as one sentence.")
 ]
-Share = Annotated[
-    float, Expected("a number from 0 to 1"), Field(ge=0, le=1, description="0 to 1.")
-]
+Share = Annotated[float, Expected("a number from 0 to 1"), Field(ge=0, le=1, description="0 to 1.")]
 Category = Annotated[
     str, Expected("a text"), Field(description="preference, fact, decision, entity, …")
 ]
@@ -57,6 +56,7 @@ Tags = Annotated[
     Field(description="Words to find it by later."),
 ]
 FactId = Annotated[str | None, Expected("a text"), Field(min_length=1)]
+ConfirmedId = Annotated[str, Expected("a text"), Field(min_length=1)]
 Superseded = Annotated[
     str | None,
     Expected("a text"),
@@ -92,10 +92,12 @@ AsOf = Annotated[
     Annotated[int, Field(ge=0, le=_LATEST)] | None,
     BeforeValidator(read_moment),
     Expected(_A_MOMENT),
-    WithJsonSchema({
-        "type": ["integer", "string"],
-        "description": "What held then: a date, or epoch seconds.",
-    }),
+    WithJsonSchema(
+        {
+            "type": ["integer", "string"],
+            "description": "What held then: a date, or epoch seconds.",
+        }
+    ),
 ]
 CheckpointAction = Annotated[Literal["save", "restore"], Expected("'save' or 'restore'")]
 Files = Annotated[
@@ -136,9 +138,10 @@ class MemoryTools:
         tags: Tags = None,
         supersedes: Superseded = None,
     ) -> Json:
-        """Keep a fact beyond this session: a preference, a decision, how something is done. How
-        long it lives follows from its words, or from `decayClass`; what is recalled lives on, the
-        rest fades and is deleted. What changed `supersedes` what held before.
+        """Keep a fact beyond this session: a preference, a decision, how something is done.
+
+        How long it lives follows from its words, or from `decayClass`; what is recalled lives on,
+        the rest fades and is deleted. What changed `supersedes` what held before.
         """
         _require("text", text)
         new = NewFact(
@@ -152,7 +155,7 @@ class MemoryTools:
             importance=importance,
             supersedes=supersedes,
         )
-        with self._open(True) as memory:
+        with self._open(_WRITE) as memory:
             fact = actions.store(memory, new)
         message = "Similar memory already exists."
         if fact.created:
@@ -168,17 +171,17 @@ class MemoryTools:
         entity: EntityFilter = None,
         offset: Offset = 0,  # of facts; with `id`, of characters of the text
         tag: Text = None,
-        includeSuperseded: IncludeSuperseded = False,  # noqa: FBT002 - arguments have names
+        includeSuperseded: IncludeSuperseded = False,
         asOf: AsOf = None,
     ) -> Json:
-        """Find facts of earlier sessions by any of the words of `query`, by `id`, or all about an
-        `entity`; the best first. Recall before you ask the user.
+        """Find facts of earlier sessions, the best first.
+
+        By any of the words of `query`, by `id`, or all about an `entity`. Recall before you ask the
+        user.
         """
         if not any(map(_is_text, (query, id, entity))):
             raise refused("query", "query parameter is required, or id, or entity")
-        only = FactFilter(
-            entity=entity, tag=tag, include_superseded=includeSuperseded, as_of=asOf
-        )
+        only = FactFilter(entity=entity, tag=tag, include_superseded=includeSuperseded, as_of=asOf)
         refresh = self._refresh
         with self._open(refresh) as memory:
             if not memory.exists():
@@ -202,11 +205,12 @@ class MemoryTools:
         limit: Limit = 20,
         offset: Offset = 0,
         tag: Text = None,
-        includeSuperseded: IncludeSuperseded = False,  # noqa: FBT002 - arguments have names
+        includeSuperseded: IncludeSuperseded = False,
         asOf: AsOf = None,
     ) -> Json:
-        """Tell what is known about an `entity`, or about one property of it, `key`: the surest and
-        newest facts first. To search by words there is memory_recall.
+        """Tell what is known about an `entity`, or about one property of it, `key`.
+
+        The surest and newest facts come first. To search by words there is memory_recall.
         """
         _require("entity", entity)
         only = FactFilter(tag=tag, include_superseded=includeSuperseded, as_of=asOf)
@@ -224,21 +228,23 @@ class MemoryTools:
             )
         return {"results": [_shown(fact) for fact in found.results]}
 
-    def memory_confirm(self, memoryId: Annotated[str, Expected("a text"), Field(min_length=1)]) -> Json:
-        """Say that a fact still holds, when the user or the work has shown it: it begins anew, with
-        full confidence and the whole lifetime of its class.
+    def memory_confirm(self, memoryId: ConfirmedId) -> Json:
+        """Say that a fact still holds, when the user or the work has shown it.
+
+        It begins anew, with full confidence and the whole lifetime of its class.
         """
-        with self._open(True) as memory:
+        with self._open(_WRITE) as memory:
             fact = actions.confirm(memory, memoryId)
         return {"message": f'Confirmed: "{_in_short(fact)}"', "fact": _shown(fact)}
 
     def memory_forget(self, query: ForgetQuery = None, memoryId: FactId = None) -> Json:
-        """Delete a fact for good, by `memoryId`, or by `query` if that is its whole text; other
-        words only name candidates. To correct a fact, store the new one with `supersedes`.
+        """Delete a fact for good, by `memoryId`, or by `query` if that is its whole text.
+
+        Other words only name candidates. To correct a fact, store the new one with `supersedes`.
         """
         if memoryId is None and not _is_text(query):
             raise refused("memoryId", "memoryId parameter is required, or query")
-        with self._open(True) as memory:
+        with self._open(_WRITE) as memory:
             if memoryId is not None:
                 answer: Any = actions.forget(memory, memoryId)
             else:
@@ -249,7 +255,8 @@ class MemoryTools:
         candidates = [_shown(fact) for fact in answer.results]
         message = "Nothing was forgotten: no memory holds any of these words."
         if candidates:
-            message = f"Nothing was forgotten. Found {len(candidates)} candidates: specify memoryId."
+            found = f"Found {len(candidates)} candidates: specify memoryId."
+            message = f"Nothing was forgotten. {found}"
         return {"message": message, "forgotten": False, "candidates": candidates}
 
     def memory_checkpoint(
@@ -261,16 +268,17 @@ class MemoryTools:
         workingFiles: Files = None,
     ) -> Json:
         """Before something risky or long: save your intent and how things stand, for some hours.
+
         After an interruption: restore shows the last one that was saved.
         """
         if action == "restore":
-            with self._open(False) as memory:
+            with self._open(_READ) as memory:
                 found = actions.restore_checkpoint(memory).checkpoint
             message = "No active checkpoint." if found is None else "The last checkpoint."
             return {"message": message, "checkpoint": found}
         _require("intent", intent, " for save action")
         _require("state", state, " for save action")
-        with self._open(True) as memory:
+        with self._open(_WRITE) as memory:
             fact = actions.save_checkpoint(
                 memory,
                 intent or "",
@@ -281,10 +289,11 @@ class MemoryTools:
         return {"message": f"Checkpoint saved: {fact.id}", "fact": _shown(fact)}
 
     def memory_prune(self, mode: Mode = "both") -> Json:
-        """Delete facts whose time is over, and let fade those that nobody recalls. It is done by
-        itself every hour while bsd runs; call it only if you are asked to.
+        """Delete facts whose time is over, and let fade those that nobody recalls.
+
+        It is done by itself every hour while bsd runs; call it only if you are asked to.
         """
-        with self._open(True) as memory:
+        with self._open(_WRITE) as memory:
             done = actions.prune(memory, hard=mode != "soft", soft=mode != "hard")
             by_class = actions.count_by_class(memory)
             pending = actions.count_expired(memory)

@@ -41,9 +41,7 @@ class RestoredText(Restored):
     inline: Inline | None = field(default=None, metadata=contract(omit=True))
     note: str | None = field(default=None, metadata=contract(omit=True))
     texts: dict[str, str] = field(default_factory=dict)
-    pictures: dict[str, dict[str, str]] = field(
-        default_factory=dict, metadata=contract(omit=True)
-    )
+    pictures: dict[str, dict[str, str]] = field(default_factory=dict, metadata=contract(omit=True))
     characters_left: int | None = field(default=None, metadata=contract(omit=True))
     next: dict[str, Any] = field(default_factory=dict, metadata=contract(omit=True))
     beside: dict[str, str] = field(default_factory=dict, metadata=contract(omit=True))

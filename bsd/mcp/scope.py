@@ -158,7 +158,9 @@ def mentions(layout: Layout, name: SessionName, entry: str) -> bool:
         return False
 
 
-def sessions_with_placeholder(layout: Layout, entry: str, agent: str | None = None) -> list[SessionName]:
+def sessions_with_placeholder(
+    layout: Layout, entry: str, agent: str | None = None
+) -> list[SessionName]:
     """Return the sessions that contain the placeholder of an entry which their store has.
 
     The indexes of all stores are searched as text, which takes a moment for thousands of sessions.

@@ -313,29 +313,29 @@ def serve(
             memory if it is in use.
     """
     layout = replace(layout, bound_to=scope.session)  # children read no other session's store
+    memory = settings.memory if settings else MemorySettings()
+    readonly = bool(settings and settings.readonly)
     with _children(layout, config, settings) as children:
-        server = make_server(layout, config, settings, scope, which, children)
-        anyio.run(_serve, server)
+        executor = _child_executor(children, scope, readonly=readonly)
+        context = call_context(layout, config, executor)
+        anyio.run(_serve, make_server(context, scope, memory, which, readonly=readonly))
 
 
 def make_server(
-    layout: Layout,
-    config: ConfigService,
-    settings: Settings | None,
+    context: ActionContext,
     scope: Scope,
+    memory: MemorySettings,
     which: str | None,
-    children: Children,
+    *,
+    readonly: bool,
 ) -> ToolServer:
     """Return a server with the tools that `serve` serves."""
-    readonly = bool(settings and settings.readonly)
-    memory = settings.memory if settings else MemorySettings()
+    layout = context.layout
     server = ToolServer(
         hidden=() if scope.session is None else ("session",),
         choices={"decayClass": list(classes_of(memory).lifetimes)},
     )
     if which != "memory":
-        executor = _child_executor(children, scope, readonly=readonly)
-        context = call_context(layout, config, executor)
         add_session_tools(server, SessionTools(context, scope, lambda: _current_call.get().size))
     if which in {"memory", "all"} or (which is None and _is_memory_used(layout, memory)):
 

@@ -81,9 +81,11 @@ class SessionTools:
         inline: Inline = None,
         offset: Offset = 0,  # of the entries listed; of restore, characters of the text
     ) -> Json:
-        """See and control what was moved out of a session to keep it small: in place of old large
-        values stands [[extracted-ID]]. get_context lists all entries: id, hash, size, extracted or
-        not. restore is the tool restore. set_extractable keeps an entry for good, or lets it go.
+        """See and control what was moved out of a session to keep it small.
+
+        In place of old large values stands [[extracted-ID]]. get_context lists all entries: id,
+        hash, size, extracted or not. restore is the tool restore. set_extractable keeps an entry
+        for good, or lets it go.
         """
         check_purge_control(action, entry, value)
         entry = entry or ""
@@ -105,8 +107,9 @@ class SessionTools:
         inline: Inline = None,
         offset: Offset = 0,
     ) -> Json:
-        """Another name of the tool restore: get the text that [[extracted-ID]] stands for. To find
-        out whether you need it, search_extracted is cheaper.
+        """Another name of the tool restore: get the text that [[extracted-ID]] stands for.
+
+        To find out whether you need it, search_extracted is cheaper.
         """
         return self._restore(session, entry, keys, inline, offset)
 
@@ -118,16 +121,18 @@ class SessionTools:
         inline: Inline = None,
         offset: Offset = 0,
     ) -> Json:
-        """Get the text that [[extracted-ID]] stands for, at once; it is put back inline, for some
-        minutes, if the session is idle or `inline` is true.
+        """Get the text that [[extracted-ID]] stands for, at once.
+
+        It is put back inline, for some minutes, if the session is idle or `inline` is true.
         """
         return self._restore(session, entry_id, keys, inline, offset)
 
     def read_extracted(
         self, entry: EntryId, session: Session = None, keys: Keys = None, offset: Offset = 0
     ) -> Json:
-        """Read the text that [[extracted-ID]] stands for; nothing is changed. Long texts come in
-        pages: `next` says how to read on.
+        """Read the text that [[extracted-ID]] stands for; nothing is changed.
+
+        Long texts come in pages: `next` says how to read on.
         """
         size = self._page_size()
         return self._answer(
@@ -143,13 +148,14 @@ class SessionTools:
         action: ContextAction,
         targets: Targets,
         session: Session = None,
-        include_user: IncludeUser = False,  # noqa: FBT002 - arguments of tools have names
+        include_user: IncludeUser = False,
     ) -> Json:
-        """Make your context smaller. replace puts `replacement` in place of all from the text
-        `start` to the next text `end`, both included: literal, at least 30 characters, exactly one
-        match. discard empties an entry, distill leaves your summary; get_context lists hashes. All
-        targets are done or none. For logs and listings that are dealt with, never for what you may
-        have to quote.
+        """Make your context smaller.
+
+        replace puts `replacement` in place of all from the text `start` to the next text `end`,
+        both included: literal, at least 30 characters, exactly one match. discard empties an entry,
+        distill leaves your summary; get_context lists hashes. All targets are done or none. For
+        logs and listings that are dealt with, never for what you may have to quote.
         """
         return self._answer(
             session,
@@ -165,8 +171,9 @@ class SessionTools:
         limit: SearchLimit = 10,
         offset: SearchOffset = 0,
     ) -> Json:
-        """Find words in what was moved out of a session, without putting it back: ids of entries,
-        and the text around the words.
+        """Find words in what was moved out of a session, without putting it back.
+
+        The answer has ids of entries, and the text around the words.
         """
         with self._reads_whole_session:
             return self._answer(
@@ -232,9 +239,7 @@ def check_purge_control(action: str, entry: str | None, value: object) -> None:
     if action != "get_context" and not entry:
         raise refused("entry", f"entry parameter is required for {action} action")
     if action == "set_extractable" and value is None:
-        message = (
-            "value parameter is required for set_extractable action (true, false, or integer)"
-        )
+        message = "value parameter is required for set_extractable action (true, false, or integer)"
         raise refused("value", message)
 
 

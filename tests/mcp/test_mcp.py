@@ -10,14 +10,15 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 import pytest
 
+from bsd.actions.context import ActionContext
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
-from bsd.core.settings import MemorySettings, Settings, SourceSettings
+from bsd.core.settings import MemorySettings, SourceSettings
 from bsd.mcp.scope import Scope
 from bsd.mcp.server import make_server
 from bsd.mcp.tools import TOOLS
@@ -159,17 +160,17 @@ def test_every_tool_without_a_daemon(house: House) -> None:
 def test_memory_tools_are_listed_if_a_memory_is_used(
     tmp_path: Path,
     which: str | None,
-    enabled: bool | None,  # noqa: FBT001 - a case
-    stored: bool,  # noqa: FBT001 - a case
+    enabled: bool | None,
+    stored: bool,
     names: list[str],
 ) -> None:
     layout = Layout(tmp_path)
     if stored:
         with Memory(layout.facts_db) as memory:
             memory_actions.store(memory, NewFact("harbours have cranes"))
-    settings = Settings(root=tmp_path, memory=MemorySettings(enabled=enabled))
-    config = ConfigService(layout.config_file)
-    server = make_server(layout, config, settings, Scope(), which, cast("Any", None))
+    context = ActionContext(layout=layout, config=ConfigService(layout.config_file))
+    settings = MemorySettings(enabled=enabled)
+    server = make_server(context, Scope(), settings, which, readonly=False)
     assert [tool.name for tool in asyncio.run(server.list_tools())] == names
 
 

@@ -43,7 +43,7 @@ class SlowActions:
         args: tuple[Any, ...],
         _kwargs: object,
         *,
-        changes: bool,  # noqa: ARG002 - as executors are called
+        changes: bool,
     ) -> Any:
         assert args[0] == NAME
         match action.__name__:
@@ -103,7 +103,9 @@ def slow() -> SlowActions:
     return SlowActions()
 
 
-def test_what_takes_long_goes_on_and_is_answered_when_asked_again(slow: SlowActions, tmp_path: Path) -> None:
+def test_what_takes_long_goes_on_and_is_answered_when_asked_again(
+    slow: SlowActions, tmp_path: Path
+) -> None:
     async def work(ask: Ask) -> None:
         for _ in range(3):
             result = await ask("purge_control", LOOK)
@@ -119,7 +121,9 @@ def test_what_takes_long_goes_on_and_is_answered_when_asked_again(slow: SlowActi
     serve(slow, tmp_path, work)
 
 
-def test_the_text_is_there_while_it_is_still_being_put_back(slow: SlowActions, tmp_path: Path) -> None:
+def test_the_text_is_there_while_it_is_still_being_put_back(
+    slow: SlowActions, tmp_path: Path
+) -> None:
     asked = {"entry_id": "e1"}
 
     async def work(ask: Ask) -> None:

@@ -14,7 +14,6 @@ import pytest
 from bsd.actions.context import ActionContext
 from bsd.actions.context_tool import get_context
 from bsd.core.errors import Busy, Conflict, Invalid, NotFound
-from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import SingleInstance, is_running

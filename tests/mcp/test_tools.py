@@ -46,9 +46,7 @@ EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("tool", "arguments", "differently"), EXAMPLES)
-def test_the_seeds_calls(
-    tool: str, arguments: dict[str, Any], differently: dict[str, Any]
-) -> None:
+def test_the_seeds_calls(tool: str, arguments: dict[str, Any], differently: dict[str, Any]) -> None:
     assert read_arguments(TOOLS[tool], arguments) == {**arguments, **differently}
 
 

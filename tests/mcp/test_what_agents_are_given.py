@@ -17,7 +17,7 @@ from tests.mcp.test_text_at_once import extracted_home
 from tests.pictures import GIF, JPEG, PDF, PNG, SVG, WEBP, encoded
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
-from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Home, Kind
+from tests.transcripts.agents.sources.tree import LONG, Home, Kind
 
 LARGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"A" * 3_800_000).decode()
 
