@@ -24,11 +24,11 @@ from bsd.cli.call import (
 )
 from bsd.cli.output import counted, note, print_table, safe, say, size
 from bsd.core.errors import Invalid
-from bsd.core.formatting import format_duration, parse_duration
-from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
+from bsd.core.formatting import format_duration, iso_utc, parse_duration
+from bsd.workspaces import ExecutionResult, Limits, PruneResult, actions, verbs
+from bsd.workspaces.actions import WorkspaceRoot, rules_of
 from bsd.workspaces.place import DEFAULT_ROOT
 from bsd.workspaces.prune import Rules
-from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
 if TYPE_CHECKING:
     from bsd.core.layout import Layout
@@ -90,19 +90,19 @@ def _opening(
 # --- to create, to use, to list ---
 
 
-def _say_created(made: verbs.Created) -> None:
+def _say_created(made: actions.CreatedWorkspace) -> None:
     say(f"{made.session_id} {'is made' if made.created else 'was there already'}: {made.path}")
 
 
-def _say_touched(done: verbs.TouchedWorkspace) -> None:
+def _say_touched(done: actions.TouchedWorkspace) -> None:
     name = done.session_id
     if done.metadata is not None:
-        say(f"{name} counts as used now, {done.metadata.as_json()['updated_at']}")
+        say(f"{name} counts as used now, {iso_utc(done.metadata.updated_at)}")
     else:
         note(f"{name} has no usable metadata: `bsd workspace repair {name}` makes some")
 
 
-def _say_list(found: verbs.Workspaces) -> None:
+def _say_list(found: actions.Workspaces) -> None:
     if not found.workspaces:
         say(f"there are no workspaces in {found.workspace_root}")
         return
@@ -195,12 +195,13 @@ def run(
     user, to whom what root has put into the workspace is given; outside a box root's runs only with
     --no-isolate. --json says which limits hold.
     """
-    done = _root(call, place).run(
+    done = actions.run(
+        _root(call, place),
         session_id,
         argv,
         limits=_limits(call, time_limit),
         env=_environment(env),
-        isolate=isolate,
+        isolate=isolate is not False,
         readable=[Path(os.path.abspath(each)) for each in readable],
     )
     call.answer(done, _show_run)
@@ -276,7 +277,8 @@ def prune(
     if not (dry_run or yes):
         _ask(root, rules)
     with stop_request() as request, _progress() as progress:
-        done = root.prune(
+        done = actions.prune(
+            root,
             rules,
             dry_run=dry_run,
             progress=progress,
@@ -299,7 +301,7 @@ def _rules(
 
 
 def _ask(root: WorkspaceRoot, rules: Rules) -> None:
-    found = root.prune(rules, dry_run=True)
+    found = actions.prune(root, rules, dry_run=True)
     if not found.deleted_sessions and not found.leftovers:
         return
     what = f"{counted(len(found.deleted_sessions), 'workspace')} ({size(found.reclaimed_bytes)})"
@@ -350,18 +352,18 @@ def _show_prune(done: PruneResult) -> None:
 def repair(call: Call, /, session_id: str | None, place: str | None, dry_run: bool) -> int:
     """Make missing or broken metadata anew from the files' times; without an ID in all."""
     root = _root(call, place, writes=not dry_run)
-    done = verbs.Repairs(dry_run, root.repair(session_id, dry_run=dry_run))
+    done = actions.repair(root, session_id, dry_run=dry_run)
     call.answer(done, _show_repairs)
     return 1 if any(one.error for one in done.workspaces) else 0
 
 
-def _show_repairs(done: verbs.Repairs) -> None:
+def _show_repairs(done: actions.Repairs) -> None:
     for one in done.workspaces:
         if one.error:
             note(f"{one.session_id}: {one.error}")
         elif one.metadata and one.reason:
             would = "would count" if done.dry_run else "counts"
-            moment = one.metadata.as_json()["updated_at"]
+            moment = iso_utc(one.metadata.updated_at)
             say(f"{one.session_id}: {one.detail}; it {would} as used at {moment}")
         else:
             say(f"{one.session_id} needs no repair")

@@ -45,7 +45,11 @@ def add_workspace_cron(schedule: JobSchedule, state: DaemonState) -> None:
     root = settings.workspace_root
     if root is None or settings.readonly:
         return
-    from bsd.workspaces.verbs import WorkspaceRoot, rules_of  # noqa: PLC0415 - for few only
+    from bsd.workspaces.actions import (  # noqa: PLC0415 - for few only
+        WorkspaceRoot,
+        prune,
+        rules_of,
+    )
 
     workspaces = WorkspaceRoot(
         root,
@@ -56,13 +60,13 @@ def add_workspace_cron(schedule: JobSchedule, state: DaemonState) -> None:
         steady=state.clocks.steady,
     )
 
-    def prune() -> None:
+    def run() -> None:
         if not root.is_dir():  # made with the first workspace
             _workspaces_log.debug("There is no workspace root yet", workspace_root=str(root))
             return
-        workspaces.prune(stopping=state.stopping.is_set)
+        prune(workspaces, stopping=state.stopping.is_set)
 
-    schedule.add(WORKSPACE_CRON, Cron(settings.workspace_cron), prune)
+    schedule.add(WORKSPACE_CRON, Cron(settings.workspace_cron), run)
 
 
 class MemoryKeeper:

@@ -42,7 +42,7 @@ from bsd.memory import verbs as memory_verbs
 from bsd.memory.memory import Memory, open_memory
 from bsd.sessions.idle import RetryBudget
 from bsd.workspaces import verbs as workspace_verbs
-from bsd.workspaces.verbs import WorkspaceRoot, rules_of
+from bsd.workspaces.actions import WorkspaceRoot, rules_of
 
 if TYPE_CHECKING:
     from bsd.http.metrics import MetricsPage

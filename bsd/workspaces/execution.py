@@ -1,7 +1,5 @@
 """Running programs in workspaces: held, boxed if possible, and noted whatever becomes of them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -13,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bsd.core.definition import Answer
 from bsd.core.errors import Invalid, Unavailable
 from bsd.core.formatting import format_size
 from bsd.workspaces import record, tree
@@ -47,7 +44,7 @@ NO_LIMIT = "no limit"
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionResult(Answer):
+class ExecutionResult:
     """How a run ended. `error` is None if the program succeeded, else one sentence.
 
     `isolated` says whether bubblewrap held it; if not, `isolation` says why. `user` is the number
@@ -169,7 +166,7 @@ class _RunState:
     held: dict[str, str] = field(default_factory=dict)
 
 
-def _run(space: OpenWorkspace, wish: _Wish, account: Account | None, run: _RunState) -> None:
+def _run(space: OpenWorkspace, wish: "_Wish", account: Account | None, run: _RunState) -> None:
     """Run it to its end, if it can be started at all; note what went wrong."""
     environment = {"PATH": PATH, "HOME": str(space.path), "LANG": "C.UTF-8", **wish.env}
     too_large = partial(_too_large, space, wish.limits.disk_bytes)

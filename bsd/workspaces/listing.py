@@ -1,7 +1,5 @@
 """Which workspaces there are, and metadata that are missing or broken made anew from the files."""
 
-from __future__ import annotations
-
 import os
 import re
 import time
@@ -10,8 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, Any
 
-from bsd.core.definition import Answer, contract
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from bsd.core.definition import contract
 from bsd.core.errors import BsdError, Conflict, Forbidden, Invalid
 from bsd.core.logs import get_logger
 from bsd.workspaces import record, tree
@@ -40,20 +41,28 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace(Answer):
-    """One workspace, with the fields of its metadata; without any, `reason` says why."""
+class Workspace:
+    """One workspace, with the fields of its metadata; without any, `reason` says why.
+
+    In JSON the fields of the metadata stand beside the others.
+    """
 
     session_id: str
     metadata: SessionMetadata | None = field(metadata=contract(inline=True))
     age_hours: float | None
-    reason: str | None = field(
-        default=None,
-        metadata=contract("Why its age cannot be told, such as missing_metadata"),
-    )
-    detail: str | None = field(default=None, metadata=contract("The reason in words"))
-    bytes: int | None = field(
-        default=None, metadata=contract("What the disk has given out for it, if asked for")
-    )
+    reason: Annotated[
+        str | None, Field(description="Why its age cannot be told, such as missing_metadata")
+    ] = None
+    detail: Annotated[str | None, Field(description="The reason in words")] = None
+    bytes: Annotated[
+        int | None, Field(description="What the disk has given out for it, if asked for")
+    ] = None
+
+    @model_serializer(mode="wrap")
+    def _flat(self, write: SerializerFunctionWrapHandler) -> Any:
+        document: dict[str, Any] = write(self)
+        metadata = document.pop("metadata") or {}
+        return {"session_id": self.session_id} | metadata | document
 
 
 def list_sessions(
@@ -211,23 +220,18 @@ def _read(root: Root, own: int | None, name: str, *, is_link: bool) -> SessionMe
 _log = get_logger("workspaces")
 
 
-def _repaired(one: Repair) -> bool:
-    return one.reason is not None and one.error is None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repair(Answer):
-    """What was wrong with a workspace's metadata (None: nothing), and what it is now."""
+class Repair:
+    """The problem of a workspace's metadata (None if there was none), and what it is now."""
 
     session_id: str
-    repaired: bool = field(
-        init=False,
-        metadata=contract("Whether something was (in a dry run: would be) written", by=_repaired),
-    )
+    repaired: Annotated[
+        bool, Field(description="Whether something was (in a dry run: would be) written")
+    ] = False
     reason: str | None = None
     detail: str | None = None
     metadata: SessionMetadata | None = None
-    error: str | None = field(default=None, metadata=contract("Why it stays as it is"))
+    error: Annotated[str | None, Field(description="Why it stays as it is")] = None
     dry_run: bool
 
 
@@ -316,6 +320,7 @@ def _mend(space: OpenWorkspace, now: float, *, dry_run: bool) -> Repair:
         )
     return Repair(
         session_id=space.session_id,
+        repaired=True,
         reason=problem.skip.value,
         detail=problem.detail,
         metadata=metadata,

@@ -5,8 +5,6 @@ step, made durable before anything in a workspace goes: whatever happens in betw
 whole or away, and the next pruning deletes what has been left lying.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import secrets
@@ -15,8 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from bsd.core.definition import Answer, contract
+from pydantic import Field
+
 from bsd.core.errors import FieldError, Invalid, os_problem
 from bsd.core.formatting import format_size
 from bsd.core.logs import get_logger
@@ -70,7 +70,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class PruneResult(Answer):
+class PruneResult:
     """What a pruning did, or (`dry_run`) would do; the same in both cases, bytes included.
 
     `skipped_sessions` and `errors` are left as they are: id → reason; `details` says the reasons
@@ -80,17 +80,20 @@ class PruneResult(Answer):
     """
 
     deleted_sessions: list[str] = field(default_factory=list)
-    skipped_sessions: dict[str, str] = field(default_factory=dict, metadata=contract("id → reason"))
+    skipped_sessions: Annotated[dict[str, str], Field(description="id → reason")] = field(
+        default_factory=dict
+    )
     reclaimed_bytes: int = 0
-    errors: dict[str, str] = field(default_factory=dict, metadata=contract("id → message"))
+    errors: Annotated[dict[str, str], Field(description="id → message")] = field(
+        default_factory=dict
+    )
     dry_run: bool = False
-    details: dict[str, str] = field(
-        default_factory=dict, metadata=contract("id → the reason in words")
+    details: Annotated[dict[str, str], Field(description="id → the reason in words")] = field(
+        default_factory=dict
     )
-    leftovers: int = field(
-        default=0,
-        metadata=contract("Taken away by a broken-off pruning, deleted by this one"),
-    )
+    leftovers: Annotated[
+        int, Field(description="Taken away by a broken-off pruning, deleted by this one")
+    ] = 0
 
     def __str__(self) -> str:
         count = len(self.deleted_sessions)
@@ -164,7 +167,7 @@ class _Pruning:
         root: Root,
         now: float,
         result: PruneResult,
-        remover: Remover,
+        remover: "Remover",
         progress: Progress,
         stopping: Callable[[], bool],
     ) -> None:
@@ -239,7 +242,7 @@ class _Pruning:
             for taken in pending:  # it was broken off: the next pruning must find them free
                 os.close(taken.fd)
 
-    def _deleted(self, taken: TakenAway) -> None:
+    def _deleted(self, taken: "TakenAway") -> None:
         self.result.deleted_sessions.append(taken.session_id)
         self.result.reclaimed_bytes += taken.bytes
         hours = taken.metadata.age_hours(self._now) if taken.metadata else None

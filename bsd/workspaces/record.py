@@ -7,8 +7,6 @@ in the workspace a copy that is put back. It outlives a crash, so that what a ki
 is not believed afterwards.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -18,9 +16,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Self
 
-from bsd.core.definition import INTERNAL, Answer
+from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
+
+from bsd.core.answers import as_json
 from bsd.core.files import write_all
 from bsd.core.formatting import iso_utc
 from bsd.core.logs import get_logger
@@ -46,23 +46,31 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class SessionMetadata(Answer):
-    """What is noted of a workspace; fields that this version does not know follow, as they are.
+Time = Annotated[datetime, PlainSerializer(iso_utc, return_type=str)]
 
-    Times are aware, in UTC; those fields are `other`.
+
+@dataclass(frozen=True, slots=True)
+class SessionMetadata:
+    """What is noted of a workspace; its times are in UTC.
+
+    `other`: the fields that this version does not know. In JSON they follow the known ones.
     """
 
     session_id: str
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
     version: int = VERSION
     execution_count: int = 0
     last_error: str | None = None
-    other: Mapping[str, Any] = field(default_factory=dict, metadata=INTERNAL)
+    other: Annotated[Mapping[str, Any], Field(exclude=True)] = field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _with_other(self, write: SerializerFunctionWrapHandler) -> Any:
+        known: dict[str, Any] = write(self)
+        return known | {name: value for name, value in self.other.items() if name not in known}
 
     @classmethod
-    def new(cls, session_id: str, now: float) -> SessionMetadata:
+    def new(cls, session_id: str, now: float) -> Self:
         """Metadata of a workspace that begins now (epoch seconds)."""
         moment = datetime.fromtimestamp(now, UTC)
         return cls(session_id, moment, moment)
@@ -71,24 +79,18 @@ class SessionMetadata(Answer):
         """Return for how long it has not been used; negative if its date lies in the future."""
         return (now - self.updated_at.timestamp()) / 3600
 
-    def touched(self, now: float) -> SessionMetadata:
+    def touched(self, now: float) -> Self:
         """The same, used now (epoch seconds)."""
         return replace(self, updated_at=datetime.fromtimestamp(now, UTC))
 
-    def executed(self, now: float, error: str | None) -> SessionMetadata:
+    def executed(self, now: float, error: str | None) -> Self:
         """The same after a program ran, and how it failed, if it did."""
         text = None if error is None else error[:_LONGEST_ERROR]
         return replace(self.touched(now), execution_count=self.execution_count + 1, last_error=text)
 
-    def as_json(self) -> dict[str, Any]:
-        """The document, unknown fields last."""
-        known = {name: getattr(self, name) for name in _KNOWN}
-        known |= {name: iso_utc(known[name]) for name in ("created_at", "updated_at")}
-        return known | {name: value for name, value in self.other.items() if name not in known}
-
     def render(self) -> bytes:
-        """The file's content."""
-        return json.dumps(self.as_json(), indent=2).encode() + b"\n"
+        """Return the content of the file."""
+        return json.dumps(as_json(self), indent=2).encode() + b"\n"
 
 
 _KNOWN = tuple(one.name for one in fields(SessionMetadata) if one.name != "other")

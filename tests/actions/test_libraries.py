@@ -10,6 +10,7 @@ import pytest
 
 from bsd.actions.models import answer_model
 from bsd.cli.main import bsd
+from bsd.core.answers import as_json
 from bsd.core.definition import LibraryVerb, Unsaid, arguments_of, told_fields
 from bsd.memory import verbs as memory
 from bsd.workspaces import verbs as workspaces
@@ -87,10 +88,10 @@ def test_what_is_left_out_is_as_set_and_null_counts_for_nothing() -> None:
 def test_members_of_an_answer_within_another_stand_among_its_own() -> None:
     known = SessionMetadata.new("a", 0.0)
     without = Workspace("a", None, None, "missing_metadata", "there is none")
-    assert list(Workspace("a", known, 1.0).as_json()) == list(members(Workspace))
+    assert list(as_json(Workspace("a", known, 1.0))) == list(members(Workspace))
     required = answer_model(Workspace).model_json_schema()["required"]
     assert (
-        list(without.as_json())
+        list(as_json(without))
         == required
         == ["session_id", "age_hours", "reason", "detail", "bytes"]
     )

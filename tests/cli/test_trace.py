@@ -63,5 +63,5 @@ def test_texts_are_not_told(bsd: Call, root: Path) -> None:
     log.parent.mkdir(exist_ok=True)
     log.write_bytes(b"")
     assert bsd("memory", "store", secret, BRAINSURGEON_LOG_LEVEL="trace").code == 0
-    assert b"Memory.store" in log.read_bytes()
+    assert b'"module":"memory","event":"store"' in log.read_bytes()
     assert secret.encode() not in log.read_bytes()

@@ -231,7 +231,7 @@ def test_trouble_is_told_and_tried_again_an_hour_later(
     world.store("right now", expires_at=NOW + 5)
     world.start()
     with monkeypatch.context() as patch:
-        patch.setattr("bsd.memory.decay.Pruner.prune", _busy)
+        patch.setattr("bsd.memory.decay.prune", _busy)
         world.step(HOUR)
         assert (
             world.job()["last_result"] | {"ok": False, "error": "in use"}

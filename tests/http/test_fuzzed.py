@@ -28,7 +28,7 @@ from bsd.http.server import ApiServer
 from bsd.http.verb_routes import ApiHands
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
-from bsd.workspaces.verbs import WorkspaceRoot
+from bsd.workspaces.actions import WorkspaceRoot
 from tests.actions import performed
 from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon, description

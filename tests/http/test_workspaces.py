@@ -11,8 +11,8 @@ import pytest
 
 from bsd.core.layout import Layout
 from bsd.workspaces import create_session_sandbox, touch_session
+from bsd.workspaces.actions import WorkspaceRoot
 from bsd.workspaces.prune import Rules
-from bsd.workspaces.verbs import WorkspaceRoot
 from tests.http.fake_daemon import app_over, ask
 
 

@@ -47,12 +47,13 @@ print(json.dumps({
 """
 _HOST = """
 import json, pathlib, sys, tempfile
+from bsd.core.answers import as_json
 from bsd.workspaces import create_session_sandbox
 root = pathlib.Path(tempfile.mkdtemp())
 box = create_session_sandbox("a", root)
 (box.path / "given").write_text("x")
 done = box.execute(["python3", "-c", sys.argv[1]], isolate=True)
-print(json.dumps(done.as_json()))
+print(json.dumps(as_json(done)))
 """
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Invalid, NotFound, Unavailable
 from bsd.workspaces import (
     ExecutionResult,
@@ -79,7 +80,7 @@ def test_it_runs_inside_with_a_clean_environment(
 
 
 def test_how_it_ended_is_told(run: Run) -> None:
-    assert run("exit 3").as_json().items() >= {"exit_code": 3, "error": "exit code 3"}.items()
+    assert as_json(run("exit 3")).items() >= {"exit_code": 3, "error": "exit code 3"}.items()
     killed = run("kill -9 $$")
     assert "SIGKILL" in (killed.error or "")
     assert not killed.succeeded

@@ -12,9 +12,9 @@ from bsd.core.errors import ConfigError, NotFound
 from bsd.core.settings import Settings
 from bsd.core.settings_reader import load_settings
 from bsd.workspaces import PruneResult
+from bsd.workspaces.actions import WorkspaceRoot, list_workspaces, rules_of
 from bsd.workspaces.process import Limits
 from bsd.workspaces.prune import Rules
-from bsd.workspaces.verbs import LIST, ListWorkspaces, WorkspaceRoot, rules_of
 
 
 @pytest.mark.parametrize(
@@ -89,5 +89,5 @@ def test_never_is_no_age(text: str, hours: float | None, tmp_path: Path) -> None
 
 def test_without_a_root_it_is_said_what_to_set() -> None:
     with pytest.raises(NotFound, match="no workspace root is configured") as caught:
-        LIST.act(WorkspaceRoot(None), ListWorkspaces())
+        list_workspaces(WorkspaceRoot(None))
     assert "workspace_root" in (caught.value.hint or "")

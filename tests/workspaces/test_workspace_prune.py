@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Busy, NotFound, Unavailable
 from bsd.workspaces import SessionMetadata, execute, prune_sessions, record, touch_session, tree
 from bsd.workspaces.listing import mounted_in, survey
@@ -43,7 +44,7 @@ def both(root: Path, hours: float | None, **more: Any) -> list[str]:
     """What a dry run names and a run deletes: the same, bytes included."""
     told = prune_sessions(hours, root, True, clock=clock, **more)
     done = prune_sessions(hours, root, clock=clock, **more)
-    assert {**told.as_json(), "dry_run": False} == done.as_json()
+    assert {**as_json(told), "dry_run": False} == as_json(done)
     return done.deleted_sessions
 
 
@@ -297,7 +298,7 @@ def test_what_a_broken_off_pruning_has_taken_away_is_deleted_by_the_next(root: P
     (root / left / "file0").unlink()  # it was killed while it deleted
     told = prune_sessions(24, root, True, clock=clock)
     done = prune_sessions(24, root, clock=clock)
-    assert {**told.as_json(), "dry_run": False} == done.as_json()
+    assert {**as_json(told), "dry_run": False} == as_json(done)
     assert (done.leftovers, done.deleted_sessions) == (1, ["b"])
     assert done.reclaimed_bytes > 10_000
     assert names(root) == []
