@@ -378,13 +378,25 @@ def read_extracted(
         NotFound: there is no such session or entry.
         Invalid: a key names no value, or the offset is behind the end.
     """
+    return context.surgeon().look(
+        session,
+        lambda source, fmt, means: read_page(source, fmt, means, entry, keys, offset, size),
+    )
 
-    def read(source: Transcript, fmt: TranscriptFormat, means: Means) -> ReadOut:
-        held = held_by(source, fmt, entry, means.stored)
-        page = held.page(keys, offset, size)
-        return ReadOut(session=str(session), entry_id=held.entry_id, **page)
 
-    return context.surgeon().look(session, read)
+def read_page(
+    source: Transcript,
+    fmt: TranscriptFormat,
+    means: Means,
+    entry: str,
+    keys: Sequence[str] | None = None,
+    offset: int = 0,
+    size: PageSize = OTHERS,
+) -> ReadOut:
+    """Read a page of an entry's texts, as `read_extracted` does, of any source of lines."""
+    held = held_by(source, fmt, entry, means.stored)
+    page = held.page(keys, offset, size)
+    return ReadOut(session=str(means.name), entry_id=held.entry_id, **page)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,7 +137,9 @@ class _OfHands:
     ) -> Any:
         executor = getattr(self._hands, "executor", None)
         if executor is None:
-            return action(self, *args, **kwargs)
+            writes = self._writes and changes
+            here = _OfHands(self._hands, self._name, self.early_answer, writes=writes)
+            return action(here, *args, **kwargs)
         return executor(self, action, args, kwargs, changes=changes)
 
 

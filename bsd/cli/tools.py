@@ -5,22 +5,21 @@ What it takes to carry them out is loaded when one is called: pydantic, and for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY, named, tool_parameters
+from bsd.actions.context import ActionContext
+from bsd.actions.parameters import named, tool_parameters
 from bsd.cli.call import LONGEST_WAIT, Call, command, stop_request
 from bsd.cli.completion import SESSION, session_beginning_with, sessions, with_entry
 from bsd.cli.output import print_json, say
-from bsd.cli.verbs import CallHands
 from bsd.core.errors import Busy, Invalid
 from bsd.core.layout import SessionName, check_name
 from bsd.core.verb_names import TOOLS
+from bsd.mcp.arguments import read_arguments
 from bsd.mcp.scope import Scope
-
-if TYPE_CHECKING:
-    from bsd.mcp.legacy_tools import Asked
+from bsd.mcp.transcript_commands import AFTER_THE_TURN, TEXT_ONLY
 
 
 @command(
@@ -111,43 +110,43 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: st
 
 def _carry_out(call: Call, tool: str, words: dict[str, Any]) -> int:
     """Do what an agent calls a tool for, and tell of it; returns the exit code."""
-    from bsd.mcp.legacy_tools import carry_out, read_call  # with pydantic: help does without
+    from bsd.mcp.calls import GetContextCall, RestoreCall, read_call  # with pydantic
+    from bsd.mcp.tools import SessionTools
 
     given = {name: one for name, one in words.items() if one is not None}
     if given.get("session"):
-        given["session"] = _whole_name(call, given["session"])
-    asked, scope = read_call(tool, given), Scope()
-    name = scope.find(call.layout, asked.session, asked.lacks)
-    if not asked.verb.changes:
-        _tell(call, given, carry_out(asked, name, CallHands(call)))
+        text = given["session"]
+        given["session"] = str(session_beginning_with(call.layout, text) or text)
+    (session, asked), scope = read_call(tool, given), Scope()
+    entry = asked.entry if isinstance(asked, RestoreCall) else None
+    name = scope.find(call.layout, session, entry)
+    bound = Scope(session=name)
+    if isinstance(asked, GetContextCall):
+        looking = ActionContext(layout=call.queries().layout, config=call.pruning)
+        _tell(call, given, getattr(SessionTools(looking, bound), tool)(**given))
         return 0
     with stop_request() as request:
-
-        def wait(one: SessionName) -> float:
-            return LONGEST_WAIT if scope.may_wait(call.layout, one) else 0.0
-
-        hands = CallHands(call, request, actor="agent", wait=wait)
-        answer = with_entry(
-            call,
-            name,
-            given["entry"],
-            lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),
+        wait = LONGEST_WAIT if scope.may_wait(call.layout, name) else 0.0
+        surgeon = call.surgeon(writes=True, actor="agent", wait=wait, sleep=request.sleep)
+        context = ActionContext(
+            layout=call.layout,
+            config=call.pruning,
+            actor="agent",
+            budget=surgeon.budget,
+            noticed=surgeon.operator.noticed,
+            in_flight=surgeon.operator.inflight,
         )
+        method = getattr(SessionTools(context, bound), tool)
+
+        def call_for(entry: str) -> dict[str, Any]:
+            answer: dict[str, Any] = method(**read_arguments(method, {**given, "entry": entry}))
+            return answer
+
+        answer = with_entry(call, name, given["entry"], call_for)
     _tell(call, given, answer)
-    return request.exit_code or _exit_code(asked, answer)
-
-
-def _whole_name(call: Call, text: str) -> str:
-    """A session's whole name; what none begins with is left to those who say so."""
-    return str(session_beginning_with(call.layout, text) or text)
-
-
-def _exit_code(asked: Asked, answer: dict[str, Any]) -> int:
-    if answer.get("unavailable"):
-        return 1
-    if getattr(asked.arguments, "inline", None) and not answer["restored"]:
-        return Busy.exit_code
-    return 0
+    if request.exit_code or answer.get("unavailable"):
+        return request.exit_code or 1
+    return Busy.exit_code if given.get("inline") and not answer["restored"] else 0
 
 
 def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:

@@ -22,6 +22,8 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple, NoReturn
 
 from bsd import __version__
+from bsd.actions.context import ActionContext
+from bsd.actions.outlines import Outlines
 from bsd.core.errors import BsdError, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import close_logs, configure_logs
@@ -93,6 +95,7 @@ class Child:
         self.config = ConfigService(given.layout.config_file, create=False)
         self.in_flight = InFlight(given.layout)
         self.state_db = state_at(given.layout.state_db)
+        self._outlines = Outlines()
         self._given = given
         self._parent = parent
         self._log: tuple[str, str, bool] | None = None
@@ -103,28 +106,47 @@ class Child:
 
     @cached_property
     def daemons(self) -> Surgeon:
-        """Whoever extracts what is due."""
-        return self.surgeon("daemon", remembers=True)
+        """The surgeon that extracts what is due."""
+        return Surgeon(
+            self.layout,
+            self.config,
+            actor="daemon",
+            budget=self.budget(0.0),
+            noticed=self.attempted,
+            state=self.state_db,
+            inflight=self.in_flight,
+        )
 
     @cached_property
     def in_band(self) -> Callable[[SessionName], bool]:
         """Carries out calls that stand in a session idle; tells whether that changed it."""
         if self._given.in_band is None:
             return lambda _: False
-        parts = self.layout, self.config, self.surgeon("agent"), self.state_db, time.time
-        found: Callable[[SessionName], bool] = resolve_name(self._given.in_band)(*parts)
-        return found
+        make: Callable[..., Callable[[SessionName], bool]] = resolve_name(self._given.in_band)
+        return make(self.context("agent"), self.state_db)
 
-    def surgeon(self, actor: str, wait: float = 0.0, *, remembers: bool = False) -> Surgeon:
-        """Whoever does it; `wait` is how long he waits for a session in use (seconds)."""
-        return Surgeon(
-            self.layout,
-            self.config,
+    def context(self, actor: str, wait: float = 0.0) -> ActionContext:
+        """Return the context of an action; `wait`: seconds that a session in use is waited for.
+
+        An action that has begun is done to its end, unless the daemon stops.
+        """
+
+        def stopping() -> bool:
+            self.say("alive")
+            return False
+
+        return ActionContext(
+            layout=self.layout,
+            config=self.config,
             actor=actor,
             budget=self.budget(wait),
+            progress=lambda done, of=None: self.progress(done),  # noqa: ARG005 - not shown here
+            stopping=stopping,
+            cleaned=lambda: self.say("cleaned"),
+            early_answer=lambda answer: self.say("early_answer", answer),
             noticed=self.attempted,
-            state=self.state_db if remembers else None,
-            inflight=self.in_flight,
+            in_flight=self.in_flight,
+            outlines=self._outlines,
         )
 
     def budget(self, wait: float) -> RetryBudget:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from bsd.actions.context import ActionContext
-from bsd.actions.outlines import Outlines
 from bsd.core.layout import SessionName
 from bsd.daemon.child import Child
 from bsd.daemon.children import Children
@@ -99,7 +98,6 @@ def keep_sessions(child: Child, keep: str, *, first: bool = False) -> KeptNow:
 
 
 _T = TypeVar("_T")
-_OUTLINES = Outlines()  # of sessions that were listed here: a child serves one root
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,23 +140,5 @@ def run_action(
     wait: float,
 ) -> _T:
     """Call an action for an interface; `wait`: seconds for which sessions in use are waited for."""
-
-    def stopping() -> bool:
-        child.say("alive")
-        return False  # an action that is begun is done to its end
-
-    context = ActionContext(
-        layout=child.layout,
-        config=child.config,
-        actor=actor,
-        budget=child.budget(wait),
-        progress=lambda done, of=None: child.progress(done),  # noqa: ARG005 - nobody looks
-        stopping=stopping,
-        cleaned=lambda: child.say("cleaned"),
-        early_answer=lambda answer: child.say("early_answer", answer),
-        noticed=child.attempted,
-        in_flight=child.in_flight,
-        outlines=_OUTLINES,
-    )
-    answer: _T = action(context, *args, **kwargs)
+    answer: _T = action(child.context(actor, wait), *args, **kwargs)
     return answer

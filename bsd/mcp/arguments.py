@@ -211,8 +211,8 @@ Extractable = Annotated[
     WithJsonSchema(
         {
             "type": ["boolean", "integer", "string"],
-            "description": "For set_extractable: false keeps the entry, true lets it go, a number keeps"
-            ' it for so many messages, "unset" ends that.',
+            "description": "For set_extractable: false keeps the entry, true lets it go, a number "
+            'keeps it for so many messages, "unset" ends that.',
         }
     ),
 ]
@@ -233,14 +233,15 @@ Targets = Annotated[
                     {"type": "array", "items": {"type": "string"}},
                 ]
             },
-            "description": "replace: {start, end, replacement}, discard: [hash], distill: [hash, summary]",
+            "description": "replace: {start, end, replacement}, discard: [hash], distill:"
+            " [hash, summary]",
         }
     ),
 ]
 IncludeUser = Annotated[
     bool,
     Expected("true or false"),
-    Field(description="Also change what the user wrote."),
+    Field(description="Also what the user wrote."),
 ]
 SearchQuery = Annotated[
     str,

@@ -10,32 +10,47 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bsd.actions.verb import perform
+from bsd.actions.answers import as_json
+from bsd.actions.context import ActionContext
+from bsd.actions.context_tool import plan_change
+from bsd.actions.edit import plan_with_reason
+from bsd.actions.read_extracted import ReadOut, read_page
+from bsd.actions.restore import explain_missing
+from bsd.actions.search import ExtractedHits, search_extracted
 from bsd.core.audit import AuditLog
-from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import get_logger
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
-from bsd.mcp.legacy_restoring import RestoreInline, in_session
-from bsd.mcp.legacy_tools import TOOLS, Asked, error_answer, read_call
-from bsd.mcp.transcript_calls import ANSWERED, OwnCall, own_calls, read_answer, told, told_error
+from bsd.mcp.calls import (
+    ChangeContextCall,
+    GetContextCall,
+    ParsedCall,
+    ReadCall,
+    RestoreCall,
+    SearchCall,
+    SetExtractableCall,
+    read_call,
+)
+from bsd.mcp.tools import error_answer
+from bsd.mcp.transcript_answers import read_answer, told, told_error
+from bsd.mcp.transcript_calls import ANSWERED, READING_TOOLS, OwnCall, own_calls
+from bsd.planning.edit import ExtractableSet
 from bsd.planning.locate import locate
 from bsd.planning.plan import Means, Plan, Report, Revised
 from bsd.planning.redact import CallToRedact, RedactionKind, plan_redact
-from bsd.planning.restore import Restored
+from bsd.planning.restore import Restored, plan_restore
 from bsd.planning.rules import Policy
-from bsd.planning.targets import Refused
+from bsd.planning.targets import ContextChanged, Refused, read_targets
+from bsd.planning.view import Context
+from bsd.planning.view import context as view_context
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import Session
-from bsd.sessions.surgeon import Remembered, Surgeon
+from bsd.sessions.surgeon import Remembered
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb
@@ -58,7 +73,14 @@ _MESSAGES_TO_STAY = 10
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 _FAILED = re.compile(r"Error: |Restore failed: ")
 
-Found = Mapping[str, Answer | BsdError]  # answers that planners cannot give, by the call's key
+Found = Mapping[str, ExtractedHits | BsdError]  # answers of searches, by the call's key
+
+# What log and audit call an action that only reads.
+_ACTIONS: Mapping[type, str] = {
+    ReadCall: "read_extracted",
+    GetContextCall: "get_context",
+    SearchCall: "search_extracted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +103,21 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class InBand:
-    """Looks into a session idle; `by` does it, `state` knows where new lines begin."""
+    """Carries out the calls that stand in a session; `state` knows where new lines begin."""
 
-    layout: Layout
-    config: ConfigService
-    by: Surgeon
+    context: ActionContext
     state: StateDb | None = None
-    clock: Callable[[], float] = time.time
 
     def __call__(self, name: SessionName) -> bool:
-        """Deal with the calls of finished turns; whether the session was changed.
+        """Deal with the calls of finished turns; return whether the session was changed.
 
-        Raises Busy, LeftAlone, NotFound, and what a commit raises.
+        Raises:
+            Busy, LeftAlone, NotFound: as for any change of a session.
         """
         due = self._due(name)
         if not due:
             return False
-        if why := program_of(self.layout, name.agent).uncallable:
+        if why := program_of(self.context.layout, name.agent).uncallable:
             # Not a warning: as long as the call stands there, this is found at every visit.
             _log.info(f"{due[0].tool}: {name}, not carried out", actor=_ACTOR, why=why)
             return False
@@ -105,7 +125,8 @@ class InBand:
         due = [call for call in due if _key(call) not in audited]
         if not due:
             return False
-        done, answers = self.by.operator.carry_out(name, self._planner(name, due, audited))
+        operator = self.context.surgeon().operator
+        done, answers = operator.carry_out(name, self._planner(name, due, audited))
         if done.outcome is None:
             return False
         for answered in answers:
@@ -115,61 +136,55 @@ class InBand:
     def _planner(
         self, name: SessionName, due: Sequence[OwnCall], audited: Collection[tuple[str, str]]
     ) -> Callable[[TranscriptFile, TranscriptFormat, SessionStore], tuple[Plan, list[Answered]]]:
-        """Who plans what these calls ask for, and those that have come meanwhile."""
-        names = names_of(self.layout, name)
+        """Return a planner of what these calls ask for, and calls that have come meanwhile."""
+        layout, config = self.context.layout, self.context.config
+        names = names_of(layout, name)
         found = self._search(name, due, names)
 
         def plan(
             source: TranscriptFile, fmt: TranscriptFormat, _: SessionStore
         ) -> tuple[Plan, list[Answered]]:
-            policy = Policy.of(self.config.current)
+            policy = Policy.of(config.current)
             calls = [call for call in own_calls(source, fmt, policy, None) if call.is_due]
             calls = [call for call in calls if _key(call) not in audited]
-            bound = SessionStore(replace(self.layout, bound_to=name), name)
-            means = Means(name, bound, self.clock(), lambda: self.config.current)
-            hands = _OnePlan(self.layout, Revised(source), fmt, means)
-            return _Round(hands, self.config.current, found, names).answer(calls)
+            bound = SessionStore(replace(layout, bound_to=name), name)
+            means = Means(name, bound, self.context.now(), lambda: config.current)
+            planning = _Round(self.context, Revised(source), fmt, means, found, names)
+            return planning.answer(calls)
 
         return plan
 
-    def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - as hands have it
-        """Whoever does what needs no session that is open."""
-        return self.by
-
     def _search(self, name: SessionName, calls: Sequence[OwnCall], names: Collection[str]) -> Found:
-        """Do the searches among these calls, before the session is locked: they take their time.
-
-        Nothing that changes a session is among them.
-        """
-        found: dict[str, Answer | BsdError] = {}
+        """Do the searches among these calls, before the session is locked: they take their time."""
+        found: dict[str, ExtractedHits | BsdError] = {}
         for call in calls:
             if call.is_done:
                 continue
             try:
                 asked = _own(call, names)
-                if asked.verb.act is not None and not asked.verb.changes:
-                    found[call.key] = perform(asked.verb, self, name, asked.arguments)
+                if isinstance(asked, SearchCall):
+                    found[call.key] = _search(self.context, name, asked)
             except BsdError as error:
                 found[call.key] = error
         return found
 
     def _due(self, name: SessionName) -> list[OwnCall]:
         """Look without a lock: nearly always there is nothing, and that costs only the tail."""
-        source, fmt = Session(self.layout, name).open()
+        source, fmt = Session(self.context.layout, name).open()
         with source:
             return self._calls(source, fmt, name)
 
     def _calls(
         self, source: TranscriptFile, fmt: TranscriptFormat, name: SessionName
     ) -> list[OwnCall]:
-        config = self.config.current
+        config = self.context.config.current
         since = Remembered(self.state, name, config).recall(source)
         found = own_calls(source, fmt, Policy.of(config), since)
         return [call for call in found if call.is_due]
 
     def _audited(self, name: SessionName) -> set[tuple[str, str]]:
         """The calls of a session that were dealt with, whatever the transcript says now."""
-        audit = AuditLog(self.layout.audit_file)
+        audit = AuditLog(self.context.layout.audit_file)
         return {
             (str(line.get("callEntry")), str(line.get("call")))
             for line in audit.search(b'"inBand":true')
@@ -180,10 +195,10 @@ class InBand:
         call, restored = answered.call, answered.restored
         outcome = answered.note if answered.outcome is None else answered.outcome
         if restored is not None:
-            notes = Notes(self.layout, _ACTOR, self.clock)
+            notes = Notes(self.context.layout, _ACTOR, self.context.now)
             notes.restored(name, restored, committed=True, redacted=answered.how is not None)
         _log.info(f"{call.tool}: {name}, entry {call.entry_id}", actor=_ACTOR, outcome=outcome)
-        AuditLog(self.layout.audit_file, self.clock).record(
+        AuditLog(self.context.layout.audit_file, self.context.now).record(
             actor=_ACTOR,
             action=answered.action,
             agent=name.agent,
@@ -200,50 +215,24 @@ class InBand:
         )
 
 
-@dataclass(slots=True)
-class _OnePlan:
-    """Hands for the calls of a session: what verbs plan goes onto one plan, each after the last."""
-
-    layout: Layout
-    revised: Revised
-    fmt: TranscriptFormat
-    means: Means
-    values: int = 0  # that the last plan changes
-
-    def surgeon(self, _: SessionName, *, writes: bool) -> Any:  # noqa: ARG002 - nothing is written
-        """The surgeon of this plan is these hands themselves."""
-        return self
-
-    def look(self, _: SessionName, query: Callable[..., Answer]) -> Answer:
-        """Ask something of the session as it will be."""
-        return query(self.revised, self.fmt, self.means)
-
-    def perform(
-        self,
-        _: SessionName,
-        plan: Callable[..., tuple[Plan, Answer]],
-        _note: object,  # log and audit tell of the call, once all is done
-        *,
-        dry_run: bool,  # noqa: ARG002 - no call asks for that
-    ) -> tuple[None, Answer]:
-        """Put a plan behind those before it."""
-        made, answer = plan(self.revised, self.fmt, self.means)
-        self.revised.take(made)
-        self.values = made.report.values
-        return None, answer
-
-
 class _Round:
-    """All calls of a session that are due, on one plan."""
+    """All calls of a session that are due, on one plan: each is planned after the last one."""
 
     def __init__(
-        self, hands: _OnePlan, config: PruningConfig, found: Found, names: Collection[str]
+        self,
+        context: ActionContext,
+        revised: Revised,
+        fmt: TranscriptFormat,
+        means: Means,
+        found: Found,
+        names: Collection[str],
     ) -> None:
-        self._hands = hands
-        self._revised = hands.revised
-        self._fmt = hands.fmt
-        self._name = hands.means.name
-        self._config = config
+        self._context = context
+        self._revised = revised
+        self._fmt = fmt
+        self._means = means
+        self._name = means.name
+        self._config = means.config()
         self._found = found
         self._names = names  # of the session, as an agent may call it
 
@@ -269,7 +258,7 @@ class _Round:
         if call.by_shell and not self._is_for_us(call):
             return None
         if call.is_done:
-            keeps_result = call.tool == _CONTEXT or not TOOLS[call.tool].changes
+            keeps_result = call.tool == _CONTEXT or call.tool in READING_TOOLS
             if keeps_result or not self._may_leave(call):
                 return None  # its result is its answer
             return self._redacted(call)
@@ -304,30 +293,73 @@ class _Round:
         note = told_error(call.tool, answer) if failed else ""
         return Answered(call, "redact", note, failed=failed)
 
-    def _carry_out(self, call: OwnCall, asked: Asked) -> Answered:
-        verb, arguments = asked.verb, asked.arguments
-        if isinstance(arguments, RestoreInline):
-            verb, arguments = in_session(arguments)
-        self._hands.values = 0
-        found = self._found.get(call.key) if verb.act is not None else None
-        if isinstance(found, BsdError):
-            raise found
-        # A search that was written behind the others is done now.
-        answer = found or perform(verb, self._hands, self._name, arguments)
-        document = answer.as_json()
-        restored = answer if isinstance(answer, Restored) else None
+    def _carry_out(self, call: OwnCall, asked: ParsedCall) -> Answered:
+        """Plan what a call asks for, or read it; raises what planners raise."""
+        if isinstance(asked, RestoreCall) and asked.inline is False:
+            asked = ReadCall(asked.entry, asked.keys, asked.offset)
+        match asked:
+            case RestoreCall() | SetExtractableCall() | ChangeContextCall():
+                return self._change(call, asked)
+            case _:
+                document = as_json(self._read(call, asked))
+                return Answered(
+                    call,
+                    _ACTIONS[type(asked)],
+                    told(asked, document),
+                    only_read=True,
+                    entry_id=document.get("entry_id") or getattr(asked, "entry", None),
+                    outcome=_in_numbers(document),
+                )
+
+    def _change(
+        self, call: OwnCall, asked: RestoreCall | SetExtractableCall | ChangeContextCall
+    ) -> Answered:
+        source, fmt, means = self._revised, self._fmt, self._means
+        restored, entry_id, plan = None, None, None
+        answer: Restored | ExtractableSet | ContextChanged
+        match asked:
+            case RestoreCall():
+                plan, answer = plan_restore(
+                    source, fmt, asked.entry, asked.keys, means.now, means.stored
+                )
+                restored = answer = explain_missing(self._context.layout, answer)
+                action, entry_id = "restore", answer.entry_id
+            case SetExtractableCall():
+                plan, answer = plan_with_reason(source, fmt, asked.entry, asked.value, means)
+                action, entry_id = "set_extractable", answer.entry_id
+            case ChangeContextCall():
+                action, targets = asked.action, read_targets(asked.action, asked.targets)
+                plan, answer = plan_change(
+                    source, fmt, action, targets, means, include_user=asked.include_user
+                )
+        source.take(plan)
         return Answered(
             call,
-            verb.action(arguments),
-            told(arguments, document),
-            # Nothing came back: who consumed the call would hear it called again and again.
+            action,
+            told(asked, as_json(answer)),
+            # Nothing came back: were the call taken out, it would be called again and again.
             failed=restored is not None and not restored.keys_restored,
-            only_read=not verb.changes,
-            entry_id=document.get("entry_id") or getattr(arguments, "entry", None),
-            values=self._hands.values,
+            entry_id=entry_id or getattr(asked, "entry", None),
+            values=plan.report.values,
             restored=restored,
-            outcome=None if verb.changes else _in_numbers(document),
         )
+
+    def _read(
+        self, call: OwnCall, asked: ReadCall | GetContextCall | SearchCall
+    ) -> ReadOut | Context | ExtractedHits:
+        match asked:
+            case ReadCall():
+                return read_page(
+                    self._revised, self._fmt, self._means, asked.entry, asked.keys, asked.offset
+                )
+            case GetContextCall():
+                return view_context(self._name, self._revised, self._fmt)
+            case SearchCall():
+                found = self._found.get(call.key)
+                if isinstance(found, BsdError):
+                    raise found
+                # A search that was written behind the others is done now.
+                return found or _search(self._context, self._name, asked)
 
     def _stays(self, call: OwnCall) -> bool:
         """Whether settings or the provider want the call to stay as it is."""
@@ -366,7 +398,7 @@ class _Round:
             return {}
         try:
             calls = list(wishes.values())
-            plan, answer = plan_redact(self._revised, self._fmt, calls, self._hands.means.stored)
+            plan, answer = plan_redact(self._revised, self._fmt, calls, self._means.stored)
             self._revised.take(plan)
         except (Busy, TemporaryFailure, Unavailable):
             raise
@@ -468,15 +500,19 @@ def _in_numbers(answer: Mapping[str, Any]) -> str:
     return "[answered]"
 
 
-def _own(call: OwnCall, names: Collection[str]) -> Asked:
+def _own(call: OwnCall, names: Collection[str]) -> ParsedCall:
     """Understand a call; raises Invalid, and Forbidden (`_Elsewhere`)."""
-    read = read_call(call.tool, call.arguments)
-    if read.session is not None and read.session not in names:
+    session, asked = read_call(call.tool, call.arguments)
+    if session is not None and session not in names:
         raise _Elsewhere(
-            f"{read.session} is out of reach: a call in a session reaches that session only",
+            f"{session} is out of reach: a call in a session reaches that session only",
             hint="leave `session` out",
         )
-    return read
+    return asked
+
+
+def _search(context: ActionContext, session: SessionName, asked: SearchCall) -> ExtractedHits:
+    return search_extracted(context, session, asked.query, limit=asked.limit, offset=asked.offset)
 
 
 def names_of(layout: Layout, name: SessionName) -> set[str]:

@@ -109,7 +109,7 @@ class SessionTools:
     ) -> Json:
         """Another name of the tool restore: get the text that [[extracted-ID]] stands for.
 
-        To find out whether you need it, search_extracted is cheaper.
+        search_extracted may be cheaper.
         """
         return self._restore(session, entry, keys, inline, offset)
 
@@ -173,7 +173,7 @@ class SessionTools:
     ) -> Json:
         """Find words in what was moved out of a session, without putting it back.
 
-        The answer has ids of entries, and the text around the words.
+        Returns ids of entries, and the text around.
         """
         with self._reads_whole_session:
             return self._answer(

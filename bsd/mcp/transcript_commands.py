@@ -77,7 +77,7 @@ def _split_command(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _read_options(name: str, words: list[str]) -> dict[str, Any] | None:
-    """Return the words after the name of a command as arguments of its tool, if they can be read."""
+    """Return the words after the name of a command as arguments of its tool, or None."""
     if name not in _COMMANDS:
         return None
     try:

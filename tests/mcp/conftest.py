@@ -23,6 +23,7 @@ from bsd.mcp.tools import TOOLS, SessionTools
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
+from tests.actions.performed import context_of
 from tests.openclaw_tree import set_idle
 from tests.session_files import Talk, text, thought
 
@@ -72,8 +73,7 @@ class Desk:
     def look(self) -> bool:
         """What the daemon does with a session idle: calls first, then the extraction."""
         state = StateDb(self.layout.state_db)
-        agents = self.surgeon(actor="agent")
-        changed = InBand(self.layout, self.config, agents, state, self.clock)(NAME)
+        changed = InBand(context_of(self.surgeon(actor="agent")), state)(NAME)
         self.surgeon(state).extract(NAME)
         return changed
 
@@ -96,7 +96,7 @@ class Desk:
         self.config.update(fields)
 
 
-def context_of(
+def agent_context(
     layout: Layout,
     config: ConfigService,
     *,
@@ -145,7 +145,7 @@ def call(desk: Desk, tool: str, *, rest: bool = True, **arguments: Any) -> dict[
     """Call a tool as an agent does, out of band."""
     if rest:
         desk.rest()
-    return call_tool(context_of(desk.layout, desk.config, clock=desk.clock), tool, **arguments)
+    return call_tool(agent_context(desk.layout, desk.config, clock=desk.clock), tool, **arguments)
 
 
 def text_of(entry: dict[str, Any]) -> str:

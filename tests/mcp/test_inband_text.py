@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bsd.actions.verbs import READ_EXTRACTED
 from bsd.daemon.instance import SingleInstance
-from bsd.mcp import transcript_calls
 from bsd.mcp.inband import InBand
-from bsd.mcp.tools import TOOLS
 from tests import forked
 from tests.actions import performed
 from tests.mcp.conftest import LONG, NAME, UNKNOWN, Agent, Desk, call, text_of
@@ -219,18 +215,12 @@ def test_reading_by_a_door_is_left_as_it_is(desk: Desk, agent: Agent, old: str) 
     assert text_of(desk.entry(read)) == answer
 
 
-def test_a_tool_that_only_reads_keeps_its_answers_whatever_it_is_called(
-    desk: Desk, agent: Agent, old: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    verb, reading = replace(READ_EXTRACTED, name="read_it"), TOOLS["read_extracted"]
-    made_up = replace(reading, meant=lambda read: (verb, reading.meant(read)[1]))
-    monkeypatch.setitem(TOOLS, "read_it", made_up)
-    monkeypatch.setattr(transcript_calls, "_UNMISTAKABLE", frozenset(TOOLS))
-    monkeypatch.setattr(transcript_calls, "NEEDLES", (*transcript_calls.NEEDLES, b"read_it"))
-    agent.calls(("c1", "read_it", {"entry": old}), ("c2", "mcp__bsd__read_it", {"entry": old}))
-    here = agent.result("c1", "read_it", UNKNOWN, error=True)
+def test_a_tool_that_only_reads_keeps_its_answers(desk: Desk, agent: Agent, old: str) -> None:
+    by_mcp = "mcp__bsd__read_extracted"
+    agent.calls(("c1", "read_extracted", {"entry": old}), ("c2", by_mcp, {"entry": old}))
+    here = agent.result("c1", "read_extracted", UNKNOWN, error=True)
     answer = json.dumps({"session": "s1", "entry_id": old, "texts": {}})
-    there = agent.result("c2", "mcp__bsd__read_it", answer)
+    there = agent.result("c2", by_mcp, answer)
     agent.says("I have it")
     assert desk.look()
     assert text_of(desk.entry(here)) == LONG

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -73,7 +73,7 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[CallToolResult]]
 def serve(slow: SlowActions, root: Path, work: Callable[[Ask], Awaitable[None]]) -> None:
     """Let `work` call tools of a server that answers at once."""
     layout = Layout(root)
-    context = call_context(layout, ConfigService(layout.config_file), slow)
+    context = call_context(layout, ConfigService(layout.config_file), cast("Any", slow))
     server = ToolServer(budget=0.0)
     add_session_tools(server, SessionTools(context, Scope(session=NAME)))
 

@@ -20,6 +20,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests import forked
+from tests.actions.performed import context_of
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import Clock, jsonl, make_surgeon
 from tests.sessions.test_copies import FORK as FORKED
@@ -208,7 +209,7 @@ def test_no_call_in_a_transcript_gets_it(root: Root, say: Say) -> None:
     config = ConfigService(root.layout.config_file)
     surgeon = Surgeon(root.layout, config, actor="agent", budget=RetryBudget(wait=0.0))
     state = StateDb(root.layout.state_db)
-    assert InBand(root.layout, config, surgeon, state)(SessionName.parse(SPY))
+    assert InBand(context_of(surgeon), state)(SessionName.parse(SPY))
     lines = path.read_bytes()
     assert SECRET.encode() not in lines
     assert b"[[extracted-" in lines

@@ -22,7 +22,7 @@ from bsd.mcp.scope import Scope
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, call, call_tool, context_of
+from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, agent_context, call, call_tool
 from tests.openclaw_tree import set_idle, set_status
 from tests.pictures import PNG
 from tests.transcripts.agents.sources import CODEX, KINDS
@@ -107,7 +107,7 @@ def test_the_text_alone_changes_nothing(away: Desk) -> None:
 
 
 def test_a_bsd_that_only_reads_gives_the_text(away: Desk) -> None:
-    context = context_of(away.layout, away.config, writes=False)
+    context = agent_context(away.layout, away.config, writes=False)
     answer = call_tool(context, "restore", entry_id="msg-456", session="s1")
     assert (answer["inline"], answer["texts"]) == ("not now", BOTH)
     assert "only reads" in answer["note"]
@@ -116,7 +116,7 @@ def test_a_bsd_that_only_reads_gives_the_text(away: Desk) -> None:
 def test_what_is_true_while_it_is_put_back(away: Desk) -> None:
     heard: list[RestoredText] = []
     set_idle(away.path)
-    context = context_of(away.layout, away.config, early_answer=heard.append)
+    context = agent_context(away.layout, away.config, early_answer=heard.append)
     answer = call_tool(context, "restore", entry_id="msg-456", session="s1")
     assert [(one.restored, one.inline) for one in heard] == [(False, "under way")]
     assert heard[0].texts == answer["texts"] == BOTH
@@ -133,7 +133,7 @@ def test_who_names_no_session_is_told_which_it_was(away: Desk) -> None:
 
 def extracted_home(home: Home, **settings: Any) -> tuple[ActionContext, list[str]]:
     """Extract all of a session of another program; returns a context, and the entries' ids."""
-    context = context_of(home.layout, ConfigService(home.layout.config_file))
+    context = agent_context(home.layout, ConfigService(home.layout.config_file))
     context.config.update({**EVERYTHING, **settings})
     assert context.surgeon().extract(home.name).values
     return context, [str(one) for one in get_context(context, home.name).extracted_ids]

@@ -22,7 +22,7 @@ from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
 from tests.session_files import HEADER, jsonl
 
-HOME = Path(__file__).parents[3] / "contrib" / "openclaw"
+HOME = Path(__file__).parents[2] / "contrib" / "openclaw"
 SKILL = HOME / "skills" / "brainsurgeon"
 
 

@@ -10,15 +10,22 @@ import pytest
 from jsonschema_rs import validator_for
 from mcp_types import ListToolsResult
 
+from bsd.actions.answers import as_json
+from bsd.actions.read_extracted import ReadOut
+from bsd.actions.search import ExtractedHits
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.answers import fit_answer
 from bsd.mcp.arguments import read_arguments
+from bsd.mcp.calls import GetContextCall, RestoreCall, SearchCall, SetExtractableCall
 from bsd.mcp.scope import Scope
 from bsd.mcp.server import ToolServer, add_session_tools
 from bsd.mcp.tools import TOOLS, SessionTools, check_purge_control, error_answer
-from bsd.mcp.transcript_calls import is_answered, told, told_error
+from bsd.mcp.transcript_answers import NEEDED, is_answered, told, told_error
+from bsd.planning.edit import ExtractableSet
+from bsd.planning.restore import Restored
 from bsd.planning.rules import own_tool
-from bsd.planning.targets import Refused, read_targets
+from bsd.planning.targets import ContextChanged, Refused, read_targets
+from bsd.planning.view import Context
 from bsd.transcripts.agents.page_size import OTHERS
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
@@ -176,12 +183,21 @@ def test_an_answer_of_ours_is_known_again(tool: str, answer: dict[str, Any]) -> 
 
 
 def test_what_an_answer_is_known_by_is_told() -> None:
-    """Its type says what is in it; transcripts of earlier versions may hold less."""
-    three = (RESTORE, SET_EXTRACTABLE, GET_CONTEXT)
-    for name, tool in ((name, TOOLS[name]) for name in _NEEDED):
-        answers = [verb.answer for verb in three] if name == "purge_control" else [tool.answer]
-        told = [set(answer_model(one).model_json_schema()["required"]) for one in answers]
-        assert all(any(known <= one for one in told) for known in _NEEDED[name]), name
+    """Transcripts of earlier versions may hold answers with fewer members."""
+    restored = Restored(entry_id="e")
+    listing = Context("a/b", 0, 0, (), 0, 0, 0, None, ())
+    pinned = ExtractableSet(updated=True, entry_id="e", extractable=3, previous=None, index=1)
+    answers: dict[str, list[Any]] = {
+        "restore": [restored],
+        "restore_remote": [restored],
+        "purge_control": [listing, restored, pinned],
+        "context": [ContextChanged("discard", ())],
+        "search_extracted": [ExtractedHits("a/b", "x", ())],
+        "read_extracted": [ReadOut(session="a/b", entry_id="e", texts={})],
+    }
+    for tool, needed in NEEDED.items():
+        members = [as_json(answer).keys() for answer in answers[tool]]
+        assert all(any(names <= known for known in members) for names in needed), tool
 
 
 @pytest.mark.parametrize(
@@ -254,20 +270,20 @@ def test_what_a_model_is_told_instead_of_a_result() -> None:
         "restored": True, "entry_id": "e7", "keys_restored": ["output"],
         "suggestion": "consider setting _extractable: false on the entry.",
     }  # fmt: skip
-    assert told(Restore("e7"), again) == (
+    assert told(RestoreCall("e7"), again) == (
         "[restored entry e7: output. consider setting _extractable: false on the entry]"
     )
     lost = {"restored": False, "entry_id": "e7", "keys_restored": [], "unavailable": {"o": "gone"}}
-    assert told(Restore("e7"), lost) == "[o: gone]"
-    assert told(SetExtractable("e7", None), {"entry_id": "e7"}) == (
+    assert told(RestoreCall("e7"), lost) == "[o: gone]"
+    assert told(SetExtractableCall("e7", None), {"entry_id": "e7"}) == (
         "[_extractable=unset for entry e7]"
     )
-    assert told(SearchExtracted("x", 3), {"results": []}) == "[nothing that was extracted holds x]"
+    assert told(SearchCall("x", 3), {"results": []}) == "[nothing that was extracted holds x]"
     listing = {"session": "a/b", "total_entries": 99, "extracted_entries": 60,
                "extracted_ids": [f"e{n}" for n in range(60)],
                "entries": [{"hash": f"{n:06x}", "id": f"e{n}", "type": "user", "size_bytes": n}
                            for n in range(99)]}  # fmt: skip
-    lines = told(GetContext(), listing).splitlines()
+    lines = told(GetContextCall(), listing).splitlines()
     assert lines[:5] == [
         "Session: a/b", "Total entries: 99", "Extracted entries: 60", "", "Extracted entry IDs:"
     ]  # fmt: skip

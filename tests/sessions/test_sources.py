@@ -12,7 +12,6 @@ import pytest
 
 from bsd.core.errors import ConfigError, Invalid, LeftAlone
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.search import search
@@ -24,6 +23,7 @@ from bsd.planning.result import Status
 from bsd.sessions.commit.displaced import State
 from bsd.transcripts.agents.programs import layout_of
 from tests.actions import performed
+from tests.actions.performed import context_of
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
@@ -266,10 +266,9 @@ def test_calls_that_stand_in_them_are_not_carried_out_and_the_log_says_why(
     content = home.path.read_bytes().replace(tool, b'"mcp__bsd__restore_remote"')
     home.path.write_bytes(content)
     set_idle(home.path)
-    config = ConfigService(home.layout.config_file)
     surgeon = make_surgeon(home.layout, clock)
     with capture_logs() as logged:
-        assert not InBand(home.layout, config, surgeon, clock=clock.now)(home.name)
+        assert not InBand(context_of(surgeon))(home.name)
     [line] = [line for line in logged if "not carried out" in line["event"]]
     assert "mcp" in line["why"]
     assert home.path.read_bytes() == content

@@ -1,0 +1,99 @@
+"""What a call of a tool for sessions asks for, once it is understood: one class for each action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bsd.core.errors import Invalid
+from bsd.mcp.arguments import read_arguments
+from bsd.mcp.tools import TOOLS, check_purge_control
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreCall:
+    """Get the text of an entry, and (unless `inline` is False) put it back."""
+
+    entry: str
+    keys: Sequence[str] | None = None
+    inline: bool | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCall:
+    """Read the text of an entry."""
+
+    entry: str
+    keys: Sequence[str] | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetExtractableCall:
+    """Say whether an entry may be extracted; None removes `_extractable`."""
+
+    entry: str
+    value: bool | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GetContextCall:
+    """List the entries of the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeContextCall:
+    """Replace ranges, discard entries or put summaries in their place."""
+
+    action: str
+    targets: Any  # as JSON
+    include_user: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCall:
+    """Find words in what was extracted."""
+
+    query: str
+    limit: int = 10
+    offset: int = 0
+
+
+ParsedCall = (
+    RestoreCall | ReadCall | SetExtractableCall | GetContextCall | ChangeContextCall | SearchCall
+)
+
+
+def read_call(tool: str, arguments: object) -> tuple[str | None, ParsedCall]:
+    """Return the session that a call names, if it names one, and what the call asks for.
+
+    Raises:
+        Invalid: there is no such tool, or arguments are wrong; all of them are named.
+    """
+    if tool not in TOOLS:
+        raise Invalid(f"there is no tool {tool}", hint=f"one of {', '.join(TOOLS)}")
+    given = read_arguments(TOOLS[tool], arguments)
+    return given.pop("session", None), _parsed(tool, given)
+
+
+def _parsed(tool: str, given: dict[str, Any]) -> ParsedCall:
+    match tool:
+        case "restore":
+            return RestoreCall(given.pop("entry_id"), **given)
+        case "restore_remote":
+            return RestoreCall(**given)
+        case "read_extracted":
+            return ReadCall(**given)
+        case "context":
+            return ChangeContextCall(**given)
+        case "search_extracted":
+            return SearchCall(**given)
+    action, entry, value = given.pop("action"), given.pop("entry", None), given.pop("value", None)
+    check_purge_control(action, entry, value)
+    if action == "get_context":
+        return GetContextCall()
+    if action == "restore":
+        return RestoreCall(entry, **given)
+    return SetExtractableCall(entry, None if value == "unset" else value)
