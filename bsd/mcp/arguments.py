@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
+from annotated_types import Ge, Le
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -25,15 +26,17 @@ from pydantic import (
     create_model,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from bsd.core.errors import FieldError, Invalid
 from bsd.core.formatting import shown
+from bsd.planning.targets import ACTIONS as CONTEXT_ACTIONS
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Metadata of an argument's type: what a value must be, in words."""
+    """Metadata of an argument: what it must be, in words that its type does not tell."""
 
     words: str
 
@@ -104,12 +107,26 @@ def _field_errors(
         elif detail["type"] == "extra_forbidden":
             words = "is no parameter of this tool"
         else:
-            metadata = model.model_fields[name].metadata
-            expected = next(one.words for one in metadata if isinstance(one, Expected))
-            is_part = any(step.isdecimal() for step in steps)  # of a list
-            words = f"must be {expected}" + ("" if is_part else f", not {shown(detail['input'])}")
+            words = f"must be {_expected(model.model_fields[name])}"
+            if not any(step.isdecimal() for step in steps):  # else it is a member of a list
+                words += f", not {shown(detail['input'])}"
         found.setdefault(name, FieldError(name, f"{name} {words}"))
     return tuple(found.values())
+
+
+def _expected(field: FieldInfo) -> str:
+    """Return in words what an argument must be."""
+    for one in field.metadata:
+        if isinstance(one, Expected):
+            return one.words
+    least = next((one.ge for one in field.metadata if isinstance(one, Ge)), None)
+    most = next((one.le for one in field.metadata if isinstance(one, Le)), None)
+    if most is not None:
+        return f"a {'whole ' * (field.annotation is int)}number from {least} to {most}"
+    words = {str: "a text", bool: "true or false", list[str]: "a list of texts"}
+    return next(
+        words[kind] for kind in (field.annotation, *get_args(field.annotation)) if kind in words
+    )
 
 
 def refused(name: str, message: str) -> Invalid:
@@ -165,45 +182,20 @@ def read_moment(value: Any) -> Any:
 
 # Arguments of the tools for sessions.
 
-Session = Annotated[
-    str | None,
-    Expected("a text"),
-    Field(min_length=1, description="Default: your own."),
-]
-EntryId = Annotated[
-    str,
-    Expected("a text"),
-    Field(min_length=1, description="ID of [[extracted-ID]]."),
-]
+Session = Annotated[str | None, Field(min_length=1, description="Default: your own.")]
+EntryId = Annotated[str, Field(min_length=1, description="ID of [[extracted-ID]].")]
 Keys = Annotated[
-    list[str] | None,
-    BeforeValidator(split_list),
-    Expected("a list of texts"),
-    Field(description="Only these values."),
+    list[str] | None, BeforeValidator(split_list), Field(description="Only these values.")
 ]
 Inline = Annotated[
-    bool | None,
-    Expected("true or false"),
-    Field(description="true: also put it back later; false: text only."),
+    bool | None, Field(description="true: also put it back later; false: text only.")
 ]
 Offset = Annotated[
-    int,
-    BeforeValidator(read_number),
-    Expected("a whole number from 0 to 999999999999"),
-    Field(ge=0, lt=10**12),
-    WithJsonSchema({"type": "integer", "description": "From `next`."}),
+    int, BeforeValidator(read_number), Field(ge=0, le=10**12 - 1, description="From `next`.")
 ]
 PURGE_ACTIONS = ("get_context", "restore", "set_extractable")
-PurgeAction = Annotated[
-    str,
-    Expected("a text"),
-    WithJsonSchema({"type": "string", "enum": list(PURGE_ACTIONS)}),
-]
-PurgeEntry = Annotated[
-    str | None,
-    Expected("a text"),
-    Field(description="Id, for restore and set_extractable."),
-]
+PurgeAction = Annotated[str, Field(json_schema_extra={"enum": [*PURGE_ACTIONS]})]
+PurgeEntry = Annotated[str | None, Field(description="Id, for restore and set_extractable.")]
 Extractable = Annotated[
     bool | Annotated[int, Field(ge=0, lt=10**9)] | Literal["unset"] | None,
     BeforeValidator(read_extractable),
@@ -216,11 +208,7 @@ Extractable = Annotated[
         }
     ),
 ]
-ContextAction = Annotated[
-    str,
-    Expected("a text"),
-    WithJsonSchema({"type": "string", "enum": ["replace", "discard", "distill"]}),
-]
+ContextAction = Annotated[str, Field(json_schema_extra={"enum": [*CONTEXT_ACTIONS]})]
 Targets = Annotated[
     list[Any],
     Expected("a list"),
@@ -228,40 +216,20 @@ Targets = Annotated[
         {
             "type": "array",
             "items": {
-                "anyOf": [
-                    {"type": "object"},
-                    {"type": "array", "items": {"type": "string"}},
-                ]
+                "anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "string"}}]
             },
-            "description": "replace: {start, end, replacement}, discard: [hash], distill:"
-            " [hash, summary]",
+            "description": "replace: {start, end, replacement}, discard: [hash], distill: "
+            "[hash, summary]",
         }
     ),
 ]
-IncludeUser = Annotated[
-    bool,
-    Expected("true or false"),
-    Field(description="Also what the user wrote."),
-]
+IncludeUser = Annotated[bool, Field(description="Also what the user wrote.")]
 SearchQuery = Annotated[
     str,
     Expected("a text of 1 to 1000 characters"),
-    Field(
-        min_length=1,
-        max_length=1000,
-        description='All these words; also "a phrase", begin*.',
-    ),
+    Field(min_length=1, max_length=1000, description='All these words; also "a phrase", begin*.'),
 ]
-SearchLimit = Annotated[
-    int,
-    BeforeValidator(read_number),
-    Expected("a whole number from 1 to 100"),
-    Field(ge=1, le=100),
-]
+SearchLimit = Annotated[int, BeforeValidator(read_number), Field(ge=1, le=100)]
 SearchOffset = Annotated[
-    int,
-    BeforeValidator(read_number),
-    Expected("a whole number from 0 to 1000"),
-    Field(ge=0, le=1000),
-    WithJsonSchema({"type": "integer", "description": "From `next`."}),
+    int, BeforeValidator(read_number), Field(ge=0, le=1000, description="From `next`.")
 ]

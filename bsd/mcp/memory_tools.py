@@ -19,48 +19,29 @@ from bsd.memory import actions
 from bsd.memory.facts import Fact, FactFilter
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
+from bsd.memory.schema import MILLISECONDS
 
 Json = dict[str, Any]
 
 _READ, _WRITE = False, True
 _SHOWN = 100  # characters of a fact in a sentence about it
-_MOST_FOUND = 100
-_MOST_OFFSET = 10**9
-_LATEST = 99_999_999_999  # epoch seconds; larger numbers are milliseconds
 
-_A_MOMENT = "a date as 2026-11-22, a time as 2026-11-22T08:30:00Z, or epoch seconds"
-
-Text = Annotated[str | None, Expected("a text")]
-FactText = Annotated[
-    str, Expected("a text"), Field(min_length=1, description="The fact, as one sentence.")
-]
-Share = Annotated[float, Expected("a number from 0 to 1"), Field(ge=0, le=1, description="0 to 1.")]
-Category = Annotated[
-    str, Expected("a text"), Field(description="preference, fact, decision, entity, …")
-]
-Entity = Annotated[str | None, Expected("a text"), Field(description="Who or what it is about.")]
-EntityFilter = Annotated[
-    str | None, Expected("a text"), Field(description="Only facts about this; needs no query.")
-]
-EntityName = Annotated[
-    str, Expected("a text"), Field(min_length=1, description="Who or what it is about.")
-]
-Key = Annotated[str | None, Expected("a text"), Field(description="Which property of the entity.")]
-DecayClass = Annotated[
-    str | None, Expected("a text"), Field(description="How long it lives; default: by its words.")
-]
+Text = str | None
+FactText = Annotated[str, Field(min_length=1, description="The fact, as one sentence.")]
+Share = Annotated[float, Field(ge=0, le=1, description="0 to 1.")]
+Category = Annotated[str, Field(description="preference, fact, decision, entity, …")]
+Entity = Annotated[str | None, Field(description="Who or what it is about.")]
+EntityFilter = Annotated[str | None, Field(description="Only facts about this; needs no query.")]
+EntityName = Annotated[str, Field(min_length=1, description="Who or what it is about.")]
+Key = Annotated[str | None, Field(description="Which property of the entity.")]
+DecayClass = Annotated[str | None, Field(description="How long it lives; default: by its words.")]
 Tags = Annotated[
-    list[str] | None,
-    BeforeValidator(split_list),
-    Expected("a list of texts"),
-    Field(description="Words to find it by later."),
+    list[str] | None, BeforeValidator(split_list), Field(description="Words to find it by later.")
 ]
-FactId = Annotated[str | None, Expected("a text"), Field(min_length=1)]
-ConfirmedId = Annotated[str, Expected("a text"), Field(min_length=1)]
+FactId = Annotated[str | None, Field(min_length=1)]
+ConfirmedId = Annotated[str, Field(min_length=1)]
 Superseded = Annotated[
-    str | None,
-    Expected("a text"),
-    Field(min_length=1, description="Id of the fact whose place this one takes."),
+    str | None, Field(min_length=1, description="Id of the fact whose place this one takes.")
 ]
 Query = Annotated[
     str | None,
@@ -72,26 +53,15 @@ ForgetQuery = Annotated[
     Expected("a text of up to 10000 characters"),
     Field(max_length=10_000, description="The whole text of the fact."),
 ]
-Limit = Annotated[
-    int,
-    BeforeValidator(read_number),
-    Expected(f"a whole number from 1 to {_MOST_FOUND}"),
-    Field(ge=1, le=_MOST_FOUND),
-]
+Limit = Annotated[int, BeforeValidator(read_number), Field(ge=1, le=100)]
 Offset = Annotated[
-    int,
-    BeforeValidator(read_number),
-    Expected(f"a whole number from 0 to {_MOST_OFFSET}"),
-    Field(ge=0, le=_MOST_OFFSET),
-    WithJsonSchema({"type": "integer", "description": "From `next`."}),
+    int, BeforeValidator(read_number), Field(ge=0, le=10**9, description="From `next`.")
 ]
-IncludeSuperseded = Annotated[
-    bool, Expected("true or false"), Field(description="Also what was true before.")
-]
+IncludeSuperseded = Annotated[bool, Field(description="Also what was true before.")]
 AsOf = Annotated[
-    Annotated[int, Field(ge=0, le=_LATEST)] | None,
+    Annotated[int, Field(ge=0, le=MILLISECONDS)] | None,
     BeforeValidator(read_moment),
-    Expected(_A_MOMENT),
+    Expected("a date as 2026-11-22, a time as 2026-11-22T08:30:00Z, or epoch seconds"),
     WithJsonSchema(
         {
             "type": ["integer", "string"],
@@ -103,7 +73,6 @@ CheckpointAction = Annotated[Literal["save", "restore"], Expected("'save' or 're
 Files = Annotated[
     list[str] | None,
     BeforeValidator(split_list),
-    Expected("a list of texts"),
     Field(description="For save: the files that matter."),
 ]
 Mode = Annotated[
@@ -218,13 +187,7 @@ class MemoryTools:
             if not memory.exists():
                 return {"results": []}
             found = actions.lookup(
-                memory,
-                entity,
-                key,
-                limit=limit,
-                offset=offset,
-                only=only,
-                refresh=self._refresh,
+                memory, entity, key, limit=limit, offset=offset, only=only, refresh=self._refresh
             )
         return {"results": [_shown(fact) for fact in found.results]}
 
