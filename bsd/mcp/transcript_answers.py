@@ -7,16 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bsd.mcp.calls import (
-    ChangeContextCall,
-    GetContextCall,
-    ParsedCall,
-    ReadCall,
-    RestoreCall,
-    SearchCall,
-    SetExtractableCall,
-)
+from bsd.actions.read_extracted import ReadOut
+from bsd.actions.search import ExtractedHits
 from bsd.mcp.restoring import Inline
+from bsd.planning.edit import ExtractableSet
+from bsd.planning.restore import Restored
+from bsd.planning.targets import ContextChanged
+from bsd.planning.view import Context
 
 # Members that an answer of a tool has at least, in one of these forms; earlier versions included.
 _RESTORED = {"restored", "entry_id", "keys_restored", "sizes_bytes"}
@@ -84,26 +81,7 @@ def is_answered(tool: str, text: str) -> bool:
     return any(names <= set(answer) for names in NEEDED[tool])
 
 
-def told(asked: ParsedCall, answer: Mapping[str, Any]) -> str:
-    """Return the words for the model in place of a call's result, by its answer as JSON."""
-    match asked:
-        case RestoreCall():
-            return _restored(answer)
-        case ReadCall():
-            return _read(answer)
-        case SetExtractableCall(_, value):
-            shown = "unset" if value is None else str(value).lower()
-            return f"[_extractable={shown} for entry {answer['entry_id']}]"
-        case ChangeContextCall(action):
-            done = f"{len(answer['replacements'])} done, {_saved(answer)} tokens saved"
-            return f"[{_cut('; '.join([f'{action}: {done}', *answer['warnings']]))}]"
-        case GetContextCall():
-            return _context(answer)
-        case SearchCall(query):
-            return _found(query, answer["results"])
-
-
-def told_error(tool: str, answer: Mapping[str, Any]) -> str:
+def describe_error(tool: str, answer: Mapping[str, Any]) -> str:
     """Return the words for the model of a call that failed; `answer`: `tools.error_answer`."""
     texts = [answer["error"]] if "error" in answer else list(answer["errors"])
     if hint := answer.get("hint"):
@@ -111,60 +89,66 @@ def told_error(tool: str, answer: Mapping[str, Any]) -> str:
     return f"[{tool} failed: {_cut('; '.join(texts))}]"
 
 
-def _restored(answer: Mapping[str, Any]) -> str:
+def describe_restored(answer: Restored) -> str:
+    """Return the words for the model of what was put back, and what could not be."""
     parts = []
-    if answer["keys_restored"]:
-        keys = ", ".join(answer["keys_restored"])
-        parts.append(f"restored entry {answer['entry_id']}: {keys}")
-    parts += [f"{key}: {why}" for key, why in answer.get("unavailable", {}).items()]
-    if suggestion := answer.get("suggestion"):
-        parts.append(suggestion)
+    if answer.keys_restored:
+        parts.append(f"restored entry {answer.entry_id}: {', '.join(answer.keys_restored)}")
+    parts += [f"{key}: {why}" for key, why in answer.unavailable.items()]
+    if answer.suggestion:
+        parts.append(answer.suggestion)
     return f"[{_cut('. '.join(part.rstrip('.') for part in parts)) or 'nothing to restore'}]"
 
 
-def _read(answer: Mapping[str, Any]) -> str:
+def describe_texts(answer: ReadOut) -> str:
     """Return the texts, each below its key if there are several, and how to read on."""
-    texts = answer["texts"]
+    texts = answer.texts
     parts = [text if len(texts) == 1 else f"{key}:\n{text}" for key, text in texts.items()]
-    for name in ("beside", "unavailable"):
-        parts += [f"{key}: {what}" for key, what in answer.get(name, {}).items()]
-    if following := answer.get("next"):
-        more = f"{answer['characters_left']} more characters: read_extracted with"
-        parts.append(f"[{more} keys {following['keys']} and offset {following['offset']}]")
+    parts += [f"{key}: {what}" for key, what in {**answer.beside, **answer.unavailable}.items()]
+    if answer.next:
+        more = f"{answer.characters_left} more characters: read_extracted with"
+        parts.append(f"[{more} keys {answer.next['keys']} and offset {answer.next['offset']}]")
     return "\n\n".join(parts) or "[nothing to read]"
 
 
-def _saved(answer: Mapping[str, Any]) -> int:
-    return sum(int(one["tokensSaved"]) for one in answer["replacements"])
-
-
-def _context(answer: Mapping[str, Any]) -> str:
-    """Return seed 001's words for get_context."""
-    ids = [str(one) for one in answer["extracted_ids"]]
-    shown = [f"  - {one}" for one in ids[:_MOST_IDS]]
-    if len(ids) > _MOST_IDS:
-        shown.append(f"  … and {len(ids) - _MOST_IDS} more")
+def describe_context(answer: Context) -> str:
+    """Return seed 001's words for get_context, and the largest entries."""
+    ids = [f"  - {one}" for one in answer.extracted_ids[:_MOST_IDS]]
+    if (more := len(answer.extracted_ids) - _MOST_IDS) > 0:
+        ids.append(f"  … and {more} more")
     lines = [
-        f"Session: {answer['session']}",
-        f"Total entries: {answer['total_entries']}",
-        f"Extracted entries: {answer['extracted_entries']}",
+        f"Session: {answer.session}",
+        f"Total entries: {answer.total_entries}",
+        f"Extracted entries: {answer.extracted_entries}",
         "",
         "Extracted entry IDs:",
-        *(shown or ["  (none)"]),
+        *(ids or ["  (none)"]),
     ]
-    largest = sorted(answer["entries"], key=lambda entry: -int(entry["size_bytes"]))[:_MOST_SHOWN]
+    largest = sorted(answer.entries, key=lambda entry: -entry.size_bytes)[:_MOST_SHOWN]
     if largest:
         lines += ["", "Largest entries (hash, id, type, bytes):"]
-        lines += [
-            f"  {one['hash']} {one['id']} {one['type']} {one['size_bytes']}" for one in largest
-        ]
+        lines += [f"  {one.hash} {one.id} {one.type} {one.size_bytes}" for one in largest]
     return "\n".join(lines)
 
 
-def _found(query: str, results: list[Mapping[str, Any]]) -> str:
-    if not results:
-        return f"[nothing that was extracted holds {query}]"
-    return _cut("\n".join(f"{one['entry_id']}: {one['snippet']}" for one in results))
+def describe_hits(answer: ExtractedHits) -> str:
+    """Return the entries that a search found, with the text around the words."""
+    if not answer.results:
+        return f"[nothing that was extracted holds {answer.query}]"
+    return _cut("\n".join(f"{hit.entry_id}: {hit.snippet}" for hit in answer.results))
+
+
+def describe_extractable(answer: ExtractableSet) -> str:
+    """Return the words for the model of `_extractable` as it was set."""
+    value = "unset" if answer.extractable is None else str(answer.extractable).lower()
+    return f"[_extractable={value} for entry {answer.entry_id}]"
+
+
+def describe_change(answer: ContextChanged) -> str:
+    """Return the words for the model of what was replaced, discarded or distilled."""
+    saved = sum(change.tokens_saved for change in answer.changed)
+    done = f"{answer.action}: {len(answer.changed)} done, {saved} tokens saved"
+    return f"[{_cut('; '.join([done, *answer.warnings]))}]"
 
 
 def _cut(text: str) -> str:

@@ -16,16 +16,23 @@ from bsd.actions.search import ExtractedHits
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.answers import fit_answer
 from bsd.mcp.arguments import read_arguments
-from bsd.mcp.calls import GetContextCall, RestoreCall, SearchCall, SetExtractableCall
 from bsd.mcp.scope import Scope
 from bsd.mcp.server import ToolServer, add_session_tools
 from bsd.mcp.tools import TOOLS, SessionTools, check_purge_control, error_answer
-from bsd.mcp.transcript_answers import NEEDED, is_answered, told, told_error
+from bsd.mcp.transcript_answers import (
+    NEEDED,
+    describe_context,
+    describe_error,
+    describe_extractable,
+    describe_hits,
+    describe_restored,
+    is_answered,
+)
 from bsd.planning.edit import ExtractableSet
 from bsd.planning.restore import Restored
 from bsd.planning.rules import own_tool
 from bsd.planning.targets import ContextChanged, Refused, read_targets
-from bsd.planning.view import Context
+from bsd.planning.view import Context, ContextEntry
 from bsd.transcripts.agents.page_size import OTHERS
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
@@ -233,7 +240,7 @@ def test_a_refusal_is_seed_003s_result() -> None:
     answer = error_answer(refused.value)
     assert (answer["success"], answer["replacements"]) == (False, [])
     assert is_answered("context", json.dumps(answer))
-    assert "nonsense!" in told_error("context", answer)
+    assert "nonsense!" in describe_error("context", answer)
 
 
 @pytest.mark.parametrize(
@@ -266,24 +273,23 @@ def test_a_long_listing_is_cut_to_its_largest_entries() -> None:
 
 
 def test_what_a_model_is_told_instead_of_a_result() -> None:
-    again = {
-        "restored": True, "entry_id": "e7", "keys_restored": ["output"],
-        "suggestion": "consider setting _extractable: false on the entry.",
-    }  # fmt: skip
-    assert told(RestoreCall("e7"), again) == (
+    again = Restored(
+        restored=True,
+        entry_id="e7",
+        keys_restored=("output",),
+        suggestion="consider setting _extractable: false on the entry.",
+    )
+    assert describe_restored(again) == (
         "[restored entry e7: output. consider setting _extractable: false on the entry]"
     )
-    lost = {"restored": False, "entry_id": "e7", "keys_restored": [], "unavailable": {"o": "gone"}}
-    assert told(RestoreCall("e7"), lost) == "[o: gone]"
-    assert told(SetExtractableCall("e7", None), {"entry_id": "e7"}) == (
-        "[_extractable=unset for entry e7]"
-    )
-    assert told(SearchCall("x", 3), {"results": []}) == "[nothing that was extracted holds x]"
-    listing = {"session": "a/b", "total_entries": 99, "extracted_entries": 60,
-               "extracted_ids": [f"e{n}" for n in range(60)],
-               "entries": [{"hash": f"{n:06x}", "id": f"e{n}", "type": "user", "size_bytes": n}
-                           for n in range(99)]}  # fmt: skip
-    lines = told(GetContextCall(), listing).splitlines()
+    assert describe_restored(Restored(entry_id="e7", unavailable={"o": "gone"})) == "[o: gone]"
+    unset = ExtractableSet(entry_id="e7", extractable=None, previous=3, index=1)
+    assert describe_extractable(unset) == "[_extractable=unset for entry e7]"
+    nothing = ExtractedHits("a/b", "x", ())
+    assert describe_hits(nothing) == "[nothing that was extracted holds x]"
+    rows = tuple(ContextEntry(n, f"e{n}", "user", f"{n:06x}", False, None, n, 0) for n in range(99))
+    listing = Context("a/b", 99, 60, tuple(f"e{n}" for n in range(60)), 0, 0, 0, None, rows)
+    lines = describe_context(listing).splitlines()
     assert lines[:5] == [
         "Session: a/b", "Total entries: 99", "Extracted entries: 60", "", "Extracted entry IDs:"
     ]  # fmt: skip
