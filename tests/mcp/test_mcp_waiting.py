@@ -17,7 +17,8 @@ from bsd.core.errors import Busy
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
 from bsd.mcp.scope import Scope
-from bsd.mcp.server import ToolServer, add_session_tools, call_context
+from bsd.mcp.server import add_session_tools
+from bsd.mcp.tool_server import ToolServer, note_early_answer
 from bsd.mcp.tools import SessionTools
 from bsd.planning.restore import Restored
 from bsd.planning.view import Context
@@ -73,7 +74,12 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[CallToolResult]]
 def serve(slow: SlowActions, root: Path, work: Callable[[Ask], Awaitable[None]]) -> None:
     """Let `work` call tools of a server that answers at once."""
     layout = Layout(root)
-    context = call_context(layout, ConfigService(layout.config_file), cast("Any", slow))
+    context = ActionContext(
+        layout=layout,
+        config=ConfigService(layout.config_file),
+        early_answer=note_early_answer,
+        executor=cast("Any", slow),
+    )
     server = ToolServer(budget=0.0)
     add_session_tools(server, SessionTools(context, Scope(session=NAME)))
 

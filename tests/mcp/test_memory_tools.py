@@ -13,7 +13,8 @@ import pytest
 from bsd.core.errors import Forbidden, Invalid, NotFound
 from bsd.mcp.arguments import read_arguments
 from bsd.mcp.memory_tools import MemoryTools
-from bsd.mcp.server import ToolServer, add_memory_tools
+from bsd.mcp.server import add_memory_tools
+from bsd.mcp.tool_server import ToolServer
 from bsd.memory import actions
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact

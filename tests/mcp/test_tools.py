@@ -17,7 +17,8 @@ from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.answers import fit_answer
 from bsd.mcp.arguments import read_arguments
 from bsd.mcp.scope import Scope
-from bsd.mcp.server import ToolServer, add_session_tools
+from bsd.mcp.server import add_session_tools
+from bsd.mcp.tool_server import ToolServer
 from bsd.mcp.tools import TOOLS, SessionTools, check_purge_control, error_answer
 from bsd.mcp.transcript_answers import (
     NEEDED,
