@@ -61,6 +61,8 @@ class SlowActions:
                 return Restored(
                     restored=True, entry_id=args[1], keys_restored=("output",), sizes_bytes=sizes
                 )
+            case "search_extracted":
+                raise ZeroDivisionError
         raise Busy("session main/s1 is in use: its lock is held")
 
     def _work(self) -> None:
@@ -181,5 +183,17 @@ def test_answers_that_nobody_comes_for_are_forgotten(slow: SlowActions, tmp_path
         for number in range(100):
             await ask("read_extracted", {"entry": f"e{number}"})
         assert (await in_the_end(ask, "purge_control", LOOK))["total_entries"] == 3
+
+    serve(slow, tmp_path, work)
+
+
+def test_an_unexpected_error_is_the_answer_of_its_call_only(
+    slow: SlowActions, tmp_path: Path
+) -> None:
+    async def work(ask: Ask) -> None:
+        failed = await in_the_end(ask, "search_extracted", {"query": "x"})
+        assert failed["error"] == "internal error: ZeroDivisionError()"
+        read = await in_the_end(ask, "read_extracted", {"entry": "e1"})
+        assert read["texts"] == TEXTS
 
     serve(slow, tmp_path, work)
