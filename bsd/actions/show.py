@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.read_extracted import held_by
-from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
 from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
@@ -23,22 +25,22 @@ from bsd.transcripts.reader import BytesTranscript, Transcript
 class WholeEntry(EntryView):
     """An entry, its line, and what was taken out of that."""
 
-    line: str = field(default="", metadata=contract("As it stands there"))
+    line: Annotated[str, Field(description="As it stands there")] = ""
     content: dict[str, Any] = field(default_factory=dict)  # by key, as it was
     unavailable: dict[str, str] = field(default_factory=dict)  # key → why it cannot be had
 
 
 @dataclass(frozen=True, slots=True)
-class ShownEntries(Answer):
+class ShownEntries:
     """In their order; whole ones if one was asked for, or all of them `full`."""
 
     session: str
     entries: tuple[EntryView, ...]
-    full: bool = field(metadata=INTERNAL)
+    full: Internal[bool]
 
 
 @dataclass(frozen=True, slots=True)
-class ShownValue(Answer):
+class ShownValue:
     """One value, wherever it is."""
 
     session: str

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 
 from bsd.actions.context import ActionContext
 from bsd.core.definition import (
-    Answer,
     Argument,
     Body,
     Definition,
@@ -41,8 +40,8 @@ __all__ = [
 ]
 
 _A = TypeVar("_A")
-_R = TypeVar("_R", bound=Answer)
-Meanwhile = Callable[[Answer], None]  # is given an answer that is true before all is done
+_R = TypeVar("_R")
+Meanwhile = Callable[[Any], None]  # is given an answer that is true before all is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ def route(where: str, name: str, doc: str, **more: Any) -> Route:
     return Route(method, path, name, doc, **{"tag": tag, **more})
 
 
-def no_one_waits(_: Answer) -> None: ...
+def no_one_waits(_: Any) -> None: ...
 
 
 def perform(

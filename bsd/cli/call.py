@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from bsd.actions.answers import as_json
 from bsd.actions.parameters import NONE, Complete, Items, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
 from bsd.cli.privileges import FileOwner, become, owner_for_root
-from bsd.core.definition import LibraryVerb, json_of
+from bsd.core.definition import LibraryVerb
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout
@@ -191,7 +192,7 @@ class Call:
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
         """Print an answer: for programs as JSON, for people as `tell` says it."""
         if self.json:
-            print_json(json_of(answer))
+            print_json(as_json(answer))
         else:
             tell(answer)
 

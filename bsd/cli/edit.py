@@ -98,7 +98,7 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         _let_edit(file)
         after = file.read_bytes()
         if after == before:
-            unchanged = Edited(shown.entry_id, shown.index, ())
+            unchanged = Edited(False, shown.entry_id, shown.index, ())
             call.answer(unchanged, lambda told: _tell(told, session))
             return 0
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from bsd.actions.answers import as_json
 from bsd.actions.verb import Verb, perform
 from bsd.cli.call import LONGEST_WAIT, Call, Stopped, StopRequest, stop_request
 from bsd.cli.output import counted, note, one_line, print_json, print_table, say, share, size
@@ -78,7 +79,7 @@ class Outcomes:
     def as_json(self) -> dict[str, Any]:
         return {
             "dry_run": self.dry_run,
-            "sessions": [result.as_json() for result in self.results],
+            "sessions": [as_json(result) for result in self.results],
             "totals": {
                 "sessions": len(self.results),
                 **{status.value: self.count(status) for status in Status},

@@ -175,7 +175,7 @@ for _verb, _called, _line, _words in (
         "delete",
         "Delete one session in the trash for good.",
         VerbWords(
-            lambda done, _: say(f"{done.item.id} is deleted for good"),
+            lambda done, _: say(f"{done.id} is deleted for good"),
             begin=_ask_to_remove,
             also=[_YES],
             completed=_ID,

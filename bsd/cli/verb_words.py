@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.shell_completion import CompletionItem
 
+from bsd.actions.answers import as_json
 from bsd.actions.history import list_history
 from bsd.actions.parameters import Complete, all_words
 from bsd.actions.read_extracted import text_of_value
@@ -63,7 +64,7 @@ Tell = Callable[[Any, Any], None]
 
 def _plainly(answer: Answer, _: object) -> None:
     """Say what was answered, in its own words: one line a field."""
-    for name, value in answer.as_json().items():
+    for name, value in as_json(answer).items():
         say(f"{name.replace('_', ' ')}: {value}")
 
 

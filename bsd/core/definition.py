@@ -15,6 +15,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
+from pydantic.fields import FieldInfo
+
 # --- what it answers ---
 
 
@@ -58,38 +60,26 @@ INTERNAL: Mapping[str, Any] = {_CONTRACT: Contract(internal=True)}
 _PLAIN = Contract()
 
 
-def contract_of(one: Field[Any]) -> Contract:
-    """What is said of a field."""
+def contract_of(one: Field[Any], hint: Any) -> Contract:
+    """What is said of a field, by its metadata or the marks beside its type."""
     said: Contract = one.metadata.get(_CONTRACT, _PLAIN)
+    for mark in getattr(hint, "__metadata__", ()):
+        if isinstance(mark, FieldInfo):
+            said = Contract(
+                mark.description or said.doc,
+                mark.serialization_alias or said.name,
+                omit=said.omit or mark.exclude_if is not None,
+                internal=said.internal or bool(mark.exclude),
+            )
     return said
 
 
 @cache
 def told_fields(kind: Any) -> tuple[tuple[Field[Any], Contract], ...]:
     """The fields of a dataclass that doors tell, in their order."""
-    found = ((one, contract_of(one)) for one in fields(kind))
-    if not issubclass(kind, Answer):
-        found = ((one, _annotated(kind, one)) for one in fields(kind))
+    hints = get_type_hints(kind, include_extras=True)
+    found = ((one, contract_of(one, hints[one.name])) for one in fields(kind))
     return tuple((one, said) for one, said in found if not said.internal)
-
-
-def _annotated(kind: Any, one: Field[Any]) -> Contract:
-    """What is said of a field of an answer beside its type (see `core.answers`)."""
-    if one.metadata:
-        return contract_of(one)
-    from pydantic.fields import FieldInfo  # noqa: PLC0415 - of the libraries' answers only
-
-    hint = get_type_hints(kind, include_extras=True)[one.name]
-    said = Contract()
-    for mark in getattr(hint, "__metadata__", ()):
-        if isinstance(mark, FieldInfo):
-            said = Contract(
-                mark.description or said.doc,
-                mark.serialization_alias or said.name,
-                mark.exclude_if is not None or said.omit,
-                internal=bool(mark.exclude) or said.internal,
-            )
-    return said
 
 
 @cache

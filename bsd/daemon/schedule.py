@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Conflict
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.logs import get_logger
@@ -173,15 +174,17 @@ class JobSchedule:
             now = self._config.current  # `bsd retention` has runs noted there, too
             noted = {AUTO_CRON: _at(now.last_run_at), RETENTION: _at(now.last_retention_run_at)}
         return [
-            Job(
-                name=job.name,
-                schedule=job.schedule,
-                enabled=enabled.get(job.name, job.schedule is not None),
-                running=job.running,
-                last_run=_iso(_latest(job.last_run, noted.get(job.name))),
-                last_result=_result(job.last),
-                next_run=_iso(job.next_run),
-            ).as_json()
+            as_json(
+                Job(
+                    name=job.name,
+                    schedule=job.schedule,
+                    enabled=enabled.get(job.name, job.schedule is not None),
+                    running=job.running,
+                    last_run=_iso(_latest(job.last_run, noted.get(job.name))),
+                    last_result=_result(job.last),
+                    next_run=_iso(job.next_run),
+                )
+            )
             for job in self._scheduler.status()
         ]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from bsd.core.answers import as_json
 from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import get_logger
@@ -146,7 +147,7 @@ class Ledger:
 
 def _listed(result: SessionResult, at: float) -> bytes:
     # A copy has the size that it needs; what comes from orjson has kept all that it might need.
-    return bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
+    return bytes(memoryview(document({**as_json(result), "at": iso_utc(at)})))
 
 
 class IdleSessions:

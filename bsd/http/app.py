@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bsd.actions.answers import as_json
 from bsd.core.definition import Body
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
@@ -148,7 +149,7 @@ def state_routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
 
     async def savings(_: Request) -> Response:
         """Bytes by which sessions became shorter, and longer again, by hour."""
-        return JsonAnswer((await in_thread(saved.savings)).as_json())
+        return JsonAnswer(as_json(await in_thread(saved.savings)))
 
     return [
         ApiRoute.of("GET /api/health", health, "state", Health, statuses={503: "Not ready"}),
@@ -195,7 +196,7 @@ def _agents_route(layout: Layout) -> ApiRoute:
     async def agents(_: Request) -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, layout)
-        return JsonAnswer(Agents(tuple(found)).as_json())
+        return JsonAnswer(as_json(Agents(tuple(found))))
 
     return ApiRoute.of("GET /api/agents", agents, "sessions", Agents)
 

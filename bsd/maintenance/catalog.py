@@ -14,7 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
-from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.core.files import is_directory
 from bsd.core.immutable import immutable
@@ -53,8 +52,8 @@ _Files = Mapping[str, list[os.DirEntry[str]]]
 _File = tuple[str, os.stat_result]
 
 
-@immutable
-class AgentInfo(Answer):
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
     """One agent; `note` says why its sessions are not listed or not edited, if so."""
 
     schema_name: ClassVar[str] = "Agent"
@@ -65,8 +64,8 @@ class AgentInfo(Answer):
     sqlite: bool = False  # its sessions moved to SQLite: nothing of it is edited
 
 
-@immutable
-class Agents(Answer):
+@dataclass(frozen=True, slots=True)
+class Agents:
     """All agents."""
 
     agents: tuple[AgentInfo, ...]

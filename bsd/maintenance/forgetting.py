@@ -16,9 +16,11 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from bsd.core.audit import AuditLog
-from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.core.files import sync_dir
 from bsd.core.formatting import NEVER
@@ -67,23 +69,23 @@ _log = get_logger("archive")
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten(Answer):
+class Forgotten:
     """What is known no more. Sizes are bytes."""
 
     session: str
     entry: str | None
     files: int
     bytes: int
-    kept_by: list[str] = field(
-        metadata=contract("Sessions that still keep it: copies, forks, children")
-    )
-    in_transcript: bool = field(
-        metadata=contract("Whether the session is in its place, and may still say it")
-    )
-    said_in: list[str] = field(
-        default_factory=list,
-        metadata=contract("What belongs to the session and says the same, of an entry's texts"),
-    )
+    kept_by: Annotated[
+        list[str], Field(description="Sessions that still keep it: copies, forks, children")
+    ]
+    in_transcript: Annotated[
+        bool, Field(description="Whether the session is in its place, and may still say it")
+    ]
+    said_in: Annotated[
+        list[str],
+        Field(description="What belongs to the session and says the same, of an entry's texts"),
+    ] = field(default_factory=list)
 
 
 class Forgetting:

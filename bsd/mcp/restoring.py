@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from bsd.actions.context import ActionContext
 from bsd.actions.read_extracted import ReadHeld, read_held
 from bsd.actions.restore import restore
-from bsd.core.definition import contract
+from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pruning_config import ConfigService
@@ -38,13 +38,13 @@ class Inline(StrEnum):
 class RestoredText(Restored):
     """Answer of `restore` to an agent: what was put back, and the first page of its texts."""
 
-    inline: Inline | None = field(default=None, metadata=contract(omit=True))
-    note: str | None = field(default=None, metadata=contract(omit=True))
+    inline: Annotated[Inline | None, OMIT_EMPTY] = None
+    note: Annotated[str | None, OMIT_EMPTY] = None  # what `inline` means, and what to do
     texts: dict[str, str] = field(default_factory=dict)
-    pictures: dict[str, dict[str, str]] = field(default_factory=dict, metadata=contract(omit=True))
-    characters_left: int | None = field(default=None, metadata=contract(omit=True))
-    next: dict[str, Any] = field(default_factory=dict, metadata=contract(omit=True))
-    beside: dict[str, str] = field(default_factory=dict, metadata=contract(omit=True))
+    pictures: Annotated[dict[str, dict[str, str]], OMIT_EMPTY] = field(default_factory=dict)
+    characters_left: Annotated[int | None, OMIT_EMPTY] = None
+    next: Annotated[dict[str, Any], OMIT_EMPTY] = field(default_factory=dict)
+    beside: Annotated[dict[str, str], OMIT_EMPTY] = field(default_factory=dict)
 
 
 def restore_with_text(

@@ -22,7 +22,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, Tool, ToolAnnotations
 
 from bsd import __version__
-from bsd.actions.answers import as_json
+from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Invalid, Unavailable
 from bsd.core.logs import get_logger
 from bsd.mcp.answers import MAX_RESULT_SIZE, fit_answer, to_result

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
 from bsd.actions.context_tool import change_context, get_context
 from bsd.actions.edit import set_extractable
 from bsd.actions.read_extracted import read_extracted
 from bsd.actions.search import search_extracted
+from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Busy
 from bsd.core.layout import SessionName
 from bsd.mcp.arguments import (

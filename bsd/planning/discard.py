@@ -22,6 +22,7 @@ from bsd.planning.targets import (
     Discard,
     Refused,
     change_plan,
+    context_changed,
 )
 from bsd.planning.view import SHORTEST, known_hashes
 from bsd.store.history import TouchedLine
@@ -127,7 +128,7 @@ def plan_discard(
         for one in chosen
         if one.changed
     )
-    answer = ContextChanged(action, changed, warnings)
+    answer = context_changed(action, changed, warnings)
     in_order = sorted(chosen, key=lambda one: one.index)
     edits = [one.edit for one in in_order if one.edit]
     touched = [TouchedLine(one.index, one.entry_id) for one in in_order]

@@ -29,6 +29,7 @@ from bsd.planning.targets import (
     Refused,
     Replacement,
     change_plan,
+    context_changed,
     text_or_note,
 )
 from bsd.store.history import TouchedLine
@@ -316,7 +317,7 @@ def _apply(
         if finder.conversation.is_bound(i)
     ]
     in_order = tuple(changed[number] for number in sorted(changed))
-    answer = ContextChanged(REPLACE, in_order, tuple(warnings))
+    answer = context_changed(REPLACE, in_order, warnings)
     rate = finder.conversation.rate
     return change_plan(source, REPLACE, edits, touched, answer, rate), answer
 

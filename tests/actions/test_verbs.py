@@ -16,6 +16,7 @@ from bsd.cli.call import Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.verb_words import VerbWords
 from bsd.cli.verbs import verb_command
+from bsd.core.answers import as_json
 from bsd.core.definition import Answer, argument
 from bsd.core.errors import Invalid
 from bsd.core.verb_names import NAMES, Name
@@ -42,7 +43,7 @@ def test_it_does_one_thing_and_can_be_reached(verb: Verb[Any, Any]) -> None:
 
 def test_what_an_answer_says_is_what_its_model_says() -> None:
     answer = VERBS["restore"].answer(entry_id="e1", restored=True)
-    shown = answer.as_json()
+    shown = as_json(answer)
     assert shown == {"restored": True, "entry_id": "e1", "keys_restored": [], "sizes_bytes": {}}
     assert set(answer_model(VERBS["restore"].answer).model_json_schema()["required"]) == set(shown)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
 from bsd.core.clock import Ages
 from bsd.core.files import read_plain
@@ -316,7 +317,7 @@ def test_over_archive_max_bytes_the_oldest_goes(layout: Layout, archived: bytes)
     config = PruningConfig(archive_max_bytes=most)
     told = forecast_all(layout, config, Ages(time.time()))
     assert [thing.path for thing in told.archive.going] == [old]
-    assert clean(layout, config).archive.as_json()["cleaned"] == 1
+    assert as_json(clean(layout, config).archive)["cleaned"] == 1
     assert packs(layout, other) == []
     assert len(packs(layout)) == 1
 

@@ -10,9 +10,9 @@ import pytest
 from jsonschema_rs import validator_for
 from mcp_types import ListToolsResult
 
-from bsd.actions.answers import as_json
 from bsd.actions.read_extracted import ReadOut
 from bsd.actions.search import ExtractedHits
+from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.answers import fit_answer
 from bsd.mcp.arguments import read_arguments
@@ -199,7 +199,7 @@ def test_what_an_answer_is_known_by_is_told() -> None:
         "restore": [restored],
         "restore_remote": [restored],
         "purge_control": [listing, restored, pinned],
-        "context": [ContextChanged("discard", ())],
+        "context": [ContextChanged(action="discard", changed=(), tokens_saved=0)],
         "search_extracted": [ExtractedHits("a/b", "x", ())],
         "read_extracted": [ReadOut(session="a/b", entry_id="e", texts={})],
     }
