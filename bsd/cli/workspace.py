@@ -169,9 +169,9 @@ for _command in (
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="Give it a variable, too.")
 @click.option(
     "--isolate/--no-isolate",
-    default=None,
-    help="Insist on bubblewrap, or go without; otherwise it is used if it works here (for root it"
-    " must).",
+    default=True,
+    help="Isolate it with bubblewrap (unless that does not work here, then it is refused), or run"
+    " it with all of your rights.",
 )
 @click.option(
     "--readable", metavar="DIR", multiple=True, help="Let an isolated program read this, too."
@@ -186,14 +186,13 @@ def run(
     place: str | None,
     time_limit: float | None,
     env: tuple[str, ...],
-    isolate: bool | None,
+    isolate: bool,
     readable: tuple[str, ...],
 ) -> int:
     """Run a program in a workspace. Exit code 1 if it fails; its own is in --json.
 
-    An isolated program has no network, and writes nothing but its workspace. Root's runs as another
-    user, to whom what root has put into the workspace is given; outside a box root's runs only with
-    --no-isolate. --json says which limits hold.
+    An isolated program has no network, and writes nothing but its workspace. If bubblewrap does not
+    work here, it runs only with --no-isolate. --json says which limits hold.
     """
     done = actions.run(
         _root(call, place),
@@ -201,7 +200,7 @@ def run(
         argv,
         limits=_limits(call, time_limit),
         env=_environment(env),
-        isolate=isolate is not False,
+        isolate=isolate,
         readable=[Path(os.path.abspath(each)) for each in readable],
     )
     call.answer(done, _show_run)

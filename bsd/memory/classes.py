@@ -61,7 +61,7 @@ WordLists = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fact belongs to the class if any of this is true of it; all but entities in lower case."""
+    """A fact belongs to the class if any of this fits; all but `entities` in lower case."""
 
     decay_class: str
     keys: tuple[str, ...] = ()  # the key holds one of them
@@ -150,13 +150,13 @@ TRANSLATIONS: dict[str, tuple[Rule, ...]] = {
 
 
 class Classifier:
-    """The rules, ready to be used."""
+    """Finds the class of a fact by rules."""
 
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self._rules = [(rule, _phrases(rule.texts)) for rule in rules]
 
     def classify(self, entity: str | None, key: str | None, text: str) -> str:
-        """The class of a fact; its value says nothing."""
+        """Return the class of a fact; the first rule that fits decides."""
         key, text = (key or "").lower(), text.lower()
         for rule, phrases in self._rules:
             if (
@@ -173,10 +173,9 @@ class Classifier:
 def rules_for(
     languages: Iterable[str] = (), words: Mapping[str, WordLists] | None = None
 ) -> tuple[Rule, ...]:
-    """The rules with these languages and words; `words`: keys, texts and entities, by class.
+    """Return the rules with these languages and the user's words, by class.
 
-    Classes that the rules do not know are the user's own, and `stable`, for which nothing speaks
-    but what a user says: these are looked at first.
+    The user's rules for other classes than those of `RULES` come first.
     """
     rules = {rule.decay_class: rule for rule in RULES}
     added = [rule for language in languages for rule in TRANSLATIONS[language]]

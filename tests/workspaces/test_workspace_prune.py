@@ -118,13 +118,6 @@ def test_progress_is_told_and_it_can_be_broken_off(root: Path) -> None:
     assert names(root) == ["s3", "s4"]
 
 
-def test_more_than_a_batch(root: Path) -> None:
-    for number in range(150):
-        note(root / f"s{number:03}", old(hours=100))
-    assert len(both(root, 24)) == 150
-    assert names(root) == []
-
-
 # --- beside others ---
 
 
