@@ -35,7 +35,7 @@ class ShownEntries:
     """In their order; whole ones if one was asked for, or all of them `full`."""
 
     session: str
-    entries: tuple[EntryView, ...]
+    entries: tuple[WholeEntry | EntryView, ...]
     full: Internal[bool]
 
 
@@ -71,7 +71,7 @@ def show_entries(
     """
 
     def show(source: Transcript, fmt: TranscriptFormat, means: Means) -> ShownEntries:
-        found: Sequence[EntryView]
+        found: Sequence[WholeEntry | EntryView]
         if entry is not None:
             found = [_entry(source, fmt, entry, str(session))]
         else:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from bsd.actions.answers import as_json
 from bsd.actions.parameters import NONE, Complete, Items, parameters
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
@@ -192,6 +191,8 @@ class Call:
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
         """Print an answer: for programs as JSON, for people as `tell` says it."""
         if self.json:
+            from bsd.actions.answers import as_json
+
             print_json(as_json(answer))
         else:
             tell(answer)

@@ -15,8 +15,6 @@ from enum import Enum
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
-from pydantic.fields import FieldInfo
-
 # --- what it answers ---
 
 
@@ -64,7 +62,7 @@ def contract_of(one: Field[Any], hint: Any) -> Contract:
     """What is said of a field, by its metadata or the marks beside its type."""
     said: Contract = one.metadata.get(_CONTRACT, _PLAIN)
     for mark in getattr(hint, "__metadata__", ()):
-        if isinstance(mark, FieldInfo):
+        if hasattr(mark, "serialization_alias"):  # pydantic's `Field`, which is not loaded here
             said = Contract(
                 mark.description or said.doc,
                 mark.serialization_alias or said.name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from bsd.cli.commands import COMMANDS, help_page, takes_lock
 from bsd.cli.main import bsd
 from bsd.core.verb_names import split_command
-from tests.session_files import sample
 
 _HEAVY = {
     *("pydantic", "pydantic_settings", "structlog", "rich", "orjson", "filelock", "croniter"),
@@ -49,8 +47,8 @@ def test_the_first_help_page_needs_no_library_at_all(argv: list[str]) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        *(["config", "--help"], ["mcp", "--help"]),
-        *(["restore_remote", "--help"], ["--version"]),
+        ["config", "--help"],
+        ["--version"],
     ],
 )
 def test_help_of_a_command_whose_work_is_heavy_needs_nothing_but_click(argv: list[str]) -> None:
@@ -66,33 +64,6 @@ def test_the_tab_key_offers_commands_without_loading_any() -> None:
     some = {"bsd.cli.config", "bsd.cli.completion", "bsd.cli.verbs", "bsd.actions.verb"}
     assert not some & loaded
     assert not {name.partition(".")[0] for name in loaded} & (_HEAVY - {"orjson"})
-
-
-@pytest.mark.parametrize("verb", ["extract", "restore", "edit", "delete"])
-def test_help_of_a_verb_needs_nobody_who_does_it(verb: str) -> None:
-    loaded = _modules_after(verb, "--help")
-    assert "click" in loaded
-    assert not {name.partition(".")[0] for name in loaded} & (_HEAVY - {"orjson", "filelock"})
-    assert "bsd.sessions.surgeon" not in loaded
-
-
-@pytest.mark.parametrize("command", ["extract --dry-run main/a", "show main/a", "context main/a"])
-def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
-    tmp_path: Path, command: str
-) -> None:
-    sessions = tmp_path / "agents" / "main" / "sessions"
-    sessions.mkdir(parents=True)
-    (sessions / "a.jsonl").write_bytes(sample(2))
-    loaded = _modules_after("--root", str(tmp_path), *command.split())
-    too_much = {
-        "pydantic",
-        "structlog",
-        "asyncio",
-        "rich.console",
-        "bsd.sessions.surgeon",
-    }
-    assert "bsd.sessions.session" in loaded
-    assert not loaded & too_much
 
 
 # --- the list of commands: true, complete, and enough to print help and to know who takes locks ---
