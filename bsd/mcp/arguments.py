@@ -35,7 +35,7 @@ from bsd.planning.targets import ACTIONS as CONTEXT_ACTIONS
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class MustBe:
     """Metadata of an argument: what it must be, in words that its type does not tell."""
 
     words: str
@@ -117,7 +117,7 @@ def _field_errors(
 def _expected(field: FieldInfo) -> str:
     """Return in words what an argument must be."""
     for one in field.metadata:
-        if isinstance(one, Expected):
+        if isinstance(one, MustBe):
             return one.words
     least = next((one.ge for one in field.metadata if isinstance(one, Ge)), None)
     most = next((one.le for one in field.metadata if isinstance(one, Le)), None)
@@ -182,24 +182,24 @@ def read_moment(value: Any) -> Any:
 
 # Arguments of the tools for sessions.
 
-Session = Annotated[str | None, Field(min_length=1, description="Default: your own.")]
-EntryId = Annotated[str, Field(min_length=1, description="ID of [[extracted-ID]].")]
-Keys = Annotated[
+SessionArg = Annotated[str | None, Field(min_length=1, description="Default: your own.")]
+EntryArg = Annotated[str, Field(min_length=1, description="ID of [[extracted-ID]].")]
+KeysArg = Annotated[
     list[str] | None, BeforeValidator(split_list), Field(description="Only these values.")
 ]
-Inline = Annotated[
+InlineArg = Annotated[
     bool | None, Field(description="true: also put it back later; false: text only.")
 ]
-Offset = Annotated[
+OffsetArg = Annotated[
     int, BeforeValidator(read_number), Field(ge=0, le=10**12 - 1, description="From `next`.")
 ]
 PURGE_ACTIONS = ("get_context", "restore", "set_extractable")
-PurgeAction = Annotated[str, Field(json_schema_extra={"enum": [*PURGE_ACTIONS]})]
-PurgeEntry = Annotated[str | None, Field(description="Id, for restore and set_extractable.")]
-Extractable = Annotated[
+PurgeActionArg = Annotated[str, Field(json_schema_extra={"enum": [*PURGE_ACTIONS]})]
+PurgeEntryArg = Annotated[str | None, Field(description="Id, for restore and set_extractable.")]
+ExtractableArg = Annotated[
     bool | Annotated[int, Field(ge=0, lt=10**9)] | Literal["unset"] | None,
     BeforeValidator(read_extractable),
-    Expected('true, false, a number or "unset"'),
+    MustBe('true, false, a number or "unset"'),
     WithJsonSchema(
         {
             "type": ["boolean", "integer", "string"],
@@ -208,10 +208,10 @@ Extractable = Annotated[
         }
     ),
 ]
-ContextAction = Annotated[str, Field(json_schema_extra={"enum": [*CONTEXT_ACTIONS]})]
-Targets = Annotated[
+ContextActionArg = Annotated[str, Field(json_schema_extra={"enum": [*CONTEXT_ACTIONS]})]
+TargetsArg = Annotated[
     list[Any],
-    Expected("a list"),
+    MustBe("a list"),
     WithJsonSchema(
         {
             "type": "array",
@@ -223,13 +223,13 @@ Targets = Annotated[
         }
     ),
 ]
-IncludeUser = Annotated[bool, Field(description="Also what the user wrote.")]
-SearchQuery = Annotated[
+IncludeUserArg = Annotated[bool, Field(description="Also what the user wrote.")]
+SearchQueryArg = Annotated[
     str,
-    Expected("a text of 1 to 1000 characters"),
+    MustBe("a text of 1 to 1000 characters"),
     Field(min_length=1, max_length=1000, description='All these words; also "a phrase", begin*.'),
 ]
-SearchLimit = Annotated[int, BeforeValidator(read_number), Field(ge=1, le=100)]
-SearchOffset = Annotated[
+SearchLimitArg = Annotated[int, BeforeValidator(read_number), Field(ge=1, le=100)]
+SearchOffsetArg = Annotated[
     int, BeforeValidator(read_number), Field(ge=0, le=1000, description="From `next`.")
 ]

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from bsd.core.answers import as_json
 from bsd.core.errors import Invalid
-from bsd.mcp.arguments import Expected, read_moment, read_number, refused, split_list
+from bsd.mcp.arguments import MustBe, read_moment, read_number, refused, split_list
 from bsd.memory import actions
 from bsd.memory.facts import Fact, FactFilter
 from bsd.memory.memory import Memory
@@ -26,42 +26,44 @@ Json = dict[str, Any]
 _READ, _WRITE = False, True
 _SHOWN = 100  # characters of a fact in a sentence about it
 
-Text = str | None
-FactText = Annotated[str, Field(min_length=1, description="The fact, as one sentence.")]
-Share = Annotated[float, Field(ge=0, le=1, description="0 to 1.")]
-Category = Annotated[str, Field(description="preference, fact, decision, entity, …")]
-Entity = Annotated[str | None, Field(description="Who or what it is about.")]
-EntityFilter = Annotated[str | None, Field(description="Only facts about this; needs no query.")]
-EntityName = Annotated[str, Field(min_length=1, description="Who or what it is about.")]
-Key = Annotated[str | None, Field(description="Which property of the entity.")]
-DecayClass = Annotated[str | None, Field(description="How long it lives; default: by its words.")]
-Tags = Annotated[
+TextArg = str | None
+FactTextArg = Annotated[str, Field(min_length=1, description="The fact, as one sentence.")]
+ShareArg = Annotated[float, Field(ge=0, le=1, description="0 to 1.")]
+CategoryArg = Annotated[str, Field(description="preference, fact, decision, entity, …")]
+EntityArg = Annotated[str | None, Field(description="Who or what it is about.")]
+EntityFilterArg = Annotated[str | None, Field(description="Only facts about this; needs no query.")]
+EntityNameArg = Annotated[str, Field(min_length=1, description="Who or what it is about.")]
+KeyArg = Annotated[str | None, Field(description="Which property of the entity.")]
+DecayClassArg = Annotated[
+    str | None, Field(description="How long it lives; default: by its words.")
+]
+TagsArg = Annotated[
     list[str] | None, BeforeValidator(split_list), Field(description="Words to find it by later.")
 ]
-FactId = Annotated[str | None, Field(min_length=1)]
-ConfirmedId = Annotated[str, Field(min_length=1)]
-Superseded = Annotated[
+IdArg = Annotated[str | None, Field(min_length=1)]
+ConfirmedIdArg = Annotated[str, Field(min_length=1)]
+SupersededArg = Annotated[
     str | None, Field(min_length=1, description="Id of the fact whose place this one takes.")
 ]
-Query = Annotated[
+QueryArg = Annotated[
     str | None,
-    Expected("a text of up to 1000 characters"),
+    MustBe("a text of up to 1000 characters"),
     Field(max_length=1000, description="Words; facts that hold any of them are found."),
 ]
-ForgetQuery = Annotated[
+ForgetQueryArg = Annotated[
     str | None,
-    Expected("a text of up to 10000 characters"),
+    MustBe("a text of up to 10000 characters"),
     Field(max_length=10_000, description="The whole text of the fact."),
 ]
-Limit = Annotated[int, BeforeValidator(read_number), Field(ge=1, le=100)]
-Offset = Annotated[
+LimitArg = Annotated[int, BeforeValidator(read_number), Field(ge=1, le=100)]
+OffsetArg = Annotated[
     int, BeforeValidator(read_number), Field(ge=0, le=10**9, description="From `next`.")
 ]
-IncludeSuperseded = Annotated[bool, Field(description="Also what was true before.")]
-AsOf = Annotated[
+IncludeSupersededArg = Annotated[bool, Field(description="Also what was true before.")]
+AsOfArg = Annotated[
     Annotated[int, Field(ge=0, le=MILLISECONDS)] | None,
     BeforeValidator(read_moment),
-    Expected("a date as 2026-11-22, a time as 2026-11-22T08:30:00Z, or epoch seconds"),
+    MustBe("a date as 2026-11-22, a time as 2026-11-22T08:30:00Z, or epoch seconds"),
     WithJsonSchema(
         {
             "type": ["integer", "string"],
@@ -69,15 +71,15 @@ AsOf = Annotated[
         }
     ),
 ]
-CheckpointAction = Annotated[Literal["save", "restore"], Expected("'save' or 'restore'")]
-Files = Annotated[
+CheckpointActionArg = Annotated[Literal["save", "restore"], MustBe("'save' or 'restore'")]
+FilesArg = Annotated[
     list[str] | None,
     BeforeValidator(split_list),
     Field(description="For save: the files that matter."),
 ]
-Mode = Annotated[
+ModeArg = Annotated[
     Literal["hard", "soft", "both"],
-    Expected("'hard', 'soft' or 'both'"),
+    MustBe("'hard', 'soft' or 'both'"),
     Field(description="hard deletes what expired, soft lets fade what nobody recalls."),
 ]
 
@@ -97,15 +99,15 @@ class MemoryTools:
 
     def memory_store(
         self,
-        text: FactText,
-        importance: Share = 0.7,
-        category: Category = "other",
-        entity: Entity = None,
-        key: Key = None,
-        value: Text = None,
-        decayClass: DecayClass = None,
-        tags: Tags = None,
-        supersedes: Superseded = None,
+        text: FactTextArg,
+        importance: ShareArg = 0.7,
+        category: CategoryArg = "other",
+        entity: EntityArg = None,
+        key: KeyArg = None,
+        value: TextArg = None,
+        decayClass: DecayClassArg = None,
+        tags: TagsArg = None,
+        supersedes: SupersededArg = None,
     ) -> Json:
         """Keep a fact beyond this session: a preference, a decision, how something is done.
 
@@ -134,14 +136,14 @@ class MemoryTools:
 
     def memory_recall(
         self,
-        query: Query = None,
-        id: FactId = None,
-        limit: Limit = 5,
-        entity: EntityFilter = None,
-        offset: Offset = 0,  # of facts; with `id`, of characters of the text
-        tag: Text = None,
-        includeSuperseded: IncludeSuperseded = False,
-        asOf: AsOf = None,
+        query: QueryArg = None,
+        id: IdArg = None,
+        limit: LimitArg = 5,
+        entity: EntityFilterArg = None,
+        offset: OffsetArg = 0,  # of facts; with `id`, of characters of the text
+        tag: TextArg = None,
+        includeSuperseded: IncludeSupersededArg = False,
+        asOf: AsOfArg = None,
     ) -> Json:
         """Find facts of earlier sessions, the best first.
 
@@ -169,13 +171,13 @@ class MemoryTools:
 
     def memory_lookup(
         self,
-        entity: EntityName,
-        key: Key = None,
-        limit: Limit = 20,
-        offset: Offset = 0,
-        tag: Text = None,
-        includeSuperseded: IncludeSuperseded = False,
-        asOf: AsOf = None,
+        entity: EntityNameArg,
+        key: KeyArg = None,
+        limit: LimitArg = 20,
+        offset: OffsetArg = 0,
+        tag: TextArg = None,
+        includeSuperseded: IncludeSupersededArg = False,
+        asOf: AsOfArg = None,
     ) -> Json:
         """Tell what is known about an `entity`, or about one property of it, `key`.
 
@@ -191,7 +193,7 @@ class MemoryTools:
             )
         return {"results": [_shown(fact) for fact in found.results]}
 
-    def memory_confirm(self, memoryId: ConfirmedId) -> Json:
+    def memory_confirm(self, memoryId: ConfirmedIdArg) -> Json:
         """Say that a fact still holds, when the user or the work has shown it.
 
         It begins anew, with full confidence and the whole lifetime of its class.
@@ -200,7 +202,7 @@ class MemoryTools:
             fact = actions.confirm(memory, memoryId)
         return {"message": f'Confirmed: "{_in_short(fact)}"', "fact": _shown(fact)}
 
-    def memory_forget(self, query: ForgetQuery = None, memoryId: FactId = None) -> Json:
+    def memory_forget(self, query: ForgetQueryArg = None, memoryId: IdArg = None) -> Json:
         """Delete a fact for good, by `memoryId`, or by `query` if that is its whole text.
 
         Other words only name candidates. To correct a fact, store the new one with `supersedes`.
@@ -224,11 +226,11 @@ class MemoryTools:
 
     def memory_checkpoint(
         self,
-        action: CheckpointAction,
-        intent: Text = None,
-        state: Text = None,
-        expectedOutcome: Text = None,
-        workingFiles: Files = None,
+        action: CheckpointActionArg,
+        intent: TextArg = None,
+        state: TextArg = None,
+        expectedOutcome: TextArg = None,
+        workingFiles: FilesArg = None,
     ) -> Json:
         """Before something risky or long: save your intent and how things stand, for some hours.
 
@@ -251,7 +253,7 @@ class MemoryTools:
             )
         return {"message": f"Checkpoint saved: {fact.id}", "fact": _shown(fact)}
 
-    def memory_prune(self, mode: Mode = "both") -> Json:
+    def memory_prune(self, mode: ModeArg = "both") -> Json:
         """Delete facts whose time is over, and let fade those that nobody recalls.
 
         It is done by itself every hour while bsd runs; call it only if you are asked to.

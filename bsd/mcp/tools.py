@@ -22,20 +22,20 @@ from bsd.core.errors import BsdError, Busy
 from bsd.core.layout import SessionName
 from bsd.mcp.arguments import (
     PURGE_ACTIONS,
-    ContextAction,
-    EntryId,
-    Extractable,
-    IncludeUser,
-    Inline,
-    Keys,
-    Offset,
-    PurgeAction,
-    PurgeEntry,
-    SearchLimit,
-    SearchOffset,
-    SearchQuery,
-    Session,
-    Targets,
+    ContextActionArg,
+    EntryArg,
+    ExtractableArg,
+    IncludeUserArg,
+    InlineArg,
+    KeysArg,
+    OffsetArg,
+    PurgeActionArg,
+    PurgeEntryArg,
+    SearchLimitArg,
+    SearchOffsetArg,
+    SearchQueryArg,
+    SessionArg,
+    TargetsArg,
     refused,
     unknown_choice,
 )
@@ -73,13 +73,13 @@ class SessionTools:
 
     def purge_control(
         self,
-        action: PurgeAction,
-        session: Session = None,
-        entry: PurgeEntry = None,
-        keys: Keys = None,
-        value: Extractable = None,
-        inline: Inline = None,
-        offset: Offset = 0,  # of the entries listed; of restore, characters of the text
+        action: PurgeActionArg,
+        session: SessionArg = None,
+        entry: PurgeEntryArg = None,
+        keys: KeysArg = None,
+        value: ExtractableArg = None,
+        inline: InlineArg = None,
+        offset: OffsetArg = 0,  # of the entries listed; of restore, characters of the text
     ) -> Json:
         """See and control what was moved out of a session to keep it small.
 
@@ -101,11 +101,11 @@ class SessionTools:
 
     def restore_remote(
         self,
-        entry: EntryId,
-        session: Session = None,
-        keys: Keys = None,
-        inline: Inline = None,
-        offset: Offset = 0,
+        entry: EntryArg,
+        session: SessionArg = None,
+        keys: KeysArg = None,
+        inline: InlineArg = None,
+        offset: OffsetArg = 0,
     ) -> Json:
         """Another name of the tool restore: get the text that [[extracted-ID]] stands for.
 
@@ -115,11 +115,11 @@ class SessionTools:
 
     def restore(
         self,
-        entry_id: EntryId,
-        session: Session = None,
-        keys: Keys = None,
-        inline: Inline = None,
-        offset: Offset = 0,
+        entry_id: EntryArg,
+        session: SessionArg = None,
+        keys: KeysArg = None,
+        inline: InlineArg = None,
+        offset: OffsetArg = 0,
     ) -> Json:
         """Get the text that [[extracted-ID]] stands for, at once.
 
@@ -128,7 +128,11 @@ class SessionTools:
         return self._restore(session, entry_id, keys, inline, offset)
 
     def read_extracted(
-        self, entry: EntryId, session: Session = None, keys: Keys = None, offset: Offset = 0
+        self,
+        entry: EntryArg,
+        session: SessionArg = None,
+        keys: KeysArg = None,
+        offset: OffsetArg = 0,
     ) -> Json:
         """Read the text that [[extracted-ID]] stands for; nothing is changed.
 
@@ -145,10 +149,10 @@ class SessionTools:
 
     def context(
         self,
-        action: ContextAction,
-        targets: Targets,
-        session: Session = None,
-        include_user: IncludeUser = False,
+        action: ContextActionArg,
+        targets: TargetsArg,
+        session: SessionArg = None,
+        include_user: IncludeUserArg = False,
     ) -> Json:
         """Make your context smaller.
 
@@ -166,10 +170,10 @@ class SessionTools:
 
     def search_extracted(
         self,
-        query: SearchQuery,
-        session: Session = None,
-        limit: SearchLimit = 10,
-        offset: SearchOffset = 0,
+        query: SearchQueryArg,
+        session: SessionArg = None,
+        limit: SearchLimitArg = 10,
+        offset: SearchOffsetArg = 0,
     ) -> Json:
         """Find words in what was moved out of a session, without putting it back.
 
@@ -184,7 +188,7 @@ class SessionTools:
             )
 
     def _restore(
-        self, session: str | None, entry: str, keys: Keys, inline: bool | None, offset: int
+        self, session: str | None, entry: str, keys: KeysArg, inline: bool | None, offset: int
     ) -> Json:
         return self._answer(
             session,
