@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any
 
 from bsd.core.config import PruningConfig, TriggerRule
-from bsd.core.verb_names import TOOLS
 from bsd.transcripts.agents.entry import (
     EXTRACTABLE,
     MARKER,
@@ -34,8 +33,11 @@ from bsd.transcripts.spans import paths_of
 
 _ANY = "*"
 _ABSENT = object()
-# Results of these are what an agent has just asked for; `context` may be anybody's.
-_OWN_TOOLS = frozenset(TOOLS) - {"context"}
+# The tools of bsd for sessions, whose results an agent has just asked for. `context` is not among
+# them: tools of other programs may have that name.
+_OWN_TOOLS = frozenset(
+    ("purge_control", "restore_remote", "restore", "read_extracted", "search_extracted")
+)
 # Seed 000's last resort: an entry whose time cannot be read is this old per later message.
 _SECONDS_PER_MESSAGE = 60
 
@@ -269,7 +271,7 @@ class Decision:
 
 @lru_cache(maxsize=256)
 def own_tool(name: str | None) -> bool:
-    """Whether a tool is ours, under whatever prefix an MCP client gave it."""
+    """Return True if a tool is bsd's, under any prefix of an MCP client."""
     # `mcp__bsd__restore` in most of them, `bsd_restore` in some.
     return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in _OWN_TOOLS
 

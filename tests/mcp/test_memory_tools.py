@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema_rs import validator_for
 
 from bsd.core.errors import Forbidden, Invalid, NotFound
-from bsd.mcp.server import MEMORY_TOOLS, MemoryHands
+from bsd.mcp.arguments import read_arguments
+from bsd.mcp.memory_tools import MemoryTools
+from bsd.mcp.server import add_memory_tools
+from bsd.mcp.tool_server import ToolServer
 from bsd.memory import actions
-from bsd.memory.classes import Classes
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 
@@ -23,7 +25,7 @@ DAY = 86_400
 
 @dataclass
 class Desk:
-    """Somebody who calls the tools; every call and answer must be as their schemas say."""
+    """A caller of the tools."""
 
     path: Path
     now: int = NOW
@@ -40,11 +42,8 @@ class Desk:
         return self.memory()
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        tool = MEMORY_TOOLS[name]
-        classes = tuple(Classes().lifetimes)
-        answer = tool.carry_out(arguments, MemoryHands(self.open, classes, refresh=self.refresh))
-        validator_for(tool.schema(classes)).validate(arguments)
-        validator_for(tool.output_schema()).validate(answer)
+        tool = getattr(MemoryTools(self.open, refresh=self.refresh), name)
+        answer: dict[str, Any] = tool(**read_arguments(tool, arguments))
         return answer
 
     def store(self, text: str, **more: Any) -> str:
@@ -98,9 +97,11 @@ def test_the_same_again_is_not_stored(desk: Desk) -> None:
     assert (answer["created"], answer["fact"]["id"]) == (False, id_)
 
 
-def test_the_schema_names_the_classes_that_there_are() -> None:
-    described = MEMORY_TOOLS["memory_store"].schema(("permanent", "ephemeral"))
-    assert described["properties"]["decayClass"]["enum"] == ["permanent", "ephemeral"]
+def test_the_schema_names_the_classes_that_there_are(desk: Desk) -> None:
+    server = ToolServer(choices={"decayClass": ["permanent", "ephemeral"]})
+    add_memory_tools(server, MemoryTools(desk.open))
+    (store, *_) = asyncio.run(server.list_tools())
+    assert store.input_schema["properties"]["decayClass"]["enum"] == ["permanent", "ephemeral"]
 
 
 def test_recall_by_words_id_entity_tag_and_moment(desk: Desk) -> None:
@@ -166,9 +167,7 @@ def test_confirming_begins_anew(desk: Desk) -> None:
     desk.now += DAY
     for argument in ("memoryId", "id"):
         desk.now += DAY
-        arguments = {argument: id_}
-        tool = MEMORY_TOOLS["memory_confirm"]
-        answer = tool.carry_out(arguments, MemoryHands(desk.open, (), refresh=True))
+        answer = desk.call("memory_confirm", **{argument: id_})
         assert answer["message"] == 'Confirmed: "Ada likes tea"'
         assert answer["fact"]["confidence"] == 1.0
         assert answer["fact"]["expires_at"] == desk.now + 90 * DAY
@@ -267,15 +266,14 @@ def test_pruning_says_what_the_plugin_says(desk: Desk) -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_said(desk: Desk, tool: str, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(Invalid) as refused:
-        MEMORY_TOOLS[tool].carry_out(arguments, MemoryHands(desk.open, (), refresh=True))
+        desk.call(tool, **arguments)
     assert said in refused.value.message
     assert refused.value.hint
     assert not desk.path.exists()
 
 
 def test_texts_with_commas_are_lists(desk: Desk) -> None:
-    hands = MemoryHands(desk.open, (), refresh=True)
-    stored = MEMORY_TOOLS["memory_store"].carry_out({"text": "x y", "tags": "a, b"}, hands)
+    stored = desk.call("memory_store", text="x y", tags="a, b")
     assert stored["fact"]["tags"] == "a,b"
-    named = MEMORY_TOOLS["memory_store"].carry_out({"text": "z", "decay_class": "active"}, hands)
+    named = desk.call("memory_store", text="z", decay_class="active")
     assert named["fact"]["decay_class"] == "active"

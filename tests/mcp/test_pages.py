@@ -78,7 +78,7 @@ def asking(house: House, program: str, work: Callable[[Callable[..., Any]], Any]
 
         await work(call)
 
-    serve(house, run, program=program)
+    serve(house, run, "--tools", "all", program=program)
 
 
 async def read_on(call: Callable[..., Any], tool: str, **arguments: Any) -> list[dict[str, Any]]:
@@ -228,7 +228,7 @@ def test_tools_say_that_their_answers_are_long(house: House) -> None:
             said = {"anthropic/maxResultSizeChars": 500_000} if gives else None
             assert tool.meta == said, tool.name
 
-    serve(house, work)
+    serve(house, work, "--tools", "all")
 
 
 def test_a_text_is_a_block_of_its_own(house: House) -> None:
