@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Busy, Conflict, Invalid, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
@@ -116,7 +117,7 @@ def test_what_is_true_while_it_is_put_back(away: Desk) -> None:
     heard: list[dict[str, Any]] = []
     set_idle(away.path)
     asked = read_call("restore", {"entry_id": "msg-456"})
-    answer = carry_out(asked, NAME, Hands(away), lambda one: heard.append(one.as_json()))
+    answer = carry_out(asked, NAME, Hands(away), lambda one: heard.append(as_json(one)))
     assert [(one["restored"], one["inline"]) for one in heard] == [(False, "under way")]
     assert heard[0]["texts"] == answer["texts"] == BOTH
     assert answer["inline"] == "now"
