@@ -236,7 +236,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
+class JobList:
     """All jobs, by name."""
 
     jobs: list[Job]

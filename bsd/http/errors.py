@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError, FieldError
 from bsd.core.formatting import document
+from bsd.core.validation import reason_of
 from bsd.daemon.child import Stopping
 
 _log = structlog.stdlib.get_logger(module="api")
@@ -79,7 +80,7 @@ async def _bad_input(_request: Request, error: RequestValidationError) -> JsonAn
             text = f"the body is not valid JSON: {detail['ctx']['error']}"
             return error_answer(400, text, 'send a JSON object, as in {"keep_recent": 10}')
         name = str(path[0] if path else place)
-        problems.setdefault(name, []).append(detail["msg"])
+        problems.setdefault(name, []).append(reason_of(detail))
     errors = [FieldError(name, " or ".join(messages)) for name, messages in problems.items()]
     text = "; ".join(f"{one.field}: {one.message}" for one in errors)
     return error_answer(400, text, errors=errors)

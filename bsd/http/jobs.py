@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from bsd.daemon.status import Job, Jobs
+from bsd.daemon.status import Job, JobList
 from bsd.http.dependencies import DaemonService, JsonRoute
 from bsd.http.errors import JsonAnswer
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"], route_class=JsonRoute)
 
 
-@router.get("", response_model=Jobs)
+@router.get("", response_model=JobList)
 def jobs(daemon: DaemonService) -> Response:
     """All jobs, by name, with their last and next runs."""
     return JsonAnswer({"jobs": daemon.jobs()})

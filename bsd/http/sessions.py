@@ -13,6 +13,7 @@ from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, SessionDetail, sh
 from bsd.actions.list_sessions import LONGEST_WORDS, MOST_LISTED, Sessions, list_sessions
 from bsd.actions.summary import Summary, summarize_session
 from bsd.actions.trash import delete_session
+from bsd.core.config import PER_CALL
 from bsd.core.errors import BsdError, Busy, LeftAlone
 from bsd.http.dependencies import Agent, Context, Input, JsonRoute, SessionPath
 from bsd.maintenance.catalog import Agents
@@ -99,7 +100,9 @@ def undo_operation(context: Context, session: SessionPath, body: UndoBody | None
 def extract_session(
     context: Context,
     session: SessionPath,
-    settings: Annotated[dict[str, Any] | None, Body()] = None,
+    settings: Annotated[
+        dict[str, Any] | None, Body(description=f"For this call: {', '.join(PER_CALL)}")
+    ] = None,
     *,
     dry_run: bool = False,
 ) -> SessionResult:
