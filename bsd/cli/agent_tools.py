@@ -11,7 +11,6 @@ import click
 from bsd.actions.context import ActionContext
 from bsd.actions.context_tool import get_context
 from bsd.actions.edit import set_extractable
-from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY
 from bsd.cli import completion
 from bsd.cli.call import LONGEST_WAIT, BsdCommand, Call
 from bsd.cli.completion import KEYS, SESSION, session_beginning_with, with_entry
@@ -20,8 +19,9 @@ from bsd.cli.output import print_json, say
 from bsd.core.answers import as_json
 from bsd.core.errors import Busy, FieldError, Invalid
 from bsd.core.layout import SessionName, check_name
-from bsd.mcp.restoring import Inline, RestoredText, explained, restore_with_text
+from bsd.mcp.restoring import Inline, RestoredText, explain_busy, restore_with_text
 from bsd.mcp.scope import Scope
+from bsd.mcp.transcript_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.planning.edit import ExtractableSet
 from bsd.planning.view import Context
 
@@ -218,7 +218,7 @@ def _acting(call: Call, session: SessionName) -> Iterator[ActionContext]:
         with call.context(changes=True, actor="agent", wait=wait) as context:
             yield context
     except Busy as busy:
-        raise explained(busy, session, call.layout) from None
+        raise explain_busy(busy, call.layout, session) from None
 
 
 def _print(

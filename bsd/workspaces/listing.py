@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import structlog
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from bsd.core.definition import contract
 from bsd.core.errors import BsdError, Conflict, Forbidden, Invalid
 from bsd.workspaces import record, tree
 from bsd.workspaces.place import (
@@ -48,7 +47,7 @@ class Workspace:
     """
 
     session_id: str
-    metadata: SessionMetadata | None = field(metadata=contract(inline=True))
+    metadata: SessionMetadata | None
     age_hours: float | None
     reason: Annotated[
         str | None, Field(description="Why its age cannot be told, such as missing_metadata")

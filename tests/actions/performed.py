@@ -12,8 +12,8 @@ import bsd.actions.history
 import bsd.actions.restore
 import bsd.actions.show
 import bsd.actions.summary
-from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
+from bsd.core.answers import as_json
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.planning import edit as editing
