@@ -1,59 +1,47 @@
-"""Where `bsd` starts: the first help page costs no imports, the rest comes in when needed.
+"""Where `bsd` starts, and how OpenClaw's gateway recognises it.
 
-Here is the word by which the gateway knows us, too: one since 2026.5.18 takes away the lock of a
-living process whose argv does not look like OpenClaw's. So `bsd extract …` that will lock runs as
+Since its release 2026.5.18 the gateway removes the session lock of a living process whose command
+line does not look like OpenClaw's. A command that takes such a lock therefore runs as
 `bsd --host openclaw extract …`.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
 
-_INTERRUPTED, _PIPE_CLOSED, _TERMINATED = 130, 141, 143  # 128 + the signal's number
+from bsd.cli.commands import takes_lock
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+
+HOST_TOKEN = ("--host", "openclaw")
+_TRIED = "BSD_HOST_TOKEN"  # holds the pid of the process that has executed itself again
 
 
 def main() -> int:
     """Run the command line of this process; returns the exit code."""
-    argv = sys.argv[1:]
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_missing_streams()
     try:
-        code = _front(argv)
-        if code is None:
-            from bsd.cli.main import run
+        if takes_lock(sys.argv[1:]):
+            ensure_host_token()
+        from bsd.cli.main import run  # after the new start, which would import it again
 
-            code = run(argv)
-    except KeyboardInterrupt:  # so early that nothing had begun
-        code = _INTERRUPTED
-    if code in {_INTERRUPTED, _PIPE_CLOSED, _TERMINATED}:
-        _die_by(code - 128)
-    # Nearly all that is there stays to the end: the interpreter's last look for what does not would
-    # take a twentieth of a short command.
-    gc.freeze()
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while modules were imported
+        code = 128 + signal.SIGINT
+    if code - 128 in _SIGNALS:  # a shell ends its script only if the signal itself ended us
+        signal.signal(code - 128, signal.SIG_DFL)
+        os.kill(os.getpid(), code - 128)
     return code
 
 
-def _front(argv: list[str]) -> int | None:
-    """Do what needs no more than this; returns None if there is more to do."""
-    from bsd.cli.commands import print_help, takes_lock
-
-    if argv in ([], ["--help"], ["-h"]) and "_BSD_COMPLETE" not in os.environ:
-        return print_help()
-    if "status" in argv and "_BSD_COMPLETE" not in os.environ:
-        from bsd.cli.status import quick_status
-
-        if (code := quick_status(argv)) is not None:
-            return code
-    if takes_lock(argv):
-        ensure_host_token()
-    return None
-
-
 def _open_missing_streams() -> None:
-    """Whoever started us closed some (`>&-`): no file of ours must become what is printed to."""
+    """Open /dev/null for standard streams that the caller closed (`>&-`).
+
+    Otherwise a session file could get the number of such a stream, and be printed to.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -62,47 +50,36 @@ def _open_missing_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
-def _die_by(number: int) -> None:
-    """End by the signal itself: only so a shell knows that its script shall end, too."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-
-
-# --- how the gateway knows us ---
-
-
-HOST_TOKEN = ("--host", "openclaw")
-_AGAIN = "BSD_HOST_TOKEN"  # the pid that has re-executed itself already
-
-
 def names_openclaw(argv: list[str] | tuple[str, ...]) -> bool:
-    """Whether the gateway takes a process with this command line for one of OpenClaw's."""
+    """True if the gateway takes a process with this command line for one of OpenClaw's."""
     return any(argument == "openclaw" or argument.endswith("/openclaw") for argument in argv)
 
 
 def ensure_host_token() -> bool:
-    """Re-execute this program with `--host openclaw` unless its command line shows it already.
+    """Execute this program again with `--host openclaw`, unless its command line shows that.
 
-    Call it first thing, while `sys.argv` is as it was given. The new program is the same
-    interpreter with the same options, script, arguments, environment, directory, descriptors and
-    pid. Returns whether the command line now shows the token; False means that it could not be
-    put there, and that newer gateways will not honour our lock.
+    Call it while `sys.argv` is as it was given. The new program is the same interpreter with the
+    same options, script, arguments, environment, directory, descriptors and pid.
+
+    Returns:
+        True if the command line shows the token. False if it could not be put there; newer
+        gateways then do not honour our lock.
     """
-    # An exec keeps the pid; a child has another one and must not think that it has tried.
-    tried = os.environ.pop(_AGAIN, None) == str(os.getpid())
+    # An exec keeps the pid. A child has another one, and must not think that it has tried.
+    tried = os.environ.pop(_TRIED, None) == str(os.getpid())
     if names_openclaw(_command_line()):
         return True
     argv = _argv_with_token()
     if tried or argv is None:
         return False
-    os.environ[_AGAIN] = str(os.getpid())
+    os.environ[_TRIED] = str(os.getpid())
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
     try:
         os.execv(sys.executable, argv)  # noqa: S606 that is the point
     except OSError:  # the interpreter was replaced or removed while it ran
-        del os.environ[_AGAIN]
+        del os.environ[_TRIED]
         return False
 
 
@@ -110,7 +87,7 @@ def _command_line() -> list[str]:
     try:
         with open("/proc/self/cmdline", "rb") as file:
             return os.fsdecode(file.read()).rstrip("\0").split("\0")
-    except OSError:  # no /proc: what the interpreter was given is the same
+    except OSError:  # no /proc: the arguments of the interpreter are the same
         return sys.orig_argv
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from click.shell_completion import add_completion_class, get_completion_class
+from click.shell_completion import get_completion_class
 from man_page import man_page
 
-from bsd.cli.main import Bash, bsd
+from bsd.cli.main import COMPLETE, bsd
 from bsd.core.pruning_config import default_text
 
 _TOP = Path(__file__).parents[1]
 _CONTRIB = _TOP / "contrib"
-add_completion_class(Bash)
 _COMPLETIONS = {"bash": "bsd.bash", "zsh": "_bsd", "fish": "bsd.fish"}
 
 
@@ -36,7 +35,7 @@ def _completion(shell: str) -> str:
     """The shell asks bsd itself what fits, so this changes only with click."""
     made_by = get_completion_class(shell)
     assert made_by is not None, shell
-    completion = made_by(bsd, {}, "bsd", "_BSD_COMPLETE")
+    completion = made_by(bsd, {}, "bsd", COMPLETE)
     # Not `source()`: for bash it would first look at the bash of this machine.
     source = completion.source_template % completion.source_vars()
     return "\n".join(line.rstrip() for line in source.strip("\n").split("\n")) + "\n"

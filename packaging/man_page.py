@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from inspect import cleandoc
 
 import click
 
@@ -81,10 +82,9 @@ def man_page() -> str:
 
 
 def _global_options() -> list[str]:
-    """As the first help page words them: it says more than the options themselves."""
-    text = bsd.get_help(click.Context(bsd)).partition("Options:\n")[2].partition("\n\n")[0]
-    items = [re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in text.splitlines()]
-    return _list({_escaped(name): _marked(help_) for name, help_ in items})
+    context = click.Context(bsd)
+    records = (parameter.get_help_record(context) for parameter in bsd.params)
+    return _list({_escaped(name): _marked(text) for name, text in filter(None, records)})
 
 
 def _commands() -> list[str]:
@@ -92,17 +92,17 @@ def _commands() -> list[str]:
     lines = []
     for title, commands in SECTIONS.items():
         lines.append(f".SS {_escaped(title)}")
-        for known in commands:
-            command = bsd.get_command(context, known.name)
-            assert command is not None, known.name
-            lines += _command(command, click.Context(command, context, known.name))
+        for name in commands:
+            command = bsd.get_command(context, name)
+            assert command is not None, name
+            lines += _command(command, click.Context(command, context, name))
     return lines
 
 
 def _command(command: click.Command, context: click.Context) -> list[str]:
     pieces = command.collect_usage_pieces(context)
     usage = " ".join(["\\fB" + _escaped(context.command_path) + "\\fP", *map(_escaped, pieces)])
-    lines = [".TP", usage, *_paragraphs(command.help or "", inside=True)]
+    lines = [".TP", usage, *_paragraphs(cleandoc(command.help or ""), inside=True)]
     records = [
         record
         for parameter in command.params

@@ -136,7 +136,7 @@ def test_who_is_told_of_exact_returns_is_told_for_how_long() -> None:
         text = " ".join((_TOP / name).read_text(encoding="utf-8").split())
         promise = text.index("comes back")
         assert "24 hours" in text[promise : promise + 300], name
-    help_page = (_PACKAGE / "cli" / "commands.py").read_text(encoding="utf-8")
+    help_page = (_PACKAGE / "cli" / "main.py").read_text(encoding="utf-8")
     assert "24 hours, unless you set it" in help_page
 
 

@@ -1,19 +1,18 @@
-"""From what somebody typed to sessions and entries that exist; and what the tab key offers."""
+"""Names that a user types: sessions and entries by how they begin, and the tab key."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 import click
-from click.shell_completion import (
-    CompletionItem,
-)
+from click.shell_completion import CompletionItem
 
-from bsd.actions.parameters import Items
-from bsd.cli.call import MOST, SAFE, Call, offering
+from bsd.cli.call import Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note
 from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
@@ -30,9 +29,14 @@ from bsd.transcripts.agents.programs import elsewhere
 from bsd.transcripts.reader import parse_entry
 
 _MOST_NAMED = 10
+_MOST_OFFERED = 500
 _MOST_WITH_TITLES = 50
 _TITLE = 60  # characters
+# Only names that no shell takes for more than a name are offered.
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
 
+Items = list[CompletionItem[str]]
+Complete = Callable[[click.Context, click.Parameter, str], Items]
 _Answer = TypeVar("_Answer")
 
 
@@ -42,10 +46,13 @@ def all_sessions(layout: Layout) -> list[SessionName]:
 
 
 def session_named(layout: Layout, text: str) -> SessionName:
-    """The session of this name, else the only one that begins so: `ag/4f`, `agent/4f2`, `4f2`.
+    """Return the session of this name, else the only one that begins so: `ag/4f`, `4f2`.
 
-    Where none does in capitals or not, one that only the archive has is meant, so that commands say
-    so. A whole name is returned, session or not: of some there are only remains. Raises Invalid.
+    If no session begins so, one that only the archive has is meant, so that commands can say so. A
+    whole name is returned even if there is no session: of some only the store is left.
+
+    Raises:
+        Invalid: the text is no name, or the beginning of several.
     """
     if found := session_beginning_with(layout, text):
         return found
@@ -53,7 +60,7 @@ def session_named(layout: Layout, text: str) -> SessionName:
     if slash and _has_remains(layout, name := SessionName.parse(text)):
         return name
     copied: list[SessionName] = []
-    with suppress(BsdError):  # an archive that nobody can read is no reason not to say the rest
+    with suppress(BsdError):  # an archive that cannot be read must not hide the rest
         stored = [layout.session_of_store(archive.name) for archive in archived(layout)]
         copied = [
             name
@@ -64,9 +71,10 @@ def session_named(layout: Layout, text: str) -> SessionName:
 
 
 def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
-    """The same; None if there is none. Raises Invalid for what is no name, and for several.
+    """Return the session of this name, else the only one that begins so; None if there is none.
 
-    Capitals count only if a session begins exactly so.
+    Upper and lower case differ only if a session begins exactly so. Raises Invalid as
+    `session_named` does.
     """
     agent, slash, session = text.partition("/")
     remains = False
@@ -79,7 +87,7 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
     else:
         check_name(text, "session")
     names: list[SessionName] = []
-    with suppress(ConfigError):  # no agents, no sessions: whoever opens this one will say so
+    with suppress(ConfigError):  # no agents: opening the session reports it
         names = list(catalog.names(layout))
     found = _matching(names, agent, session, slash, in_any_case=not remains)
     if len(found) > 1 and all(name.session == text for name in found):
@@ -88,10 +96,15 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
 
 
 def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
-    """The name or id of a session in the archive, whole or by its beginning.
+    """Return the name or id of a session in the archive, given whole or by its beginning.
 
-    `live`: the archive may have something of sessions in their places, which can be named as well.
-    Raises Invalid if several begin so, NotFound if none does.
+    Args:
+        live: sessions that still exist can be named as well, as the archive may hold content of
+            them.
+
+    Raises:
+        Invalid: several begin so.
+        NotFound: none does.
     """
     agent, slash, session = text.partition("/")
     whole = SessionName.parse(text) if slash else None
@@ -131,10 +144,10 @@ def _matching(
     *,
     in_any_case: bool = True,
 ) -> list[SessionName]:
-    """Those of the names that begin so, a whole name before one that goes on.
+    """Return the names that begin so; an exact match goes before a longer name.
 
-    If none does, those that begin so when capitals do not count. Without `slash` the text names a
-    session alone, by what `agent` was taken for.
+    If there are none, upper and lower case do not differ. Without `slash` the typed text names a
+    session alone, and `agent` holds that text.
     """
     if not slash:
         agent, session = "", agent
@@ -161,13 +174,13 @@ def _only(text: str, what: str, found: Sequence[SessionName]) -> SessionName | N
 
 
 def _has_remains(layout: Layout, name: SessionName) -> bool:
-    """Whether bsd keeps something under exactly this name."""
+    """True if store, archive or history hold something under exactly this name."""
     places = (layout.extracted, layout.archive, layout.history)
     return any(os.path.lexists(place / layout.store_name(name)) for place in places)
 
 
 def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
-    """The id of the only entry of a session whose id begins so; raises Invalid if several do."""
+    """Return the id of the only entry whose id begins so; raises Invalid if several do."""
     if not text:
         return None
     ids = {one for one, _ in _ids(layout, session)}
@@ -182,7 +195,7 @@ def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
 def with_entry(
     call: Call, session: SessionName, text: str, act: Callable[[str], _Answer]
 ) -> _Answer:
-    """Do something to the entry of this name, else to the only one whose id begins so."""
+    """Call `act` with this entry id, else with the id of the only entry that begins so."""
     try:
         return act(text)
     except NotFound as missing:
@@ -190,7 +203,7 @@ def with_entry(
             name = entry_named(call.layout, session, text)
         except Invalid:
             raise
-        except BsdError:  # no session, or none that can be read: that has been said
+        except BsdError:  # no session, or an unreadable one: `missing` says so
             raise missing from None
         if name is None or name == text:
             raise
@@ -199,7 +212,7 @@ def with_entry(
 
 
 def say_who(text: str, name: str) -> None:
-    """Tell somebody who changes something by the beginning of a name what its whole name is."""
+    """Note the whole name if a command that changes something was given its beginning."""
     context = click.get_current_context(silent=True)
     if context is None or context.resilient_parsing:
         return
@@ -209,7 +222,7 @@ def say_who(text: str, name: str) -> None:
 
 
 def say_whose(layout: Layout, agent: str) -> None:
-    """Tell whoever looks at a session which root serves it, if it is another one."""
+    """Note which root serves an agent's sessions, if it is another one."""
     if source := layout.source_of(agent):
         _say_if_elsewhere(layout, source)
 
@@ -220,7 +233,11 @@ def _say_if_elsewhere(layout: Layout, source: Source) -> None:
 
 
 def say_who_serves(layout: Layout, agent: str | None) -> None:
-    """Name the sources that cannot be read, or that another root serves; or this agent's."""
+    """Note the sources that cannot be read or that another root serves.
+
+    Args:
+        agent: only the source of this agent; None for all.
+    """
     for source in layout.sources:
         if agent is not None and source is not layout.source_of(agent):
             continue
@@ -237,7 +254,7 @@ def say_who_serves(layout: Layout, agent: str | None) -> None:
 
 
 def _ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:
-    """The ids in a session but its header's, and whether something of the entry is out."""
+    """Yield the entry ids of a session, each with True if values of the entry are extracted."""
     source, fmt = Session(layout, session).open_to_read()
     with source:
         for line in source.lines():
@@ -249,7 +266,7 @@ def _ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:
 
 
 def only_one(text: str, what: str, found: Sequence[str]) -> str | None:
-    """The only one of these names; None if there is none. Raises Invalid if there are several."""
+    """Return the only one of these names, None if there is none; raises Invalid for several."""
     return _several(text, what, found) if len(found) > 1 else next(iter(found), None)
 
 
@@ -261,11 +278,26 @@ def _several(text: str, what: str, found: Sequence[str]) -> NoReturn:
     )
 
 
-# --- what the tab key offers ---
+# --- the tab key ---
+
+
+def offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
+    """Make a `shell_complete` function that offers those names that begin with the typed text."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
+        try:
+            found = dict.fromkeys(names(context.find_root().obj, context))
+            fitting = (name for name in found if name.startswith(incomplete))
+            safe = islice(filter(_SAFE_NAME.fullmatch, fitting), _MOST_OFFERED)
+            return [CompletionItem(name) for name in safe]
+        except Exception:  # noqa: BLE001 - an error message would only disturb the line
+            return []
+
+    return complete
 
 
 def sessions(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
-    """The sessions whose names, or ids, begin so."""
+    """Offer the sessions whose names, or ids, begin with the typed text."""
     try:
         return list(_offered_sessions(context.find_root().obj.layout, incomplete))
     except Exception:  # noqa: BLE001 - as above
@@ -273,12 +305,12 @@ def sessions(context: click.Context, _: click.Parameter, incomplete: str) -> Ite
 
 
 def _offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem[str]]:
-    """The sessions whose names, or ids, begin so."""
+    """Yield the sessions whose names, or ids, begin with the typed text."""
     there = list(catalog.with_stats(layout))
     fitting = [one for one in there if str(one[0]).startswith(incomplete)]
     # An id alone names a session, too, but the whole name is what is put there.
     fitting = fitting or [one for one in there if one[0].session.startswith(incomplete)]
-    safe = [one for one in fitting if SAFE.fullmatch(str(one[0]))][:MOST]
+    safe = [one for one in fitting if _SAFE_NAME.fullmatch(str(one[0]))][:_MOST_OFFERED]
     titles = Titles(layout) if len(safe) <= _MOST_WITH_TITLES else None
     for name, stat in safe:
         title = titles.of(name, stat).title if titles else None
@@ -286,7 +318,7 @@ def _offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionIte
 
 
 def _entries(call: Call, context: click.Context) -> Iterator[str]:
-    """The ids in the session that is named, of what was taken out of it first."""
+    """Yield the entry ids of the named session, those of extracted entries first."""
     # Behind an option that still waits for its value, arguments are not told apart yet.
     given = context.params.get("session") or next(iter(context.args), None)
     name = session_named(call.layout, given) if isinstance(given, str) else given
@@ -310,14 +342,14 @@ def _trash(call: Call, _: click.Context) -> Iterator[str]:
 entries, agents, trash = map(offering, (_entries, _agents, _trash))
 
 
-# --- a session, as an argument ---
+# --- types of arguments ---
 
 
 class _SessionType(click.ParamType[SessionName]):
     name = "AGENT/SESSION"
 
     def convert(self, value: Any, _param: Any, ctx: click.Context | None) -> SessionName:
-        """The session of this name, or the only one whose name begins so; raises Invalid."""
+        """Return the session of this name, or the only one that begins so; raises Invalid."""
         if isinstance(value, SessionName):
             return value
         call = ctx.find_object(Call) if ctx else None
@@ -341,3 +373,15 @@ class _SessionType(click.ParamType[SessionName]):
 
 
 SESSION = _SessionType()
+
+
+class _CommaList(click.ParamType[list[str]]):
+    name = "KEY,…"
+
+    def convert(self, value: Any, _param: Any, _ctx: Any) -> list[str]:
+        if isinstance(value, list):
+            return value
+        return [key for key in (part.strip() for part in value.split(",")) if key]
+
+
+KEYS = _CommaList()

@@ -12,25 +12,17 @@ from typing import Any
 
 import click
 
-from bsd.cli.call import BsdCommand, Call, ask_first, group, offering
+from bsd.cli.call import BsdGroup, Call, ask_first
+from bsd.cli.completion import offering
 from bsd.cli.output import note, print_json, print_table, say
 from bsd.core.errors import Invalid, NotFound
 from bsd.core.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 from bsd.transcripts.agents.installed import how_to_name_sources
 from bsd.transcripts.agents.programs import elsewhere, served_by, take
 
-_MORE = """
-\b
-Examples:
-  bsd config show
-  bsd config get keep_recent
-  bsd config set keep_recent 10
-  bsd config set trigger_types '["thinking","tool_result","tool_call"]'
-"""
-
 
 def _present(call: Call, context: click.Context) -> Iterable[str]:
-    """Of a field with few values all, of others the present one."""
+    """The values to offer: all of a field with few values, else the present one."""
     field = context.params.get("field") or ""
     now = call.pruning.current.as_json().get(field)
     if isinstance(now, bool):
@@ -40,12 +32,22 @@ def _present(call: Call, context: click.Context) -> Iterable[str]:
     return [json.dumps(now)]
 
 
-config = group("config", _MORE)
+@click.group("config", cls=BsdGroup)
+def config() -> None:
+    """Show or change the settings that work at once.
+
+    \b
+    Examples:
+      bsd config show
+      bsd config get keep_recent
+      bsd config set keep_recent 10
+      bsd config set trigger_types '["thinking","tool_result","tool_call"]'
+    """
 
 
-@config.command("show", cls=BsdCommand)
+@config.command("show")
 @click.pass_obj
-def show(call: Call, /) -> None:
+def show(call: Call) -> None:
     """Show all fields; changed ones are marked. Creates nothing."""
     fields, defaults = _fields(call), PruningConfig().as_json()
     if call.json:
@@ -58,10 +60,10 @@ def show(call: Call, /) -> None:
     print_table(("FIELD", "", "VALUE"), rows)
 
 
-@config.command("get", cls=BsdCommand)
+@config.command("get")
 @click.argument("field", shell_complete=offering(lambda _call, _: SETTINGS))
 @click.pass_obj
-def get(call: Call, /, field: str) -> None:
+def get(call: Call, field: str) -> None:
     """Print one field, as JSON."""
     fields = _fields(call)
     field = ALIASES.get(field, field)
@@ -70,11 +72,11 @@ def get(call: Call, /, field: str) -> None:
     print_json({field: fields[field]}) if call.json else say(json.dumps(fields[field]))
 
 
-@config.command("set", cls=BsdCommand)
+@config.command("set")
 @click.argument("field", shell_complete=offering(lambda _call, _: SETTABLE))
 @click.argument("value", shell_complete=offering(_present))
 @click.pass_obj
-def set_(call: Call, /, field: str, value: str) -> None:
+def set_(call: Call, field: str, value: str) -> None:
     """Set FIELD to VALUE, which is JSON; a bare word is a string."""
     call.log(writes=True)
     call.pruning.update({field: _value(value)})
@@ -87,9 +89,9 @@ def set_(call: Call, /, field: str, value: str) -> None:
         note(f"{field} is not for setting: bsd notes there when it did so last")
 
 
-@config.command("path", cls=BsdCommand)
+@config.command("path")
 @click.pass_obj
-def path(call: Call, /) -> None:
+def path(call: Call) -> None:
     """Print where config.json is, or would be."""
     file = call.layout.config_file
     print_json({"path": str(file)}) if call.json else say(str(file))
@@ -109,25 +111,28 @@ def _value(text: str) -> Any:
 # --- bsd sources ---
 
 
-_SOURCES = """
-The directories that [[sources]] in bsd.toml names. Each of them belongs to one root, the first that
-took something out of it: no other edits its sessions. After a root was given up, or moved while its
-disk was away, `claim` says that this one serves the source from now on; what another root has taken
-out stays there, and can be restored only by that one.
+@click.group("sources", cls=BsdGroup, invoke_without_command=True)
+@click.pass_context
+def sources(context: click.Context) -> None:
+    """List other programs' directories, and who serves them.
 
-\b
-Examples:
-  bsd sources
-  bsd --root /srv/openclaw sources claim claude-code
-"""
+    The directories that [[sources]] in bsd.toml names. Each of them belongs to one root, the first
+    that took something out of it: no other edits its sessions. After a root was given up, or moved
+    while its disk was away, `claim` says that this one serves the source from now on; what another
+    root has taken out stays there, and can be restored only by that one.
+
+    \b
+    Examples:
+      bsd sources
+      bsd --root /srv/openclaw sources claim claude-code
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_sources)
 
 
-sources = group("sources", _SOURCES, usual="list")
-
-
-@sources.command("list", cls=BsdCommand)
+@sources.command("list")
 @click.pass_obj
-def list_sources(call: Call, /) -> None:
+def list_sources(call: Call) -> None:
     """List the sources, and the root that serves each."""
     call.log(writes=False)
     found = [
@@ -162,11 +167,11 @@ def _who(one: dict[str, str | None]) -> str:
 _names = offering(lambda call, _: (source.name for source in call.layout.sources))
 
 
-@sources.command("claim", cls=BsdCommand)
+@sources.command("claim")
 @click.argument("name", metavar="NAME", shell_complete=_names)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def claim(call: Call, /, name: str, yes: bool) -> None:
+def claim(call: Call, name: str, yes: bool) -> None:
     """Let this root serve a source from now on, and no other."""
     call.log(writes=True)
     source = next((each for each in call.layout.sources if each.name == name), None)

@@ -13,7 +13,6 @@ from bsd.core.errors import TemporaryFailure
 from bsd.core.logs import close_logs
 from bsd.core.processes import give_back_memory
 from bsd.core.settings import HttpAddress, Settings
-from bsd.core.settings_apart import SettingsReading
 from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
@@ -29,22 +28,22 @@ _IN_BAND = "bsd.mcp.inband:InBand"  # children load it
 _loading = threading.RLock()
 
 
-def run_daemon(call: Call, http: str | None, reading: SettingsReading, *, is_open: bool) -> int:
-    """Be the daemon until somebody says stop; returns the exit code.
+def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
+    """Run the daemon until a signal stops it; returns the exit code.
 
-    `reading` is of the settings; `http` and `is_open` are `--http` and `--open`, which go before
-    them.
+    Args:
+        http: `--http`, which goes before the settings.
+        is_open: `--open`, likewise.
     """
     share_heap()
 
-    def anew() -> Settings:
-        return _with(call.begin_to_read_settings().settings(), http, is_open=is_open)
+    def read_again() -> Settings:
+        return _with(call.load_settings(), http, is_open=is_open)
 
-    # What the call itself asks of them, it asks of these.
-    now = call.settings = _with(reading.settings(), http, is_open=is_open)
+    now = call.settings = _with(call.settings, http, is_open=is_open)
     call.make_root()
     call.log_file = call.layout.log_file
-    daemon = Daemon(now, reload_settings=anew, in_band=_IN_BAND)
+    daemon = Daemon(now, reload_settings=read_again, in_band=_IN_BAND)
     with Signals() as signals:
         server: ApiServer | None = None
         try:

@@ -1,49 +1,68 @@
-"""`bsd demo`: a daemon and an agent on made-up sessions, before your eyes, every byte compared."""
+"""`bsd demo`: a daemon and an agent at work on generated sessions; every byte is compared."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bsd.cli.call import Call, StopRequest, command, stop_request
-from bsd.cli.demo_stage import Screen, ScreenRow, Stage
-from bsd.cli.output import counted, one_line, print_json, say, share, size
-from bsd.cli.status import status_lines
-from bsd.core.layout import Layout, SessionName
+from bsd.cli.call import BsdCommand, Call
+from bsd.cli.client import Client, NotRunning
+from bsd.cli.output import counted, one_line, print_json, say, say_check, size
+from bsd.cli.status_lines import status_lines
+from bsd.cli.stopping import StopRequest, stop_request
+from bsd.core.errors import BsdError, Unavailable
+from bsd.core.files import make_private_dir
+from bsd.core.filesystem import strength
+from bsd.core.layout import Layout
+from bsd.core.locations import find_socket
 from bsd.sample import session_lines
 
-# Sessions that agents have left, by size, and the one on which the agent goes on, by turns.
-_AT_REST = {"main/harbour": 4 << 20, "research/berths": 1 << 20}
+# Sessions that agents have left, by size in bytes; and the one that the agent continues.
+_IDLE = {"main/harbour": 4 << 20, "research/berths": 1 << 20}
 _LIVE = "main/tides"
 _TURNS_BEFORE = 3
-_TURNS = 4  # that the agent writes while we look
+_TURNS = 4  # that the agent writes meanwhile
 
-_AT_REST_SECONDS = 3600.0
+_IDLE_SECONDS = 3600.0
 _LINE_SECONDS = 0.07
 _TURN_SECONDS = 3.0  # more than bsd's quiet time
 _PROTECTED_SECONDS = 6
-_PATIENCE_SECONDS = 40.0  # for one thing to happen; a busy machine is slow
+_LONGEST_SECONDS = 40.0  # for one thing to happen; a busy machine is slow
+_COMMAND_SECONDS = 90.0
+_STOP_SECONDS = 10.0  # the daemon promises five
 _LOOK_SECONDS = 0.1
-_SHOWN = 160  # characters of a line
 
 _PLACEHOLDER = b"[[extracted-"
 _BEGINS_TURN = b'"message":{"role":"user"'
 _RESTORED = re.compile(rb',"_restored":"[^"]*"')
+# Variables that lead a bsd to another root, settings file, socket or service manager.
+_FOREIGN = (
+    *("BRAINSURGEON_", "AUTO_REFRESH_MS", "OPENCLAW_", "XDG_CONFIG_HOME", "_BSD_"),
+    *("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "JOURNAL_STREAM"),
+)
 
 
-@command(
-    "demo",
-    """
+@click.command("demo", cls=BsdCommand)
+@click.option("--keep", is_flag=True, help="Leave the temporary directory for a closer look.")
+@click.pass_obj
+def demo(call: Call, keep: bool) -> int:
+    """Try it all on made-up sessions in a temporary place.
+
     Starts a daemon and an agent on sessions in a temporary directory, shows what they do, puts
     everything back and compares every byte. Takes about half a minute and touches nothing of
     yours. Exit code 1 if a single byte came back different.
@@ -51,293 +70,332 @@ _RESTORED = re.compile(rb',"_restored":"[^"]*"')
     \b
     Example:
       bsd demo
-    """,
-)
-@click.option("--keep", is_flag=True, help="Leave the temporary directory for a closer look.")
-@click.pass_obj
-def demo(call: Call, /, keep: bool) -> int:
-    screen = Screen(quiet=call.json)
-    with stop_request() as request, Stage(request, keep=keep) as stage:
-        play = Play(stage, screen, request)
-        play.run()
+    """
+    began = time.monotonic()
+    with stop_request() as request, temporary_place(request, keep=keep) as directory:
+        run = Demo(directory, request, quiet=call.json)
+        run.run()
         request.check()
+    seconds, exact = time.monotonic() - began, all(check["ok"] for check in run.checks)
     if call.json:
-        document = {"exact": screen.well, "checks": screen.checks, "root": str(stage.root)}
-        print_json({**document, "seconds": round(screen.seconds, 1)})
-    else:
-        if keep:
-            say(f"\nLeft for you: {stage.root}")
-        _sum_up(screen, play)
-    return 0 if screen.well else 1
-
-
-def _sum_up(screen: Screen, play: Play) -> None:
-    verdict = "Every byte came back." if screen.well else "NOT everything came back exactly."
-    say()
+        document = {"exact": exact, "checks": run.checks, "root": str(run.root)}
+        print_json({**document, "seconds": round(seconds, 1)})
+        return 0 if exact else 1
+    if keep:
+        say(f"\nLeft for you: {directory}")
     say(
-        f"{size(play.written)} in {counted(len(play.sessions), 'session')} came down to"
-        f" {size(play.smallest)}, while an agent was writing;"
-        f" {screen.seconds:.0f} s, {counted(len(screen.checks), 'check')}."
+        f"\n{size(sum(len(one.content) for one in run.sessions))} in"
+        f" {counted(len(run.sessions), 'session')} came down to {size(run.smallest)}, while an"
+        f" agent was writing; {seconds:.0f} s, {counted(len(run.checks), 'check')}."
     )
-    say(verdict, style="1;32" if screen.well else "1;31")
+    verdict = "Every byte came back." if exact else "NOT everything came back exactly."
+    say(verdict, style="1;32" if exact else "1;31")
+    return 0 if exact else 1
+
+
+@contextmanager
+def temporary_place(request: StopRequest, *, keep: bool) -> Iterator[Path]:
+    """Make a directory, and remove it at the end unless `keep` is set.
+
+    It lies where commits are strong, if there is such a file system: elsewhere bsd waits for 30 s
+    of quiet before each commit. A terminal that closes stops the demo as Ctrl-C does.
+    """
+    before = signal.signal(signal.SIGHUP, request.notice)
+    memory = "/dev/shm"  # noqa: S108 - mkdtemp makes a name in it that nobody can guess
+    places = (tempfile.gettempdir(), memory, os.environ.get("XDG_RUNTIME_DIR", ""))
+    usable = (place for place in places if os.access(place, os.W_OK | os.X_OK))
+    strong = (place for place in usable if strength(Path(place)).level == "strong")
+    directory = Path(tempfile.mkdtemp(prefix="bsd-demo-", dir=next(strong, None)))
+    try:
+        yield directory
+    finally:
+        if not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+        signal.signal(signal.SIGHUP, before)
 
 
 @dataclass
 class DemoSession:
-    """A session file, what was written into it by its owner, and how it looked last."""
+    """A session file and its true content."""
 
     name: str
     path: Path
-    content: bytes  # all that its owner wrote so far, or will have written at the end
+    content: bytes  # as its owner wrote it, or will have written it at the end
     turns: tuple[bytes, ...] = ()  # of `content`, those that the agent is to write
-    state: tuple[int, int, int] = (0, 0, 0)
-    size: int = 0
-    lines: int = 0
+    size: int = 0  # as it was read last
     placeholders: int = 0
 
-    def look(self) -> bool:
-        """See how the file is now; whether it changed since we looked last."""
-        found = self.path.stat()
-        state = (found.st_ino, found.st_size, found.st_mtime_ns)
-        if state == self.state:
-            return False
+    def read(self) -> bytes:
+        """Return the content of the file, and note its size and its placeholders."""
         data = self.path.read_bytes()
-        self.state, self.size = state, len(data)
-        self.lines, self.placeholders = data.count(b"\n"), data.count(_PLACEHOLDER)
-        return True
-
-    @property
-    def written(self) -> int:
-        """How many bytes its owner has written so far; bsd changes no number of lines."""
-        return sum(map(len, self.content.splitlines(keepends=True)[: self.lines]))
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether it is what its owner wrote, to the byte."""
-        return self.path.read_bytes() == self.content
+        self.size, self.placeholders = len(data), data.count(_PLACEHOLDER)
+        return data
 
 
-class Play:
-    """What happens, scene by scene."""
+class Demo:
+    """One run of the demo.
 
-    def __init__(self, stage: Stage, screen: Screen, request: StopRequest) -> None:
-        self._stage = stage
-        self._screen = screen
-        self._request = request
-        self._turns_seen = 0
+    Args:
+        directory: an empty directory for its root and its settings.
+        request: raises Stopped at the next wait if a signal has come.
+        quiet: print nothing.
+    """
+
+    def __init__(self, directory: Path, request: StopRequest, *, quiet: bool) -> None:
+        self.root = directory / "openclaw"
         self.sessions: list[DemoSession] = []
-        self.smallest = 0
-
-    @property
-    def written(self) -> int:
-        return sum(len(session.content) for session in self.sessions)
+        self.checks: list[dict[str, Any]] = []
+        self.smallest = 0  # bytes of all sessions together
+        self._directory, self._request, self._quiet = directory, request, quiet
+        self._settings = directory / "bsd.toml"
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
+        self._env = {**kept, "HOME": str(directory / "home")}
+        self._client = Client(find_socket(self.root, self._env))
+        self._began = time.monotonic()
+        self._ended = threading.Event()  # the agent writes no more
+        self._agent_wrote_all = False
 
     def run(self) -> None:
-        self._make()
-        daemon = self._start_daemon()
-        with self._screen.table():
+        """Do everything, check by check."""
+        self._make_sessions()
+        with self._daemon() as daemon:
             self._extract_backlog()
-            agent = self._start_agent()
-            self._restore_beside_it()
-            self._follow(agent)
-        self._ask_status()
-        self._stop(daemon)
+            agent = threading.Thread(target=self._be_an_agent, args=(self.sessions[-1],))
+            agent.start()
+            try:
+                self._restore_beside_it()
+                self._follow(agent)
+            finally:
+                self._ended.set()
+                agent.join()
+            self._title("bsd status")
+            for line in status_lines(self._client.get("/api/status"), time.time()):
+                self._say(f"  {line}")
+            self._title("SIGTERM: the daemon stops")
+            self._check("it finished what it had begun", stop_daemon(daemon) == 0)
         self._restore_all()
         self._verify()
 
-    # --- the scenes ---
-
-    def _make(self) -> None:
-        self._screen.title("Three sessions, as agents leave them")
-        for number, (name, length) in enumerate(_AT_REST.items()):
-            self._add(name, session_lines(size=length, seed=number))
-        turns = _turns(session_lines(turns=_TURNS_BEFORE + _TURNS, seed=9))
-        self._add(_LIVE, turns[:-_TURNS], turns[-_TURNS:])
-        self._stage.configure(keep_after_restore_seconds=_PROTECTED_SECONDS)
+    def _make_sessions(self) -> None:
+        self._title("Three sessions, as agents leave them")
+        self._settings.write_text('log_level = "info"\nlog_format = "json"\n')
+        config = Layout(self.root).config_file
+        make_private_dir(config.parent)
+        config.write_text(json.dumps({"keep_after_restore_seconds": _PROTECTED_SECONDS}))
+        for number, (name, length) in enumerate(_IDLE.items()):
+            self._make_session(name, session_lines(size=length, seed=number))
+        turns = [b""]
+        for line in session_lines(turns=_TURNS_BEFORE + _TURNS, seed=9):
+            if _BEGINS_TURN in line:
+                turns.append(b"")
+            turns[-1] += line
+        self._make_session(_LIVE, turns[:-_TURNS], tuple(turns[-_TURNS:]))
         for session in self.sessions:
-            self._screen.tell(f"{session.name:<18}{size(session.size):>10}")
+            self._say(f"  {session.name:<18}{size(session.size):>10}")
 
-    def _add(self, name: str, begin: Iterable[bytes], turns: Iterable[bytes] = ()) -> None:
-        own = SessionName.parse(name)
-        path = Layout(self._stage.root).agents / own.agent / "sessions" / f"{own.session}.jsonl"
+    def _make_session(
+        self, name: str, lines: Iterable[bytes], turns: tuple[bytes, ...] = ()
+    ) -> None:
+        agent, _, session = name.partition("/")
+        path = self.root / "agents" / agent / "sessions" / f"{session}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        before, later = b"".join(begin), tuple(turns)
-        path.write_bytes(before)
-        then = time.time() - _AT_REST_SECONDS
+        path.write_bytes(before := b"".join(lines))
+        then = time.time() - _IDLE_SECONDS
         os.utime(path, (then, then))
-        session = DemoSession(name, path, before + b"".join(later), later)
-        session.look()
-        self.sessions.append(session)
+        self.sessions.append(DemoSession(name, path, before + b"".join(turns), turns))
+        self.sessions[-1].read()
 
-    def _start_daemon(self) -> subprocess.Popen[bytes]:
-        self._screen.title("bsd run: the daemon starts to watch them")
-        if self._stage.extra_seconds:
-            self._screen.tell(
-                "(This file system proves little, so bsd waits for"
-                f" {self._stage.extra_seconds:.0f} s of quiet each time:"
-                " this takes minutes.)"
+    @contextmanager
+    def _daemon(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Start `bsd run`, wait until it answers, and end it after the block."""
+        self._title("bsd run: the daemon starts to watch them")
+        self._extra_seconds = strength(self.root).quiet_seconds
+        if self._extra_seconds:
+            self._say(
+                "  (This file system proves little, so bsd waits for"
+                f" {self._extra_seconds:.0f} s of quiet each time: this takes minutes.)"
             )
-        daemon = self._stage.start_daemon()
-        self._screen.event("bsd", f"watches {self._stage.root}")
-        return daemon
+        output = self._directory / "daemon.out"
+        with output.open("wb") as file:
+            daemon = subprocess.Popen(
+                self._argv("run"),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self._env,
+                start_new_session=True,  # Ctrl-C is for the demo, which ends the daemon in order
+            )
+        try:
+            if not self._wait(lambda: daemon.poll() is not None or self._is_up(), _COMMAND_SECONDS):
+                raise Unavailable("the demo's daemon does not answer", hint="`bsd doctor`")
+            if daemon.poll() is not None:
+                said = output.read_text(errors="replace").strip()
+                raise Unavailable(f"the demo's daemon does not start: {said}", hint="`bsd doctor`")
+            self._event("bsd", f"watches {self.root}")
+            yield daemon
+        finally:
+            stop_daemon(daemon)
+
+    def _is_up(self) -> bool:
+        try:
+            return self._client.get("/api/health")["status"] in {"ok", "degraded"}
+        except (NotRunning, Unavailable):
+            return False
 
     def _extract_backlog(self) -> None:
         done = self._wait(lambda: all(session.placeholders for session in self.sessions))
-        self._screen.check("what was old has left every session, by itself", done)
-        _, line = self._a_placeholder()
+        self._check("what was old has left every session, by itself", done)
+        _, line = self._extracted_line()
         at = line.index(_PLACEHOLDER)
-        self._screen.title(f"A placeholder in its place ({self.sessions[0].name})")
+        self._title(f"A placeholder in its place ({self.sessions[0].name})")
         text = line[max(0, at - 60) : at + 100].decode(errors="replace")
-        self._screen.tell(f"…{one_line(text, _SHOWN)}…")
+        self._say(f"  …{one_line(text, 160)}…")
 
-    def _start_agent(self) -> subprocess.Popen[bytes]:
-        live = self.sessions[-1]
-        self._screen.title(f"Meanwhile an agent goes on with {live.name}")
-        script = self._stage.directory / "script"
-        script.mkdir()
-        for number, turn in enumerate(live.turns):
-            (script / f"{number:03}").write_bytes(turn)
-        pauses = [str(_LINE_SECONDS), str(_TURN_SECONDS)]
-        argv = [
-            sys.executable,
-            "-m",
-            "bsd.cli.demo_stage",
-            str(live.path),
-            str(script),
-            *pauses,
-        ]
-        return self._stage.start(argv, self._stage.directory / "agent.out")
+    def _extracted_line(self) -> tuple[int, bytes]:
+        """The first line of the first session from which a value was extracted, and its number."""
+        for number, line in enumerate(self.sessions[0].path.read_bytes().split(b"\n")):
+            if b'"_extracted"' in line and _PLACEHOLDER in line:
+                return number, line
+        raise LookupError("nothing was extracted from the demo's session")
+
+    def _be_an_agent(self, session: DemoSession) -> None:
+        """Append the turns line by line, as agents do; runs in a thread."""
+        self._title(f"Meanwhile an agent goes on with {session.name}")
+        for number, turn in enumerate(session.turns, 1):
+            for line in turn.splitlines(keepends=True):
+                # Without O_CREAT: a session that has vanished must not come back by this.
+                descriptor = os.open(session.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                os.write(descriptor, line)
+                os.close(descriptor)
+                if self._ended.wait(_LINE_SECONDS):
+                    return
+            lines = counted(turn.count(b"\n"), "line")
+            self._event("agent", f"{session.name}: turn {number} written, {lines}")
+            if self._ended.wait(_TURN_SECONDS):
+                return
+        self._agent_wrote_all = True
 
     def _restore_beside_it(self) -> None:
         session = self.sessions[0]
-        index, line = self._a_placeholder()
-        entry = json.loads(line)["id"]
-        before = session.placeholders
-        answer = self._stage.bsd("restore", session.name, entry, meanwhile=self._look)
-        restored = session.path.stat().st_mtime
-        self._look()
-        amount = size(sum(answer["sizes_bytes"].values()))
-        keys = ", ".join(answer["keys_restored"])
-        self._screen.event("you", f"bsd restore {session.name} {entry}: {keys} ({amount})")
-        now = _RESTORED.sub(b"", _lines(session.path.read_bytes())[index])
-        exact = now == _lines(session.content)[index]
-        self._screen.check("the restored line is its old self, to the byte", exact)
-        budget = _PATIENCE_SECONDS + _PROTECTED_SECONDS
-        left = self._wait(lambda: session.placeholders >= before, budget)
-        stayed = session.path.stat().st_mtime - restored
-        self._screen.check(
+        number, line = self._extracted_line()
+        entry, before = json.loads(line)["id"], session.placeholders
+        answer = self._bsd("restore", session.name, entry)
+        restored_at = session.path.stat().st_mtime
+        amount, keys = size(sum(answer["sizes_bytes"].values())), ", ".join(answer["keys_restored"])
+        self._event("you", f"bsd restore {session.name} {entry}: {keys} ({amount})")
+        now = _RESTORED.sub(b"", session.path.read_bytes().split(b"\n")[number])
+        exact = now == session.content.split(b"\n")[number]
+        self._check("the restored line is its old self, to the byte", exact)
+        self._report_changes()
+        longest = _LONGEST_SECONDS + _PROTECTED_SECONDS
+        left = self._wait(lambda: session.placeholders >= before, longest)
+        stayed = session.path.stat().st_mtime - restored_at
+        self._check(
             f"it stayed for {_PROTECTED_SECONDS} s (keep_after_restore_seconds), then left again",
             left and stayed > _PROTECTED_SECONDS - 0.5,
         )
 
-    def _follow(self, agent: subprocess.Popen[bytes]) -> None:
+    def _follow(self, agent: threading.Thread) -> None:
         live = self.sessions[-1]
-        all_lines = live.content.count(b"\n")
-        ended = self._wait(lambda: agent.poll() is not None, 2 * _PATIENCE_SECONDS)
-        whole = ended and agent.returncode == 0 and live.lines == all_lines
-        self._screen.check("the agent could write every line, and none is missing", whole)
+        self._wait(lambda: not agent.is_alive(), 2 * _LONGEST_SECONDS)
+        same = live.path.read_bytes().count(b"\n") == live.content.count(b"\n")
+        self._check(
+            "the agent could write every line, and none is missing", self._agent_wrote_all and same
+        )
         self._wait(self._is_idle)
         extracted = live.size < len(live.content) // 2
-        self._screen.check("what became old while it wrote has left, too", extracted)
+        self._check("what became old while it wrote has left, too", extracted)
         self.smallest = sum(session.size for session in self.sessions)
 
-    def _ask_status(self) -> None:
-        self._screen.title("bsd status")
-        for line in status_lines(self._stage.client.get("/api/status"), time.time()):
-            self._screen.tell(line)
-
-    def _stop(self, daemon: subprocess.Popen[bytes]) -> None:
-        self._screen.title("SIGTERM: the daemon stops")
-        self._screen.check("it finished what it had begun", self._stage.stop(daemon) == 0)
-
-    def _restore_all(self) -> None:
-        self._screen.title("bsd restore-all: everything back")
-        self._stage.bsd("restore-all", "--yes", meanwhile=self._look)
-        for session in self.sessions:
-            session.look()
-            text = f"{session.name}: {len(session.content):,} bytes as they were written"
-            self._screen.check(text, session.is_exact)
-
-    def _verify(self) -> None:
-        self._screen.title("bsd verify")
-        found = self._stage.bsd("verify", may_find=True)
-        for finding in found["findings"]:
-            self._screen.tell(f"{finding['kind']}: {finding['where']}: {finding['message']}")
-        files = counted(found["files"], "stored file")
-        self._screen.check(
-            f"{files} checked, nothing in flight, nothing missing", not found["findings"]
-        )
-
-    # --- what the scenes are made of ---
-
-    def _a_placeholder(self) -> tuple[int, bytes]:
-        """The first line of the first session that something was taken out of."""
-        for index, line in enumerate(_lines(self.sessions[0].path.read_bytes())):
-            if b'"_extracted"' in line and _PLACEHOLDER in line:
-                return index, line
-        raise LookupError("nothing was taken out of the demo's session")
-
     def _is_idle(self) -> bool:
-        queue = self._stage.client.get("/api/status")["queue"]
+        queue = self._client.get("/api/status")["queue"]
         return not any(queue[key] for key in ("debouncing", "ready", "working", "waiting"))
 
-    def _wait(self, look: Callable[[], Any], seconds: float = _PATIENCE_SECONDS) -> bool:
-        """Show what goes on until `look` finds something true; whether it did, in time."""
-        deadline = time.monotonic() + seconds + 4 * self._stage.extra_seconds
-        self._look()
-        while not look():
+    def _restore_all(self) -> None:
+        self._title("bsd restore-all: everything back")
+        self._bsd("restore-all", "--yes")
+        for session in self.sessions:
+            text = f"{session.name}: {len(session.content):,} bytes as they were written"
+            self._check(text, session.path.read_bytes() == session.content)
+
+    def _verify(self) -> None:
+        self._title("bsd verify")
+        found = self._bsd("verify", codes=(0, 1))
+        for finding in found["findings"]:
+            self._say(f"  {finding['kind']}: {finding['where']}: {finding['message']}")
+        text = (
+            f"{counted(found['files'], 'stored file')} checked, nothing in flight, nothing missing"
+        )
+        self._check(text, not found["findings"])
+
+    # --- helpers ---
+
+    def _argv(self, *arguments: str) -> list[str]:
+        place = ["--root", str(self.root), "--config", str(self._settings)]
+        return [sys.executable, "-m", "bsd", *place, *arguments]
+
+    def _bsd(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> dict[str, Any]:
+        """Run another `bsd`; returns its document. Raises BsdError if it fails."""
+        done = subprocess.run(
+            self._argv("--json", *arguments),
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env=self._env,
+            start_new_session=True,
+            timeout=_COMMAND_SECONDS + self._extra_seconds,
+        )
+        self._request.check()
+        if done.returncode not in codes:
+            said = done.stderr.decode(errors="replace").strip()
+            raise BsdError(f"`bsd {' '.join(arguments)}` failed: {said}")
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    def _wait(self, condition: Callable[[], object], seconds: float = _LONGEST_SECONDS) -> bool:
+        """Report changes of sessions until the condition is true; False if it takes too long."""
+        deadline = time.monotonic() + seconds + 4 * self._extra_seconds
+        while not condition():
             if time.monotonic() > deadline:
                 return False
             self._request.sleep(_LOOK_SECONDS)
-            self._look()
+            self._report_changes()
         return True
 
-    def _look(self) -> None:
+    def _report_changes(self) -> None:
         for session in self.sessions:
-            before = session.size, session.placeholders
-            if session.look():
-                self._tell_change(session, *before)
-        self._screen.show(
-            ScreenRow(each.name, each.written, each.size, each.placeholders)
-            for each in self.sessions
-        )
+            size_before, placeholders_before = session.size, session.placeholders
+            session.read()
+            if (more := session.placeholders - placeholders_before) > 0:
+                sizes = f"{size(size_before)} → {size(session.size)}"
+                self._event("bsd", f"{session.name}: {counted(more, 'value')} out, {sizes}")
 
-    def _tell_change(
-        self, session: DemoSession, size_before: int, placeholders_before: int
-    ) -> None:
-        live = self.sessions[-1]
-        if session is live:
-            self._tell_turns(live)
-        more = session.placeholders - placeholders_before
-        if more > 0:
-            left = share(session.size, session.written)
-            self._screen.event(
-                "bsd",
-                f"{session.name}: {counted(more, 'value')} out,"
-                f" {size(size_before)} → {size(session.size)} ({left} of what was written)",
-            )
+    def _title(self, text: str) -> None:
+        self._say(f"\n{text}", "1")
 
-    def _tell_turns(self, live: DemoSession) -> None:
-        begun = live.content.count(b"\n") - sum(turn.count(b"\n") for turn in live.turns)
-        for number, turn in enumerate(live.turns):
-            begun += turn.count(b"\n")
-            if number >= self._turns_seen and live.lines >= begun:
-                self._turns_seen = number + 1
-                lines = counted(turn.count(b"\n"), "line")
-                self._screen.event(
-                    "agent", f"{live.name}: turn {number + 1} written, {lines}, {size(len(turn))}"
-                )
+    def _event(self, actor: str, text: str) -> None:
+        style = {"agent": "36", "bsd": "32", "you": "33"}[actor]
+        self._say(f"  {time.monotonic() - self._began:5.1f} s  {actor:<6} {text}", style)
+
+    def _check(self, text: str, ok: bool) -> None:
+        self.checks.append({"check": text, "ok": ok})
+        if not self._quiet:
+            say_check("ok" if ok else "fail", text)
+            sys.stdout.flush()
+
+    def _say(self, text: str, style: str = "") -> None:
+        if not self._quiet:
+            say(text, style=style)
+            sys.stdout.flush()
 
 
-def _turns(lines: Iterable[bytes]) -> list[bytes]:
-    """Put the lines of a session together into what comes before the first turn, and turns."""
-    turns = [b""]
-    for line in lines:
-        if _BEGINS_TURN in line:
-            turns.append(b"")
-        turns[-1] += line
-    return turns
-
-
-def _lines(data: bytes) -> list[bytes]:
-    return data.split(b"\n")
+def stop_daemon(daemon: subprocess.Popen[bytes]) -> int | None:
+    """Ask the daemon to end, and wait; returns its exit code, None if it had to be killed."""
+    if daemon.poll() is None:
+        daemon.terminate()
+    try:
+        return daemon.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+        return None

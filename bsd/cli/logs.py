@@ -1,4 +1,4 @@
-"""`bsd logs`: what the log says, and what is added to it."""
+"""`bsd logs`: the end of the log, and the lines that are added to it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,19 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from bsd.cli.call import Call, command
+from bsd.cli.call import BsdCommand, Call
 from bsd.cli.completion import SESSION
 from bsd.cli.output import note, safe, styled
 from bsd.core.errors import os_problem
-from bsd.core.files import LARGEST_RECORD, Closing, plain_file
+from bsd.core.files import Closing, plain_file
 from bsd.core.layout import SessionName
 from bsd.core.logs import LEVELS
 
+_POLL_SECONDS = 0.5
 _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "2"}
 
 
-@command(
-    "logs",
-    """
-    Shows the end of <root>/logs/brainsurgeon.log. With --json the lines are as they stand there.
-
-    \b
-    Examples:
-      bsd logs -f
-      bsd logs --level warn
-      bsd logs -n 500 --session main/4f2a… --json | jq .event
-    """,
-)
+@click.command("logs", cls=BsdCommand)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
 @click.option(
     "-n",
@@ -55,7 +45,17 @@ _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "
 )
 @click.option("--session", type=SESSION, metavar="A/S", help="Only lines about this session.")
 @click.pass_obj
-def logs(call: Call, /, follow: bool, lines: int, level: str, session: SessionName | None) -> None:
+def logs(call: Call, follow: bool, lines: int, level: str, session: SessionName | None) -> None:
+    """Show the log, and go on showing what is added.
+
+    Shows the end of <root>/logs/brainsurgeon.log. With --json the lines are as they stand there.
+
+    \b
+    Examples:
+      bsd logs -f
+      bsd logs --level warn
+      bsd logs -n 500 --session main/4f2a… --json | jq .event
+    """
     wanted = LineFilter(level, str(session) if session else None)
     file = LogReader(call.layout.refuse_outside(call.layout.log_file))
     with file:
@@ -79,88 +79,31 @@ def _print(line: bytes, *, as_json: bool) -> None:
     sys.stdout.write(f"{head} {shown.rest}\n")
 
 
-_BLOCK = 1 << 16  # bytes
-_POLL_SECONDS = 0.5
-
-
 class LogReader(Closing):
-    """Lines of a file that others write. Opens it at the first question."""
+    """Lines of a log file that another process writes; opened at the first question.
+
+    Args:
+        sleep: waits between two looks of `follow`; `time.sleep` unless a test passes its own.
+    """
 
     def __init__(self, path: Path, *, sleep: Callable[[float], None] | None = None) -> None:
         self.path = path
         self._sleep = sleep or time.sleep
         self._file: IO[bytes] | None = None
-        self._begun = b""  # of a line whose end is still to come
-
-    def is_there(self) -> bool:
-        return self._open()
+        self._begun = b""  # the beginning of a line whose end is not written yet
 
     def last(self, count: int, wanted: LineFilter) -> list[bytes]:
-        """The last `count` wanted lines; `follow` goes on after them."""
-        found: deque[bytes] = deque()
-        if not self._open() or self._file is None:
-            return []
-        end = self._file.seek(0, os.SEEK_END)
-        complete = True
-        for line in _backwards(self._file, end):
-            if complete:  # what stands after the last newline: nothing, or half a line
-                self._begun, complete = line, False
-            elif len(found) == count:
-                break
-            elif line and wanted.wants(line):
-                found.appendleft(line)
-        self._file.seek(end)
-        return list(found)
+        """Return the last `count` wanted lines; `follow` continues after them."""
+        return list(deque(filter(wanted.wants, self._new()), maxlen=count))
 
     def follow(self, wanted: LineFilter) -> Iterator[bytes]:
-        """Wanted lines as they come; never ends by itself. Looks twice a second."""
+        """Yield wanted lines as they come, without end. Looks twice a second."""
         while True:
-            for line in self._new():
-                if line and wanted.wants(line):
-                    yield line
+            yield from filter(wanted.wants, self._new())
             self._sleep(_POLL_SECONDS)
 
-    def _new(self) -> Iterator[bytes]:
-        """What has come since: the rest of the file that we know, then its successor."""
-        if self._file is None and not self._open():
-            return
-        # First the look, then the reading: what an old file gets after this is no longer ours.
-        replaced = self._is_replaced()
-        yield from self._rest()
-        if replaced:
-            if self._begun:
-                yield self._take_begun()
-            self.close()
-            if self._open():
-                yield from self._rest()
-
-    def _rest(self) -> Iterator[bytes]:
-        if self._file is None:
-            return
-        if os.fstat(self._file.fileno()).st_size < self._file.tell():
-            self._file.seek(0)  # truncated: all that is there now is new
-            self._begun = b""
-        while block := self._file.read(_BLOCK):
-            *lines, rest = (self._begun + block).split(b"\n")
-            self._begun = rest
-            yield from lines
-
-    def _take_begun(self) -> bytes:
-        line, self._begun = self._begun, b""
-        return line
-
-    def _is_replaced(self) -> bool:
-        """Whether the name stands for another file now. Between two of them it stands for none."""
-        if self._file is None:
-            return False
-        here = os.fstat(self._file.fileno())
-        try:
-            there = os.stat(self.path)
-        except FileNotFoundError:
-            return False
-        return (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
-
-    def _open(self) -> bool:
+    def is_there(self) -> bool:
+        """Open the file, unless that is done; False if it does not exist."""
         if self._file is None:
             try:
                 self._file = plain_file(self.path)
@@ -175,23 +118,41 @@ class LogReader(Closing):
         if file is not None:
             file.close()
 
+    def _new(self) -> Iterator[bytes]:
+        """The lines since the last look: the rest of the open file, then those of its successor."""
+        if not self.is_there():
+            return
+        # Asked before reading: lines that the old file gets after this are not shown.
+        replaced = self._is_replaced()
+        yield from self._rest()
+        if replaced:
+            if self._begun:
+                yield self._begun
+                self._begun = b""
+            self.close()
+            if self.is_there():
+                yield from self._rest()
 
-def _backwards(file: IO[bytes], end: int) -> Iterator[bytes]:
-    """The parts between newlines before `end`, the last first."""
-    pieces: list[bytes] = []  # of the part whose begin is still to come, the last piece first
-    while end > 0:
-        start = max(0, end - _BLOCK)
-        file.seek(start)
-        block = file.read(end - start)
-        end = start
-        *lines, last = block.split(b"\n")
-        pieces.append(last)
-        if not lines and len(pieces) * _BLOCK > LARGEST_RECORD:
-            return  # no line of ours is so long: what stands before it is not looked for
-        while lines:
-            yield b"".join(reversed(pieces))
-            pieces = [lines.pop()]
-    yield b"".join(reversed(pieces))
+    def _rest(self) -> Iterator[bytes]:
+        assert self._file is not None  # noqa: S101 - it was opened
+        if os.fstat(self._file.fileno()).st_size < self._file.tell():  # it was truncated
+            self._file.seek(0)
+            self._begun = b""
+        for piece in self._file:
+            self._begun += piece
+            if piece.endswith(b"\n"):
+                yield self._begun[:-1]
+                self._begun = b""
+
+    def _is_replaced(self) -> bool:
+        """True if the name belongs to another file now; during a rotation it belongs to none."""
+        assert self._file is not None  # noqa: S101 - it was opened
+        here = os.fstat(self._file.fileno())
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        return (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
 
 
 _HEAD = ("time", "level", "module", "event")
@@ -205,7 +166,9 @@ class LineFilter(NamedTuple):
     session: str | None = None
 
     def wants(self, line: bytes) -> bool:
-        """Whether to show a line; one that is no JSON has no level and no session."""
+        """True if a line is to be shown; one that is no JSON has no level and no session."""
+        if not line:
+            return False
         if self.level == "trace" and self.session is None:
             return True
         # Most lines are unwanted, and parsing is dear.

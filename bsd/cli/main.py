@@ -1,4 +1,4 @@
-"""The command line as a whole: finds the command, runs it, and tells how it ended."""
+"""The command line as a whole: finds the command, runs it, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -7,132 +7,142 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    add_completion_class,
-    shell_complete,
-    split_arg_string,
-)
+from click.shell_completion import CompletionItem, add_completion_class, shell_complete
 
 from bsd import __version__
-from bsd.cli.call import Call, Stopped, global_options
-from bsd.cli.commands import COMMANDS, PIPE_CLOSED, help_page
+from bsd.cli.bash import Bash
+from bsd.cli.call import Call, global_option
+from bsd.cli.commands import COMMANDS, SECTIONS
 from bsd.cli.output import print_json
+from bsd.cli.problem import problem_of
+from bsd.cli.stopping import Stopped
 
-_COMPLETE = "_BSD_COMPLETE"  # set by the shell when somebody presses the tab key
+COMPLETE = "_BSD_COMPLETE"  # the variable by which a shell asks for completions, as click names it
+_PIPE_CLOSED = 128 + signal.SIGPIPE
+
+_HELP = """
+Keeps AI-agent session files lean by moving large old values into a store.
+They stay there for 24 hours, unless you set it, and then in an archive.
+
+\b
+bsd extract --dry-run    shows what would leave your sessions; changes nothing
+bsd extract              moves it into the store, a placeholder stays
+bsd restore-all          puts back every value that is kept, exact to the byte
+"""
 
 
 class _Bsd(click.Group):
-    """All commands, each imported when it is called."""
+    """All commands of the registry. A module is imported when its command is called."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        known = COMMANDS.get(cmd_name)
-        if known is None:
+        if (known := COMMANDS.get(cmd_name)) is None:
             return None
-        module = import_module(f"bsd.cli.{known.module}")
-        if known.verb is not None:
-            found: click.Command = module.verb_command(known.verb)
-        else:
-            found = getattr(module, cmd_name.replace("-", "_"))
-        return found
+        module, _, attribute = known.where.partition(":")
+        command: click.Command = getattr(import_module(f"bsd.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section; click would import each one for its help."""
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), known.help) for name, known in commands.items()]
+                formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """What the tab key offers; click would load each command to ask for its help."""
+        """Offer the names of commands, without importing them either."""
         names = [name for name in COMMANDS if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def get_help(self, _ctx: click.Context) -> str:
-        return help_page().rstrip("\n")
+        items = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def _ignore(_context: click.Context, _parameter: click.Parameter, _value: str) -> None:
-    """`--host openclaw` only stands in argv, for the gateway to read (SPEC §2.6)."""
+    """Do nothing: `--host openclaw` is only for the gateway to read (`bsd.__main__`)."""
 
 
 bsd = _Bsd(
     name="bsd",
+    help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
     params=[
-        *global_options(hidden=False),
+        global_option(
+            "--root",
+            metavar="DIR",
+            help="the root [OPENCLAW_ROOT; ~/.openclaw or ~/.local/share/bsd]",
+        ),
+        global_option(
+            "--config",
+            metavar="FILE",
+            help="the settings file [$XDG_CONFIG_HOME/bsd/bsd.toml]",
+        ),
+        global_option(
+            "--json", is_flag=True, help="print one JSON document instead of tables"
+        ),
         click.Option(["--host"], hidden=True, expose_value=False, callback=_ignore),
     ],
-)
-click.version_option(__version__, message="bsd %(version)s")(bsd)
+)  # fmt: skip
+click.version_option(__version__, message="bsd %(version)s", help="print the version")(bsd)
+click.help_option("-h", "--help", help="print this; `bsd COMMAND --help` has examples")(bsd)
+add_completion_class(Bash)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Do what `argv` says and return the exit code; every error becomes a message here."""
+    """Run a command line; returns the exit code. Every error becomes a message."""
     for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal's encoding lacks
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     call = Call()
     try:
-        code = _run(list(argv), call)
+        code = _run(list(argv) or ["--help"], call)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader (`| head`) has had enough
+    except BrokenPipeError:  # the reader (`| head`) has closed its end
         _silence_stdout()
-        return PIPE_CLOSED
-    except OSError as error:
+        return _PIPE_CLOSED
+    except OSError as error:  # stdout itself fails, as on a full disk
         _silence_stdout()
-        return _report(error, None)
+        call.json = False
+        return _report(error, call)
     return code
 
 
 def _run(argv: list[str], call: Call) -> int:
-    if instruction := os.environ.get(_COMPLETE):
-        return answer_shell(bsd, call, _COMPLETE, instruction)
+    if instruction := os.environ.get(COMPLETE):
+        return shell_complete(bsd, {"obj": call}, "bsd", COMPLETE, instruction)
     try:
         with bsd.make_context("bsd", argv, obj=call) as context:
-            result = bsd.invoke(context)
+            code = bsd.invoke(context)
+        return call.stop_code or (code if isinstance(code, int) else 0)
     except click.exceptions.Exit as end:
         return end.exit_code
     except BrokenPipeError:
         raise
-    except click.exceptions.NoArgsIsHelpError as asked:  # a group without a command
-        return _show_commands(asked, json=call.json or "--json" in argv)
-    except Stopped as stopped:  # before there was an answer to print
-        return _report(stopped, None, argv, json="--json" in argv)
     except (KeyboardInterrupt, EOFError, click.Abort):
         sys.stderr.write("\nstopped\n")
         return 128 + signal.SIGINT
-    except Exception as error:  # noqa: BLE001 -- the edge of the program: no traceback ever reaches a user
-        return _report(error, call.log_file, argv, json=call.json or "--json" in argv)
-    return result if isinstance(result, int) else 0
+    except (Exception, Stopped) as error:  # noqa: BLE001 - no traceback reaches a user
+        call.json = call.json or "--json" in argv  # it may stand behind the word that is wrong
+        return _report(error, call)
 
 
-def _show_commands(asked: click.exceptions.NoArgsIsHelpError, *, json: bool) -> int:
-    """Show the help of a group; programs are told what is missing."""
-    if json:
-        return _report(asked, None, json=True)
-    sys.stderr.write(f"{asked.format_message()}\n")
-    return asked.exit_code
-
-
-def _report(
-    error: BaseException, log_file: Path | None, argv: Sequence[str] = (), *, json: bool = False
-) -> int:
-    """Tell what went wrong; returns the exit code."""
-    # What goes well does without: it takes a tenth of a short command to load.
-    from bsd.cli.problem import problem_of
-
-    problem = problem_of(error, log_file).with_hint(list(argv))
-    if json:
+def _report(error: BaseException, call: Call) -> int:
+    """Print what went wrong; returns the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not call.json:
+        sys.stderr.write(f"{error.format_message()}\n")  # a group alone shows its commands
+        return error.exit_code
+    problem = problem_of(error, call.log_file, call.command)
+    if call.json:
         print_json(problem.as_json())
     problem.show()
     return problem.exit_code
 
 
 def _silence_stdout() -> None:
-    """Make sure that Python's own flush at exit does not fail once more."""
+    """Send further output to /dev/null, so that Python's flush at exit does not fail again."""
     try:
         target = sys.stdout.fileno()
     except (OSError, ValueError):  # no real file stands behind it
@@ -140,53 +150,3 @@ def _silence_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, target)
     os.close(nowhere)
-
-
-# --- bash, and what a shell asks ---
-
-_BASH = """\
-%(complete_func)s() {
-    local kind value
-    COMPREPLY=()
-    while IFS=, read -r kind value; do
-        case $kind in
-            dir) compopt -o dirnames ;;
-            file) compopt -o default ;;
-            plain) COMPREPLY+=("$value") ;;
-        esac
-    done < <(env COMP_WORDS="${COMP_LINE:0:COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS" \\
-        %(complete_var)s=bash_complete "$1" 2>/dev/null)
-}
-
-complete -o nosort -F %(complete_func)s %(prog_name)s
-"""
-
-
-class Bash(BashComplete):
-    """For bash, which breaks words at colons: names of sessions hold some."""
-
-    source_template = _BASH
-
-    def get_completion_args(self) -> tuple[list[str], str]:
-        """What stands before the cursor: the whole words, and the one that is being typed."""
-        line = os.environ["COMP_WORDS"]
-        typed = split_arg_string(line)
-        incomplete = typed.pop() if typed and not line[-1:].isspace() else ""
-        return typed[1:], incomplete
-
-    def complete(self) -> str:
-        """One line for each candidate, less what bash takes for words before it."""
-        arguments, incomplete = self.get_completion_args()
-        breaks = os.environ.get("COMP_WORDBREAKS", "")
-        cut = max((incomplete.rfind(sign) + 1 for sign in breaks if sign.strip()), default=0)
-        items: list[Any] = self.get_completions(arguments, incomplete)
-        for item in items:
-            if str(item.value).startswith(incomplete[:cut]):
-                item.value = item.value[cut:]
-        return "\n".join(map(self.format_completion, items))
-
-
-def answer_shell(command: click.Command, call: Call, variable: str, instruction: str) -> int:
-    """Do what a shell asks in this variable; returns the exit code."""
-    add_completion_class(Bash)
-    return shell_complete(command, {"obj": call}, "bsd", variable, instruction)

@@ -1,9 +1,4 @@
-"""What a call prints: one JSON document for programs, tables for people (SPEC §9).
-
-Tables are plain columns, not rich's: those fill the last column with spaces, fit the rest to the
-terminal, and take eight seconds for 10,000 sessions where these take 40 ms. Of rich only the width
-of characters is used, where some are not ASCII.
-"""
+"""The output of a call: one JSON document for programs, tables and lines for people (SPEC §9)."""
 
 from __future__ import annotations
 
@@ -15,10 +10,16 @@ from collections.abc import Iterable, Sequence
 from shutil import get_terminal_size
 from typing import IO, Any
 
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from bsd.core.formatting import format_size
 
 _GAP = 2  # between columns
-_LEAST_LAST = 20
+_LEAST_LAST = 20  # characters of a last column that may shrink
+_ANY_WIDTH = 1 << 20  # for tables that are not fitted to a terminal
 _SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
 
 
@@ -34,7 +35,7 @@ def print_json(document: Any) -> None:
 def say(text: str = "", *, style: str = "") -> None:
     """Print a line (or several) for people; anything dangerous in it is escaped."""
     shown = safe(text, lines=True)
-    sys.stdout.write((styled(shown, style, sys.stdout) if style else shown) + "\n")
+    sys.stdout.write(f"{styled(shown, style, sys.stdout)}\n")
 
 
 def say_check(level: str, text: str) -> None:
@@ -50,8 +51,12 @@ def note(text: str) -> None:
 
 def styled(text: str, code: str, stream: IO[str]) -> str:
     """Return `text` in the SGR style `code` if `stream` is a terminal that shows it."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
-    return text if plain else f"\x1b[{code}m{text}\x1b[0m"
+    return f"\x1b[{code}m{text}\x1b[0m" if code and _is_styled(stream) else text
+
+
+def _is_styled(stream: IO[str]) -> bool:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not plain and stream.isatty()
 
 
 def print_table(
@@ -61,46 +66,34 @@ def print_table(
     right: Sequence[str] = (),
     last_may_shrink: bool = False,
 ) -> None:
-    """Print a table; columns named in `right` are numbers.
+    """Print a table of texts, which are made safe.
 
-    Names are never cut: a table wider than the terminal is left to it to wrap. With
-    `last_may_shrink` the last column takes what room is left.
+    Names are never cut: a table wider than the terminal is left to it to wrap.
+
+    Args:
+        right: the columns that hold numbers.
+        last_may_shrink: on a terminal, the last column takes the room that is left.
     """
     cells = [[safe(cell) for cell in row] for row in rows]
-    widths = [max(map(_cells, column)) for column in zip(columns, *cells, strict=True)]
-    if last_may_shrink and sys.stdout.isatty():
-        left = get_terminal_size().columns - sum(widths[:-1]) - _GAP * (len(widths) - 1)
-        widths[-1] = min(widths[-1], max(left, _LEAST_LAST))
-    numbers = [name in right for name in columns]
-
-    def line(row: Sequence[str]) -> str:
-        padded = map(_padded, row, widths, numbers)
-        return (" " * _GAP).join(padded).rstrip(" ")
-
-    say(line(columns), style="1")
-    sys.stdout.writelines(f"{line(row)}\n" for row in cells)
-
-
-def _padded(text: str, width: int, right: bool) -> str:
-    room = width - _cells(text)
-    if room < 0:
-        shown: str = _rich_cells().set_cell_size(text, width - 1)
-        return shown + "…"
-    return " " * room + text if right else text + " " * room
-
-
-def _cells(text: str) -> int:
-    """How wide a terminal shows it."""
-    if text.isascii():
-        return len(text)
-    width: int = _rich_cells().cell_len(text)
-    return width
-
-
-def _rich_cells() -> Any:
-    from rich import cells  # only here: most tables are quicker made than this is loaded
-
-    return cells
+    shrinks = last_may_shrink and sys.stdout.isatty()
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
+    table.header_style = "bold" if _is_styled(sys.stdout) else ""
+    for number, column in enumerate(zip(columns, *cells, strict=True), 1):
+        width = max(map(cell_len, column))
+        fixed = not shrinks or number < len(columns)
+        table.add_column(
+            column[0],
+            justify="right" if column[0] in right else "left",
+            no_wrap=fixed,
+            min_width=width if fixed else min(width, _LEAST_LAST),
+        )
+    for row in cells:
+        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
+    console = Console(width=get_terminal_size().columns if shrinks else _ANY_WIDTH)
+    with console.capture() as printed:
+        console.print(table, crop=False)
+    # Rich fills the last column with spaces.
+    sys.stdout.writelines(f"{line.rstrip(' ')}\n" for line in printed.get().split("\n")[:-1])
 
 
 def _finite(value: Any) -> Any:

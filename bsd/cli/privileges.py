@@ -1,8 +1,8 @@
-"""Whose rights a call has that root makes on somebody else's root: that user's, and for good.
+"""The rights of a call that root makes on another user's root: those of that user, for good.
 
-What root made there its owner could use no more: the store, the trash, settings, locks. And what
-somebody else may rename and link is no place for root to write to. So root becomes the owner before
-anything is opened; only what is open already, a terminal or a pipe, goes along.
+The owner could not use files that root makes there: store, trash, settings, locks. And a place that
+another user may rename and link is no place for root to write to. So root becomes the owner before
+anything is opened; only open files, such as a terminal or a pipe, go along.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.core.errors import Forbidden
-from bsd.core.immutable import immutable
 
 _ROOT_USER = 0
 # Where programs keep what is a user's own: root's are no use to the owner.
 _DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class FileOwner:
     """A user who is not root; in containers many have neither name nor home."""
 
@@ -34,7 +34,7 @@ class FileOwner:
 
     @classmethod
     def of(cls, found: os.stat_result) -> FileOwner:
-        """Whom a file belongs to; the group is the user's own, as if they had come themselves."""
+        """Return the owner of a file; the group is the user's own, as after a login."""
         try:
             known = pwd.getpwuid(found.st_uid)
         except KeyError:
@@ -46,14 +46,15 @@ class FileOwner:
 
     @property
     def command(self) -> str:
-        """What to put before a command, to call it as this user."""
+        """The prefix of a shell command that calls it as this user."""
         return f"sudo -u {self.name or f'#{self.uid}'}"
 
 
 def owner_for_root(root: Path) -> FileOwner | None:
-    """Whom root has to become to work on `root`, which need not be there; None: nobody.
+    """Return the user that root has to become to work on `root`; None if none.
 
-    Raises Forbidden if a link on the way to it belongs to somebody who is not its owner.
+    `root` need not exist. Raises Forbidden if a link on the way to it belongs to another user than
+    its owner.
     """
     if os.geteuid() != _ROOT_USER:
         return None
@@ -70,8 +71,11 @@ def owner_for_root(root: Path) -> FileOwner | None:
 def become(owner: FileOwner, root: Path, environ: MutableMapping[str, str]) -> None:
     """Give up root's rights for those of the owner of `root`; there is no way back.
 
-    `environ` is changed to what the owner's own would be. Raises Forbidden if that is not possible,
-    or if the owner could not read this program.
+    Args:
+        environ: changed to the owner's environment.
+
+    Raises:
+        Forbidden: that is not possible, or the owner could not read this program.
     """
     hint = f"`{owner.command} bsd …`; in a container: --user {owner.uid}:{owner.gid}"
     program = _files_of_the_program()
@@ -96,7 +100,7 @@ def become(owner: FileOwner, root: Path, environ: MutableMapping[str, str]) -> N
 
 
 def _nearest(path: Path) -> os.stat_result:
-    """The directory, or the nearest one above that is there: in that it would be made."""
+    """Return the status of the path, or of the nearest directory above it that exists."""
     for each in (path, *path.parents):
         try:
             return os.stat(each)
@@ -136,7 +140,7 @@ def _for_a_moment(owner: FileOwner) -> Iterator[None]:
 
 
 def _files_of_the_program() -> list[str]:
-    """What of it is loaded: what is loaded later lies beside that."""
+    """The loaded files of the program; those that are loaded later lie beside them."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return [sys.executable, *(file for file in files if file is not None and os.path.exists(file))]
 
@@ -146,7 +150,7 @@ def _is_readable(file: str) -> bool:
 
 
 def environment_of(owner: FileOwner, environ: Mapping[str, str]) -> dict[str, str]:
-    """The same for the owner: places of root's are left out, or are the owner's."""
+    """Return the environment for the owner: root's directories are replaced or left out."""
     theirs = dict(environ)
     if not _is_of(environ.get("HOME", ""), owner):
         theirs["HOME"] = str(owner.home)

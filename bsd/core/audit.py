@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import (
     LARGEST_RECORD,
@@ -23,9 +25,8 @@ from bsd.core.files import (
 )
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import inside
-from bsd.core.logs import get_logger
 
-_log = get_logger("audit")
+_log = structlog.stdlib.get_logger(module="audit")
 
 _refused: set[Path] = set()
 

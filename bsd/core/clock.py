@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import structlog
 
 from bsd.core.errors import os_problem
 from bsd.core.files import LARGEST_NOTE, read_ours, write_private
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
-from bsd.core.logs import get_logger
 
 # What a clock may be put forward by at once, and what it may gain by being slewed: 1 in 1000 (ntpd
 # does half of that).
@@ -312,7 +312,7 @@ def _spelled(seconds: float) -> str:
 
 # --- reading the clocks ---
 
-_log = get_logger("clock")
+_log = structlog.stdlib.get_logger(module="clock")
 
 # Linux's monotonic clock stands still while the machine sleeps; this one goes on. macOS has only
 # the one, and there it goes on too.

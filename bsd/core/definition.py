@@ -15,6 +15,10 @@ from enum import Enum
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
+from pydantic.fields import FieldInfo
+
+from bsd.core.answers import as_json
+
 # --- what it answers ---
 
 
@@ -62,7 +66,7 @@ def contract_of(one: Field[Any], hint: Any) -> Contract:
     """What is said of a field, by its metadata or the marks beside its type."""
     said: Contract = one.metadata.get(_CONTRACT, _PLAIN)
     for mark in getattr(hint, "__metadata__", ()):
-        if hasattr(mark, "serialization_alias"):  # pydantic's `Field`, which is not loaded here
+        if isinstance(mark, FieldInfo):
             said = Contract(
                 mark.description or said.doc,
                 mark.serialization_alias or said.name,
@@ -109,19 +113,10 @@ class Answer:
         for one, said in told_fields(kind):
             value = getattr(self, one.name)
             if said.inline:
-                document |= {} if value is None else json_of(value)
+                document |= {} if value is None else _plain(value)
             elif not _is_left_out(value, said):
                 document[said.name or one.name] = _plain(value)
         return document
-
-
-def json_of(answer: Any) -> dict[str, Any]:
-    """An answer as JSON has it, of either kind."""
-    if isinstance(answer, Answer):
-        return answer.as_json()
-    from bsd.core.answers import as_json  # noqa: PLC0415 - of the libraries' answers only
-
-    return as_json(answer)
 
 
 def _is_left_out(value: Any, said: Contract) -> bool:
@@ -129,8 +124,10 @@ def _is_left_out(value: Any, said: Contract) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Answer) or is_dataclass(value):
-        return json_of(value)
+    if isinstance(value, Answer):
+        return value.as_json()
+    if is_dataclass(value):
+        return as_json(value)
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

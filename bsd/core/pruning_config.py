@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import structlog
+
 from bsd.core.audit import AuditLog
 from bsd.core.errors import (
     BsdError,
@@ -25,7 +27,6 @@ from bsd.core.errors import (
 from bsd.core.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import inside
-from bsd.core.logs import get_logger, traced
 from bsd.core.pruning_fields import (
     ALIASES,
     NOTED,
@@ -35,7 +36,7 @@ from bsd.core.pruning_fields import (
     unknown_field,
 )
 
-log = get_logger("config")
+log = structlog.stdlib.get_logger(module="config")
 
 _LOCK_SECONDS = 10.0
 
@@ -57,7 +58,6 @@ class _Content:
         return [name for name in SETTINGS if name not in self.fields]
 
 
-@traced(log)
 class ConfigService:
     """The runtime settings of one root, shared by everybody who works there.
 

@@ -25,17 +25,19 @@ from operator import is_
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import structlog
+
 import bsd
 from bsd.core.errors import BsdError, TemporaryFailure, os_problem
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger, terminal_or_service
+from bsd.core.logs import terminal_or_service
 from bsd.core.pruning_config import ConfigService, Known
 from bsd.daemon import tasks
 from bsd.daemon.child import Order, Reply, Said, Setup, Stopping
 from bsd.sessions.commit.inflight import InFlight
 
-_log = get_logger("children")
+_log = structlog.stdlib.get_logger(module="children")
 
 # Between two signs of life: planning tells of every megabyte, but copying and flushing a file of
 # many gigabytes is one step.

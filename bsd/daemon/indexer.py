@@ -9,9 +9,10 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
+import structlog
+
 from bsd.core.errors import BsdError, Busy, Unavailable
 from bsd.core.layout import SessionName
-from bsd.core.logs import get_logger
 from bsd.daemon import child_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
@@ -21,7 +22,7 @@ from bsd.maintenance.indexing import Due
 from bsd.maintenance.search import NO_INDEX
 from bsd.store.search import SearchIndex, use
 
-_log = get_logger("search")
+_log = structlog.stdlib.get_logger(module="search")
 
 # After a change: a session that is written to all the time is read now and then, not each time.
 _GATHER_SECONDS = 2.0

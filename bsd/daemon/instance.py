@@ -13,12 +13,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
+import structlog
 from filelock import FileLock, Timeout
 
 from bsd.core.errors import TemporaryFailure, os_problem
 from bsd.core.files import LARGEST_NOTE, make_private_dir, open_plain, read_plain
 from bsd.core.layout import Layout
-from bsd.core.logs import close_logs, get_logger
+from bsd.core.logs import close_logs
 from bsd.core.processes import alive
 from bsd.daemon.loops import Beats
 
@@ -106,7 +107,7 @@ def _named(pid: int | None) -> str:
 # --- signals become messages to the main thread, which does nothing but wait for them ---
 
 
-_log = get_logger("signals")
+_log = structlog.stdlib.get_logger(module="signals")
 
 STOP = (signal.SIGTERM, signal.SIGINT)
 RELOAD = signal.SIGHUP
@@ -190,7 +191,7 @@ def stops_among(numbers: Iterable[int]) -> list[int]:
 # --- systemd is told how we are, by a datagram to $NOTIFY_SOCKET, and never a failure of ours ---
 
 
-_manager_log = get_logger("bsd.daemon.notify")
+_manager_log = structlog.stdlib.get_logger(module="daemon")
 
 
 class Notifier:

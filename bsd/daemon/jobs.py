@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+
+import structlog
 
 from bsd.core.clock import look
 from bsd.core.errors import (
@@ -21,7 +24,6 @@ from bsd.core.errors import (
 )
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import SessionName
-from bsd.core.logs import get_logger, traced
 from bsd.daemon import child_tasks, directories
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import Children
@@ -33,16 +35,15 @@ from bsd.sessions.commit.recovery import retire
 from bsd.transcripts.agents.programs import elsewhere, has_served, secure
 from bsd.transcripts.change import Written
 
-_log = get_logger("daemon")
-_cron_log = get_logger("cron")
+_log = structlog.stdlib.get_logger(module="daemon")
+_cron_log = structlog.stdlib.get_logger(module="cron")
 
 _DONE_WITH = {State.FINISHED, State.ABANDONED, State.FAILED}
 _QUIET = {State.WATCHED, State.BUSY}
 _BAD = {State.FAILED, State.ORPHANED}
 
 
-@traced(_log)
-class Jobs:
+class JobRunner:
     """Each method is a job, or part of one; `gone` hears of sessions that are no more."""
 
     def __init__(
@@ -284,7 +285,6 @@ class Jobs:
             _log.info(WHAT_IS_NEW)
 
 
-@traced(_cron_log)
 class AutoCron:
     """Seed 000's cron (SP-04): every session that changed since the last run is looked at.
 
@@ -346,7 +346,7 @@ class AutoCron:
         """
         last = None if last_run_at is None else datetime.fromisoformat(last_run_at).timestamp()
         since = "it was looked into" if last is None else iso_utc(last)[:19] + "Z"
-        told = _cron_log.is_enabled("debug")
+        told = _cron_log.isEnabledFor(logging.DEBUG)
         # Nearly all are as old as they were; nobody need make names of those, except for the log.
         for name, seen in sessions_by_stat(self._state.layout, None if told else last):
             is_new = last is None or seen.mtime_ns / 1e9 > last

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import structlog
+
 from bsd.core.clock import steady
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout
-from bsd.core.logs import get_logger
 from bsd.daemon.schedule import JobSchedule
 from bsd.daemon.scheduler import Cron, Every
 from bsd.daemon.state import DaemonState
@@ -16,9 +17,9 @@ from bsd.daemon.state import DaemonState
 if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
     from bsd.memory.memory import Memory
 
-_log = get_logger("memory")
+_log = structlog.stdlib.get_logger(module="memory")
 
-_workspaces_log = get_logger("workspaces")
+_workspaces_log = structlog.stdlib.get_logger(module="workspaces")
 
 MEMORY = "memory"
 WORKSPACE_CRON = "workspace_cron"

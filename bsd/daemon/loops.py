@@ -12,10 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bsd.core.clock import steady
-from bsd.core.logs import get_logger
+import structlog
 
-_log = get_logger(__name__)
+from bsd.core.clock import steady
+
+_log = structlog.stdlib.get_logger(module="daemon")
 
 # A wait is measured by a clock that may stand still during suspend, and a calendar may be put
 # forward. Nobody sleeps longer than this without looking: one wake-up a minute.

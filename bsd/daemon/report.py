@@ -23,7 +23,7 @@ from bsd.core.sources import Source
 from bsd.daemon.children import Children
 from bsd.daemon.directories import Trouble, WatchProblem
 from bsd.daemon.indexer import Indexer
-from bsd.daemon.jobs import Jobs
+from bsd.daemon.jobs import JobRunner
 from bsd.daemon.loops import Clocks
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.state import DaemonState
@@ -59,7 +59,7 @@ class DaemonReport:
         watcher: Watcher,
         workers: Workers,
         children: Children,
-        jobs: Jobs,
+        jobs: JobRunner,
         indexer: Indexer,
         next_retention: Callable[[], float | None],
     ) -> None:

@@ -11,17 +11,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Conflict
 from bsd.core.formatting import iso_utc, lifetime_seconds
-from bsd.core.logs import get_logger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
 from bsd.daemon.scheduler import Cron, Every, JobStatus, Run, Schedule, Scheduler
 from bsd.daemon.status import Job, LastResult
 from bsd.daemon.watches import Watches, open_watches
 
-_log = get_logger("jobs")
+_log = structlog.stdlib.get_logger(module="jobs")
 
 SCAN, AUTO_CRON, RETENTION, RECOVER = "scan", "auto_cron", "retention", "recover"
 INDEX, KEEP = "index", "keep_sessions"

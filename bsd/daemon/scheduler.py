@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
+import structlog
 from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
 from bsd.core.errors import BsdError, Conflict, Invalid, NotFound
-from bsd.core.logs import get_logger
+from bsd.core.logs import BoundLogger
 
-_log = get_logger(__name__)
+_log: BoundLogger = structlog.get_logger(module="jobs")
 
 # A clock put back by less than this is waited out: slots that have run do not run again. More is a
 # correction of a wrong clock (as with cron), and what was planned by it means nothing.
@@ -308,6 +309,7 @@ class Scheduler:
         self._latest = max(self._latest, now)
 
     def _act(self, job: _Scheduled) -> str | None:
+        _log.trace("A job begins", job=job.name)
         try:
             job.action()
         except BsdError as problem:  # it says what happened; where in bsd is no news

@@ -13,17 +13,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
+import structlog
+
 from bsd import __version__
 from bsd.core.errors import BsdError
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
-from bsd.core.logs import configure_logs, get_logger, traced
+from bsd.core.logs import configure_logs
 from bsd.core.settings import AT_ONCE, Settings, types_of
 from bsd.daemon import tasks
 from bsd.daemon.children import Children
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import Notifier, SingleInstance, Watchdog, watchdog_seconds
-from bsd.daemon.jobs import AutoCron, Jobs
+from bsd.daemon.jobs import AutoCron, JobRunner
 from bsd.daemon.library_jobs import add_memory_job, add_workspace_cron
 from bsd.daemon.loops import Clocks, Loop, awake
 from bsd.daemon.report import DaemonReport
@@ -45,7 +47,7 @@ from bsd.daemon.worker import Worker, Workers
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit.protocol import Outcome
 
-_log = get_logger("daemon")
+_log = structlog.stdlib.get_logger(module="daemon")
 
 # Threads that parse would keep one that only has to note an event waiting for 5 ms each time.
 _SWITCH_SECONDS = 0.0005
@@ -62,7 +64,6 @@ def follow(old: Settings, new: Settings) -> Settings:
     return replace(old, **{key: getattr(new, key) for key in changed & _WHILE_RUNNING})
 
 
-@traced(_log, but=("beat", "end_beat"))
 class Daemon:
     """One daemon for one root; see `status.Service` for what doors may ask it.
 
@@ -89,7 +90,7 @@ class Daemon:
         self._watcher = self._make_watcher()
         self._indexer = Indexer(state, self.children)
         self._auto_cron = AutoCron(state)
-        self._jobs = Jobs(state, self.children, gone=self._indexer.changed)
+        self._jobs = JobRunner(state, self.children, gone=self._indexer.changed)
         looks = self._look_into, self._look_into_several
         self._workers = Workers(state, Worker(state, *looks, worked=self._worked))
         self._schedule = self._make_schedule()

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import structlog
+
 from bsd.core.answers import as_json
 from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import SessionName
-from bsd.core.logs import get_logger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
 from bsd.core.settings import Settings
@@ -32,7 +33,7 @@ from bsd.store.state import Left, StateDb, state_at
 from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.change import Written
 
-_log = get_logger("daemon")
+_log = structlog.stdlib.get_logger(module="daemon")
 
 # --- what it remembers of its work: what it did, how it left sessions, what could be saved ---
 

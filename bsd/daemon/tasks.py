@@ -5,19 +5,21 @@ A child loads what it is asked for: what is rarer stands in `child_tasks`.
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+import structlog
+
 from bsd.core.errors import BsdError, LeftAlone
 from bsd.core.layout import SessionName
-from bsd.core.logs import get_logger
 from bsd.daemon.child import Child, Stopping
 from bsd.planning.plan import Plan
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit.displaced import Recovered
 
-_log = get_logger("worker")
+_log = structlog.stdlib.get_logger(module="worker")
 
 LONGEST_WAIT_SECONDS = 3600.0  # that a small saving waits for others, to be worth a whole copy
 _SHARE = 32  # a commit saves at least one part in so many of the bytes it has to copy
@@ -77,7 +79,7 @@ def look_into(
 
     def worth(plan: Plan) -> bool:
         nonlocal told
-        if not told and _log.is_enabled("debug"):
+        if not told and _log.isEnabledFor(logging.DEBUG):
             entries = plan.report.reasons.total()
             _log.debug(f"Processing session {name}, {entries} entries to check")
         told = True

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import structlog
+
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.core.sources import Source
 from bsd.daemon import directories
 from bsd.daemon.directories import Directories, Trouble, WatchProblem, no_access
@@ -27,7 +28,7 @@ from bsd.daemon.watches import Watches, WatchListener, open_watches
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
 
-_log = get_logger(__name__)
+_log = structlog.stdlib.get_logger(module="watcher")
 
 # How long a look at all directories (some milliseconds) is good for: as long as a loop sleeps.
 CHECK_SECONDS = LONGEST_SLEEP_SECONDS

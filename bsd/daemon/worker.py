@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+import structlog
+
 from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Busy, NotFound
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
-from bsd.core.logs import get_logger, traced
+from bsd.core.logs import BoundLogger
 from bsd.core.processes import give_back_memory
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import LONGEST_STEP_SECONDS
@@ -28,7 +30,7 @@ from bsd.daemon.tasks import Looked, ToLook
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.change import Written
 
-_log = get_logger("worker")
+_log: BoundLogger = structlog.get_logger(module="worker")
 
 
 class LookInto(Protocol):
@@ -61,7 +63,6 @@ _MANY = 1000
 _TOGETHER = 32  # small sessions of a backlog that a child is handed at once, at most
 
 
-@traced(_log)
 class Worker:
     """Does one job after the other, on any thread, and tells everybody who must know.
 
@@ -348,6 +349,7 @@ class Workers:
             worker.session = at = session
 
         alive()
+        _log.trace("A session is worked on", session=str(first))
         worker.session, worker.since = first, time.time()
         try:
             if len(sessions) > 1:

@@ -8,6 +8,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, ParamSpec, TypeVar
 
+import structlog
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
@@ -19,9 +20,8 @@ from starlette.routing import Match
 from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, FieldError
 from bsd.core.formatting import document
-from bsd.core.logs import get_logger
 
-_log = get_logger("api")
+_log = structlog.stdlib.get_logger(module="api")
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -18,13 +18,13 @@ from http import HTTPStatus
 from typing import Any
 
 import h11
+import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from bsd.core.locations import may_talk_to_us, peer_uid
-from bsd.core.logs import get_logger
 from bsd.http.answer import LARGEST_HEAD, TOO_LONG_TEXT, error_document
 
-_log = get_logger("api")
+_log = structlog.stdlib.get_logger(module="api")
 
 _Waits = type[h11.IDLE] | type[h11.SEND_BODY] | None
 

@@ -15,11 +15,12 @@ from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+import structlog
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bsd.core.logs import get_logger
+from bsd.core.logs import BoundLogger
 from bsd.http.answer import (
     LARGEST_BODY,
     LARGEST_HEAD,
@@ -29,7 +30,7 @@ from bsd.http.answer import (
     error_document,
 )
 
-_log = get_logger("api")
+_log: BoundLogger = structlog.get_logger(module="api")
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
@@ -46,6 +47,8 @@ class ErrorBoundary:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            _log.trace("A request begins", method=scope["method"], path=scope["path"])
         started = complete = False
 
         async def send_on(message: Message) -> None:

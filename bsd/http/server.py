@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 
+import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
@@ -28,7 +29,6 @@ from uvicorn.server import Server
 
 from bsd.core.errors import Unavailable
 from bsd.core.locations import find_socket
-from bsd.core.logs import get_logger
 from bsd.core.settings import HttpAddress, Settings
 from bsd.daemon.status import Service
 from bsd.http.answer import LARGEST_HEAD, STOPPING, JsonAnswer, error_document, in_thread
@@ -119,7 +119,7 @@ class Early:
 # --- the server ---
 
 
-_log = get_logger("api")
+_log = structlog.stdlib.get_logger(module="api")
 
 LOOP_NAME = "api"
 _START_SECONDS = 10.0

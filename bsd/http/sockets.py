@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import structlog
+
 from bsd.core.errors import (
     BsdError,
     ConfigError,
@@ -26,10 +28,9 @@ from bsd.core.errors import (
 )
 from bsd.core.files import make_private_dir
 from bsd.core.locations import LONGEST_SOCKET_PATH
-from bsd.core.logs import get_logger
 from bsd.core.settings import HttpAddress, Settings
 
-_log = get_logger("api")
+_log = structlog.stdlib.get_logger(module="api")
 
 _BACKLOG = 64
 _PROBE_SECONDS = 1.0

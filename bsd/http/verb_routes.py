@@ -38,7 +38,6 @@ from bsd.core.definition import Answer, Body, Definition, LibraryVerb, Route, ar
 from bsd.core.errors import BsdError, Busy, Invalid, LeftAlone, NotFound, Unavailable
 from bsd.core.files import plain_file
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger, traced
 from bsd.core.pruning_config import ConfigService
 from bsd.http.answer import JsonAnswer, changing, reading
 from bsd.maintenance.trash import Trash
@@ -129,8 +128,6 @@ async def json_object(request: Request, *, optional: bool = False) -> dict[str, 
 # --- those of verbs ---
 
 
-_log = get_logger("api")
-
 # Nobody waits for an answer longer than this because a session is in use.
 WAIT_SECONDS = 5.0
 # A file name may have 255 bytes; the longest one of a session ends in `.jsonl.bsd-…`.
@@ -144,7 +141,6 @@ _H = TypeVar("_H")
 _Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], Any]]]
 
 
-@traced(_log, but=("clock", "progressed", "stopping"))
 @dataclass(frozen=True, slots=True)
 class ApiHands:
     """Who does it for whoever comes through the API: with which patience, under which name."""

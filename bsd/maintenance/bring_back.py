@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 from pydantic import Field
 
 from bsd.core.answers import OMIT_EMPTY, Internal
@@ -43,7 +44,6 @@ from bsd.core.files import (
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
-from bsd.core.logs import get_logger
 from bsd.maintenance.keeping import parts_of_session
 from bsd.maintenance.relocate import link_back, open_in_place, remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving
@@ -59,7 +59,7 @@ from bsd.transcripts.agents.programs import program_of, secure
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import TranscriptFile
 
-_log = get_logger("archive")
+_log = structlog.stdlib.get_logger(module="archive")
 
 _BLOCK = 1 << 20
 _REGISTRY_WAIT_SECONDS = 10.0

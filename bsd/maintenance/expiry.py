@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Protocol
 
+import structlog
 from pydantic import Field
 
 from bsd.core.answers import Internal
@@ -16,9 +17,8 @@ from bsd.core.clock import Ages
 from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
 from bsd.core.immutable import immutable
-from bsd.core.logs import get_logger
 
-_log = get_logger("retention")
+_log = structlog.stdlib.get_logger(module="retention")
 
 
 @immutable

@@ -1,6 +1,7 @@
 """Forgets a session, or one entry of it, for good: in store, archive, history, trash and index.
 
 What other sessions need of it is handed down to them before, and they are named: nothing is taken
+import structlog
 from anybody else. Nothing goes before what takes its place is durable. What is being forgotten is
 noted before, without a word of it: `forget_on` finishes what somebody began who was killed, and
 takes nothing that has come since. Steps, as `after_step` hears of them: noted, handed, history,
@@ -18,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 from pydantic import Field
 
 from bsd.core.audit import AuditLog
@@ -26,7 +28,6 @@ from bsd.core.files import sync_dir
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.logs import get_logger
 from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.expiry import Cleaned, Expired, Lot, Thing
@@ -65,7 +66,7 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import Transcript
 
-_log = get_logger("archive")
+_log = structlog.stdlib.get_logger(module="archive")
 
 
 @dataclass(frozen=True, slots=True)

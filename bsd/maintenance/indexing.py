@@ -18,10 +18,11 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
+import structlog
+
 from bsd.core.database_file import signed
 from bsd.core.errors import BsdError, Busy, NotFound
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.sessions.session import format_of
@@ -36,7 +37,7 @@ from bsd.transcripts.agents.values import words_of
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Line, Transcript, parse_entry, parse_kept
 
-_log = get_logger("search")
+_log = structlog.stdlib.get_logger(module="search")
 
 SLICE_BYTES = 1 << 20
 _GUARDED = 4096  # bytes before the offset that must be what they were

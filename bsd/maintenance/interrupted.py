@@ -5,15 +5,16 @@ Deletes and restores, what was being forgotten, and commits.
 
 from __future__ import annotations
 
+import structlog
+
 from bsd.core.errors import BsdError, ConfigError
-from bsd.core.logs import get_logger
 from bsd.maintenance.forgetting import forget_on
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 
-_log = get_logger("surgeon")
+_log = structlog.stdlib.get_logger(module="surgeon")
 
 
 def recover(surgeon: Surgeon) -> list[Recovered]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import structlog
 
 from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Conflict, os_problem
@@ -28,7 +29,6 @@ from bsd.core.files import (
 )
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.sessions.session import format_of
@@ -48,7 +48,7 @@ from bsd.transcripts.reader import (
 )
 from bsd.transcripts.splice import SpliceError, edit, encode_string
 
-_log = get_logger("archive")
+_log = structlog.stdlib.get_logger(module="archive")
 
 _VERSION = 1
 _ENDING = ".json"

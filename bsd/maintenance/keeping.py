@@ -21,6 +21,8 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
+import structlog
+
 from bsd.core.errors import (
     BsdError,
     Busy,
@@ -34,7 +36,6 @@ from bsd.core.errors import (
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.logs import get_logger
 from bsd.core.pruning_fields import OFF
 from bsd.maintenance import catalog
 from bsd.maintenance.copy_scope import (
@@ -76,7 +77,7 @@ from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Identity, Written
 from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 
-_log = get_logger("archive")
+_log = structlog.stdlib.get_logger(module="archive")
 
 REST_SECONDS = 24 * 3600.0
 # What one run reads: other jobs of the daemon wait for it. The rest comes with the next.

@@ -18,6 +18,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import structlog
+
 from bsd.core.audit import AuditLog
 from bsd.core.errors import (
     BsdError,
@@ -30,7 +32,6 @@ from bsd.core.errors import (
 )
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.logs import get_logger
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.trashed import transcripts
@@ -51,7 +52,7 @@ from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import InBlocks, Line, TranscriptFile, parse_entry
 from bsd.transcripts.splice import SpliceError, find
 
-_log = get_logger("trash")
+_log = structlog.stdlib.get_logger(module="trash")
 
 _AT_ONCE = 16 * 1024 * 1024  # bytes held in memory
 

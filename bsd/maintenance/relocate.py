@@ -15,14 +15,15 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from bsd.core.directories import is_there, look, opened
 from bsd.core.files import open_plain, sync_dir
 from bsd.core.filesystem import MetadataNotKept, keep_metadata, open_elsewhere, strength
 from bsd.core.leases import somebody_waits, take_lease
-from bsd.core.logs import get_logger
 from bsd.sessions.commit.protocol import FileChanged, copy_range
 
-_log = get_logger("trash")
+_log = structlog.stdlib.get_logger(module="trash")
 
 # As file systems that know no hard links say it.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}

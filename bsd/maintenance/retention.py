@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 from pydantic import Field
 
 from bsd.core.answers import OMIT_EMPTY, Internal
@@ -25,7 +26,7 @@ from bsd.core.files import make_private_dir
 from bsd.core.formatting import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
-from bsd.core.logs import get_logger
+from bsd.core.logs import BoundLogger
 from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.expiry import (
     Cleaned,
@@ -57,7 +58,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
 from bsd.store.pack import PACK, SET_ASIDE
 
-_log = get_logger("retention")
+_log: BoundLogger = structlog.get_logger(module="retention")
 
 _SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
 _HELD = "Why nothing is deleted: the clock is not believed"
@@ -195,6 +196,7 @@ class RetentionRun:
 
         With `forget` what leaves the store is deleted, whatever `archive` says.
         """
+        _log.trace("Retention begins", root=str(self._layout.root))
         budget = RetryBudget(0.0, clock=self._clock)
         not_forgotten = forget_on(self._layout, actor=self._actor, budget=budget)
         catch_up(self._layout)

@@ -12,10 +12,11 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+import structlog
+
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.core.files import write_private
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger, traced
 from bsd.maintenance import catalog
 from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_slice
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
@@ -27,7 +28,7 @@ from bsd.store.search_words import Matcher, Snippet, indexable, match_expression
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import InBlocks, Line
 
-_log = get_logger("search")
+_log = structlog.stdlib.get_logger(module="search")
 
 Progress = Callable[[int, int], None]  # bytes read, of so many
 Failed = Callable[[SessionName, BsdError], None]  # told of each session that cannot be read
@@ -36,7 +37,6 @@ _SPARE = 20
 NO_INDEX = "the search index is switched off (search_index is false)"
 
 
-@traced(_log)
 def search(
     layout: Layout,
     words: str,
@@ -367,7 +367,7 @@ class SessionFilter:
 # has all those sessions read again of which text was read from store or archive.
 
 
-_retention_log = get_logger("retention")
+_retention_log = structlog.stdlib.get_logger(module="retention")
 
 
 @contextmanager

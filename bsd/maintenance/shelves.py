@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import structlog
 
 from bsd.core.errors import BsdError, NotFound, os_problem
 from bsd.core.files import LARGEST_LINE, is_there, read_plain
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import OwnLock
-from bsd.core.logs import get_logger
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,
@@ -42,7 +42,7 @@ from bsd.store.pack import UNFINISHED, Pack, PackDamaged
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.reader import parse_kept
 
-_log = get_logger("retention")
+_log = structlog.stdlib.get_logger(module="retention")
 
 _STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
 _LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was cut short

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import replace
 from pathlib import Path
 
+import structlog
+
 from bsd.core.audit import AuditLog
 from bsd.core.errors import (
     BsdError,
@@ -28,7 +30,7 @@ from bsd.core.errors import (
 from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.logs import get_logger, traced
+from bsd.core.logs import BoundLogger
 from bsd.maintenance.catalog import Member, family
 from bsd.maintenance.leftovers import drafts_of, is_there, kept_beside
 from bsd.maintenance.rehome import Departing, HandDown
@@ -58,10 +60,9 @@ from bsd.store.contents import contents_of
 from bsd.store.search import forget_sessions
 from bsd.transcripts.agents.programs import program_of
 
-_log = get_logger("trash")
+_log: BoundLogger = structlog.get_logger(module="trash")
 
 
-@traced(_log)
 class Trash:
     """Deletes and brings back, for whoever asks; `actor` is written to audit and log.
 
@@ -155,6 +156,7 @@ class Trash:
 
         All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
         """
+        _log.trace("A session is deleted", session=str(name))
         self._refuse_others(name)
         waiting = Waiting(self.budget)
         with self._family_locked(name) as members, _explained(f"deleting {name}"):

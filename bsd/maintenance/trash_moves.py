@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from bsd.core.audit import AuditLog
 from bsd.core.directories import make_directories, opened
 from bsd.core.errors import BsdError, Busy, Conflict
 from bsd.core.files import is_there, make_private_dir, sync_dir, write_private
 from bsd.core.layout import Layout
-from bsd.core.logs import get_logger
 from bsd.maintenance.relocate import (
     copy_file,
     copy_tree,
@@ -42,7 +43,7 @@ from bsd.store.index import INDEX_FILE, Index
 from bsd.transcripts.agents.program import PutBack
 from bsd.transcripts.agents.programs import program_of
 
-_log = get_logger("trash")
+_log = structlog.stdlib.get_logger(module="trash")
 
 # What a session and one in the trash may have both.
 JOINED = (INDEX_FILE, UNDONE, RESTORED, FORGOTTEN)

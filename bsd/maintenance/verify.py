@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import MEND_PLANTED
 from bsd.core.formatting import NEVER, iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.logs import get_logger, traced
+from bsd.core.logs import BoundLogger
 from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.keepers import broken_notes
@@ -43,7 +45,7 @@ from bsd.transcripts.agents.programs import elsewhere, program_of
 from bsd.transcripts.reader import Line, TranscriptFile, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath, format_path, parse_path, value_at
 
-_log = get_logger("verify")
+_log: BoundLogger = structlog.get_logger(module="verify")
 
 _MISSING = {
     Missing.GONE: (
@@ -96,7 +98,6 @@ class Verification:
     findings: list[Finding] = field(default_factory=list)
 
 
-@traced(_log)
 def verify(
     layout: Layout,
     *,
@@ -112,6 +113,7 @@ def verify(
     rotten content cannot be mended; it is listed. `wait` is for sessions that another bsd works
     on, in seconds each. `progress` hears how many were looked at, and may raise, to end it.
     """
+    _log.trace("Sessions are verified", root=str(layout.root))
     result = Verification()
     due = expired_before(layout)
     others = _of_other_roots(layout)

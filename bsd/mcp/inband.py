@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import structlog
+
 from bsd.actions.context import ActionContext
 from bsd.actions.context_tool import plan_change
 from bsd.actions.edit import plan_with_reason
@@ -23,7 +25,6 @@ from bsd.actions.search import ExtractedHits, search_extracted
 from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.mcp.calls import (
     ChangeContextCall,
     GetContextCall,
@@ -67,7 +68,7 @@ from bsd.transcripts.reader import Line, TranscriptFile, parse_entry
 from bsd.transcripts.spans import paths_of
 from bsd.transcripts.splice import SpliceError, edit
 
-_log = get_logger("agent")
+_log = structlog.stdlib.get_logger(module="agent")
 
 _ACTOR = "agent"
 _ACTION = "in_band"

@@ -17,6 +17,7 @@ from typing import Any
 
 import anyio
 import anyio.abc
+import structlog
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, Tool, ToolAnnotations
@@ -24,7 +25,6 @@ from mcp_types import CallToolResult, Tool, ToolAnnotations
 from bsd import __version__
 from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Invalid, Unavailable
-from bsd.core.logs import get_logger
 from bsd.mcp.answers import MAX_RESULT_SIZE, fit_answer, to_result
 from bsd.mcp.arguments import read_arguments
 from bsd.mcp.restoring import RestoredText
@@ -32,7 +32,7 @@ from bsd.mcp.tools import error_answer
 from bsd.transcripts.agents.page_size import PageSize
 from bsd.transcripts.agents.programs import page_size_for
 
-_log = get_logger("mcp")
+_log = structlog.stdlib.get_logger(module="mcp")
 
 _CALLS_AT_ONCE = 8
 _ANSWER_SECONDS = 4.0

@@ -15,7 +15,6 @@ from pydantic import Field
 
 from bsd.core.errors import BsdError, Invalid
 from bsd.core.formatting import iso_utc
-from bsd.core.logs import get_logger, traced
 from bsd.memory import decay, facts
 from bsd.memory.classes import DEFAULT_CLASS, Classes, Classifier
 from bsd.memory.database import Database, Row, normalized_hash
@@ -32,8 +31,6 @@ from bsd.memory.facts import (
 )
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
-
-_log = get_logger("memory")
 
 _MOST_CANDIDATES = 10
 ALL_FACTS = FactFilter()
@@ -117,7 +114,6 @@ class CheckpointAnswer:
 # --- keeping facts ---
 
 
-@traced(_log)
 def store(memory: Memory, new: NewFact) -> StoredFact:
     """Keep a fact, unless there is a live one of the same text, entity, key and value.
 
@@ -135,7 +131,6 @@ def store(memory: Memory, new: NewFact) -> StoredFact:
     return extend(StoredFact, fact, created=found is None)
 
 
-@traced(_log)
 def confirm(memory: Memory, id: str) -> ConfirmedFact:
     """Say that a fact still holds: it begins anew, with full confidence. Raises NotFound."""
     now = memory.now()
@@ -152,7 +147,6 @@ def confirm(memory: Memory, id: str) -> ConfirmedFact:
     return extend(ConfirmedFact, fact)
 
 
-@traced(_log)
 def forget(memory: Memory, id: str) -> ForgottenFact:
     """Delete a fact for good, and its vector. Raises NotFound.
 
@@ -170,7 +164,6 @@ def forget(memory: Memory, id: str) -> ForgottenFact:
     return extend(ForgottenFact, fact)
 
 
-@traced(_log)
 def forget_text(memory: Memory, text: str) -> ForgottenFact | RecallAnswer:
     """Delete the one fact whose whole text this is; otherwise return candidates, deleting nothing.
 
@@ -186,7 +179,6 @@ def forget_text(memory: Memory, text: str) -> ForgottenFact | RecallAnswer:
 # --- finding facts ---
 
 
-@traced(_log)
 def recall(
     memory: Memory,
     query: str,
@@ -212,7 +204,6 @@ def recall(
     return RecallAnswer(query, found)
 
 
-@traced(_log)
 def lookup(
     memory: Memory,
     entity: str,
@@ -235,7 +226,6 @@ def lookup(
     return LookupAnswer(entity, key, found)
 
 
-@traced(_log)
 def get(memory: Memory, id: str, *, refresh: bool = False) -> Fact:
     """Return one fact; raises NotFound. `refresh`: see `recall`."""
     db = memory.open(write=refresh)
@@ -253,7 +243,6 @@ def _refresh(memory: Memory, db: Database, found: Sequence[Fact]) -> dict[str, F
 # --- pruning and counting ---
 
 
-@traced(_log)
 def prune(
     memory: Memory,
     *,
@@ -288,7 +277,6 @@ def prune(
     return done
 
 
-@traced(_log)
 def stats(memory: Memory) -> MemoryStats:
     """Count facts, by class, and those that are to be pruned."""
     by_class = count_by_class(memory)
@@ -338,7 +326,6 @@ _RECLASSIFY = f"""UPDATE facts SET decay_class = :class, expires_at = :expires_a
     AND last_confirmed_at IS :last_confirmed_at"""  # noqa: S608 - our own words
 
 
-@traced(_log)
 def backfill(memory: Memory) -> BackfillAnswer:
     """Find the class of all facts anew, and when they expire by it.
 
@@ -398,7 +385,6 @@ _CHECKPOINT_IMPORTANCE = 0.9
 _VALUE_LENGTH = 100  # characters of the intent, which is the value of the fact
 
 
-@traced(_log)
 def save_checkpoint(
     memory: Memory,
     intent: str,
@@ -436,7 +422,6 @@ def save_checkpoint(
     return extend(SavedCheckpoint, fact)
 
 
-@traced(_log)
 def restore_checkpoint(memory: Memory) -> CheckpointAnswer:
     """Return the last checkpoint that has not expired; null if there is none."""
     if not memory.exists():

@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import structlog
 from pydantic import Field
 
 from bsd.core.errors import Busy
-from bsd.core.logs import get_logger
 from bsd.memory.database import Database
 from bsd.memory.schema import LARGEST
 from bsd.memory.vectors import note_due
 
-_log = get_logger("memory")
+_log = structlog.stdlib.get_logger(module="memory")
 
 # Rows in one transaction, each a third of a second where a fact has a hundred words; deleting a
 # row changes the index of words, fading does not.

@@ -18,11 +18,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from bsd.core.errors import BsdError, Conflict, Unavailable
-from bsd.core.logs import get_logger
 from bsd.memory.database import Database, normalized_hash
 
-_log = get_logger("memory")
+_log = structlog.stdlib.get_logger(module="memory")
 
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); from bsd.memory.vectors import use_lance;"

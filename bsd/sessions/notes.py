@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.store.extracted import Missing
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from bsd.planning.survey import Judged
     from bsd.planning.undo import Undone
 
-_log = get_logger("extraction")
+_log = structlog.stdlib.get_logger(module="extraction")
 
 
 class Notes:
@@ -34,7 +36,7 @@ class Notes:
 
     def teller(self, name: SessionName) -> Callable[[Judged], None] | None:
         """Who is to be told of each decision; nobody, if nobody reads it."""
-        if not _log.is_enabled("debug"):
+        if not _log.isEnabledFor(logging.DEBUG):
             return None
 
         def tell(judged: Judged) -> None:
@@ -48,18 +50,17 @@ class Notes:
 
     def extracted(self, name: SessionName, plan: Plan) -> None:
         """Values left a session."""
+        session_log = _log.bind(session=str(name))
         for keep in plan.keeps:
-            _log.debug(
+            session_log.debug(
                 "Extracted",
                 entry_id=keep.entry_id,
                 keys_extracted=list(keep.keys),
                 sizes_bytes=keep.sizes_bytes,
-                session=str(name),
             )
         for leak in plan.report.leaked:
-            _log.warning(
+            session_log.warning(
                 "A placeholder stands in the arguments of a later tool call",
-                session=str(name),
                 line=leak.index,
                 tool=leak.tool,
                 mentions=leak.mentions,
@@ -74,20 +75,20 @@ class Notes:
         redacted: bool = False,
     ) -> None:
         """Values came back to an entry, or could not."""
+        session_log = _log.bind(session=str(name))
         if answer.missing is Missing.GONE:
-            _log.warning(f"Missing extracted file for {answer.entry_id}", session=str(name))
+            session_log.warning(f"Missing extracted file for {answer.entry_id}")
         elif answer.missing is Missing.CORRUPT:
             path = self._layout.store_dir(name) / f"{answer.ref}.json"
-            _log.error(f"Corrupted extracted file {path}", session=str(name))
+            session_log.error(f"Corrupted extracted file {path}")
             self._record("corrupted_extracted_file", name, entry_id=answer.entry_id, path=str(path))
         if committed and answer.keys_restored:
-            _log.debug(
+            session_log.debug(
                 "Restored",
                 entry_id=answer.entry_id,
                 keys_restored=list(answer.keys_restored),
                 sizes_bytes=dict(answer.sizes_bytes),
                 redacted=redacted,
-                session=str(name),
             )
 
     def changed(self, action: str, name: SessionName, report: Report, *, entry: str | None) -> None:

@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from bsd.core.errors import BsdError, Conflict, NotFound, TemporaryFailure, Unavailable
 from bsd.core.formatting import iso_utc
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
+from bsd.core.logs import BoundLogger
 from bsd.core.processes import give_back_memory, without_collecting
 from bsd.planning.plan import Plan
 from bsd.sessions.commit.displaced import Recovered
@@ -33,7 +35,8 @@ from bsd.transcripts.agents.programs import in_use, secure
 from bsd.transcripts.change import Change, Identity
 from bsd.transcripts.reader import TranscriptFile
 
-_log, _session_log = get_logger("surgeon"), get_logger("session")
+_log: BoundLogger = structlog.get_logger(module="surgeon")
+_session_log = structlog.stdlib.get_logger(module="session")
 
 _INDEXED_AT_ONCE = 4096  # files
 _SMALL = 16 << 10  # bytes of a session that is read twice rather than locked for nothing
@@ -98,6 +101,7 @@ class Operator:
 
     def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         """Do one thing to a session; raises as `_Operation.perform`."""
+        _log.trace("A session is edited", session=str(name))
         contents_of(self.layout).changed()  # whoever asks for one thing gets it as it is now
         waiting, session = Waiting(self.budget), Session(self.layout, name)
         with session.lock(self.budget.wait, sleep=self.budget.sleep):
@@ -113,6 +117,7 @@ class Operator:
 
         Who takes no more gives way: the session's lock is free then.
         """
+        _log.trace("A session is edited", session=str(name))
         waiting, session = Waiting(self.budget), Session(self.layout, name)
         if seen := _Operation(self, session).look(planner):
             yield seen

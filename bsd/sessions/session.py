@@ -5,6 +5,7 @@ And who only looks at it: nothing here waits or writes, plans, or loads what ope
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -13,10 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import structlog
+
 from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.logs import get_logger, traced
+from bsd.core.logs import BoundLogger
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.plan import Means
@@ -28,10 +31,9 @@ from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import Transcript, TranscriptFile
 
-_log = get_logger("session")
+_log: BoundLogger = structlog.get_logger(module="session")
 
 
-@traced(_log)
 class Session:
     """The session of this name under a root, whether it is there or not; nothing is held open."""
 
@@ -99,6 +101,7 @@ class Session:
     def _open(
         self, *, to_read: bool, path: Path | None = None
     ) -> tuple[TranscriptFile, TranscriptFormat]:
+        _log.trace("A session is opened", session=str(self))
         if database := self.program.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
         path = path or self.path
@@ -109,7 +112,7 @@ class Session:
         except BaseException:  # nobody else has it to close
             source.close()
             raise
-        if _log.is_enabled("debug"):
+        if _log.isEnabledFor(logging.DEBUG):
             found_as = found.reason if isinstance(found, NotOurs) else found.name
             known = source.identity
             told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
@@ -132,8 +135,6 @@ class Session:
         return self.program.lock(self.name, path, wait)
 
 
-_asked_log = get_logger("surgeon")
-
 _Answer = TypeVar("_Answer")
 
 
@@ -143,7 +144,6 @@ def format_of(source: Transcript, program: AgentProgram) -> TranscriptFormat | N
     return found.reads if isinstance(found, NotOurs) else found
 
 
-@traced(_asked_log)
 class Queries:
     """Answers what is asked of one session at a time; `actor` is named in the log."""
 

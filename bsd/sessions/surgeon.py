@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import structlog
+
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger, traced
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.extract import plan_extraction
@@ -28,7 +29,7 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Transcript, TranscriptFile
 
-_log, _session_log = get_logger("surgeon"), get_logger("session")
+_log = structlog.stdlib.get_logger(module="session")
 
 # Bytes of a session that is read again, whole, as fast as anything could be remembered of it.
 _SMALL = 16 << 10
@@ -52,7 +53,7 @@ class Remembered:
         if self._state:
             self._recalled = self._state.load(self._name, self._settings, source)
             hit = "miss" if self._recalled is None else "hit"
-            _session_log.debug(f"Session {self._name}: cache {hit}", session=str(self._name))
+            _log.debug(f"Session {self._name}: cache {hit}", session=str(self._name))
         return self._recalled
 
     def keep(self, plan: Plan, left_as: Identity | None, guard: bytes, *, committed: bool) -> None:
@@ -68,7 +69,6 @@ class Remembered:
             self._state.save(self._name, self._settings, left_as, guard, at)
 
 
-@traced(_log)
 class Surgeon(Queries):
     """Does one thing to one session at a time, safely, for whoever asks.
 

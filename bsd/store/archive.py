@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import structlog
+
 from bsd.core.audit import AuditLog
 from bsd.core.errors import os_problem
 from bsd.core.files import LARGEST_LINE, read_plain, sync_dir
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
-from bsd.core.logs import get_logger
 from bsd.store.pack import (
     PACK,
     SET_ASIDE,
@@ -38,7 +39,7 @@ from bsd.store.pack import (
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.reader import parse_kept
 
-_log = get_logger("archive")
+_log = structlog.stdlib.get_logger(module="archive")
 
 # So many lines' bytes go into a pack at once: a session is locked, and room is taken, for no more.
 _PORTION = 256 << 20

@@ -24,6 +24,7 @@ from pathlib import Path
 from threading import Lock
 
 import orjson
+import structlog
 
 from bsd.core.database_file import (
     being_opened,
@@ -36,14 +37,13 @@ from bsd.core.errors import BsdError, Unavailable, os_problem
 from bsd.core.files import LARGEST_LINE, UNCERTAIN_NS, NotPlain, TooLarge, read_plain
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, inside
-from bsd.core.logs import get_logger
 from bsd.store.archive import SessionArchive, packed_line, ref_of, salvaged_lines
 from bsd.store.index import INDEX_FILE, Record, record_of
 from bsd.store.pack import Pack, PackDamaged
 from bsd.transcripts.agents.entry import entry_id, entry_key
 from bsd.transcripts.reader import parse_kept
 
-_log = get_logger("contents")
+_log = structlog.stdlib.get_logger(module="contents")
 
 _DATABASE_VERSION = 2
 _WAIT_SECONDS = 5.0

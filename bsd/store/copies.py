@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import orjson
+import structlog
 
 from bsd.core.errors import BsdError, Conflict, Unavailable, os_problem
 from bsd.core.files import (
@@ -42,7 +43,6 @@ from bsd.core.files import (
 )
 from bsd.core.immutable import immutable
 from bsd.core.layout import COPY, Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.store.checked import (
     moment,
     path_below,
@@ -56,7 +56,7 @@ from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter, root
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Transcript
 
-_log = get_logger("archive")
+_log = structlog.stdlib.get_logger(module="archive")
 
 _MANIFEST = "copy.json"
 _ENDING = ".jsonl"
@@ -141,7 +141,7 @@ class SessionCopy:
     kept_at: float
     title: str | None = None
     parent: str | None = None  # the session that it is a part of
-    listed: str | None = None  # what its program's list said of it, as `Owner.list_again` takes it
+    listed: str | None = None  # its program's record of it, for `AgentProgram.list_again`
     put_away: bool = False  # by its program, into another directory
     left_out: tuple[str, ...] = ()  # what belongs to it and could not be read
     gone_at: float | None = None  # when it was first seen to be gone

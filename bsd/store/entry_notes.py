@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import orjson
+import structlog
 
 from bsd.core.errors import BsdError, Unavailable, os_problem
 from bsd.core.files import LARGEST_RECORD, read_plain, sync_dir, write_private
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger
 from bsd.store.extracted import Missing, SessionStore
 
 UNDONE, RESTORED = "undone.json", "restored.json"
 DAMAGED = ".damaged"  # what one that cannot be read is called once another has taken its place
 
 _VERSION = 1
-_log = get_logger("history")
+_log = structlog.stdlib.get_logger(module="history")
 _Told = TypeVar("_Told")
 
 # Of each entry: every `_restored` that bsd has set, and what stood there before bsd (None:

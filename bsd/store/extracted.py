@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import orjson
+import structlog
 
 from bsd.core.errors import Invalid, TemporaryFailure, os_problem
 from bsd.core.files import (
@@ -34,14 +35,11 @@ from bsd.core.files import (
 from bsd.core.filesystem import Syncing
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.logs import get_logger, traced
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.index import INDEX_FILE, Index
 from bsd.store.origins import ids_of, is_origin
 from bsd.transcripts.change import Readable
-
-_log = get_logger("store")
 
 # Refs come back to us out of transcripts, which anybody may write: a name, never a path.
 _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
@@ -143,7 +141,6 @@ def digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-@traced(_log, but=("file", "taken", "find", "free_ref"))
 class SessionStore:
     """The extracted lines of one session. Whoever writes holds bsd's own lock of the session."""
 
@@ -503,7 +500,7 @@ def _copied(line: FileSpan | bytes, source: Readable | None, target: int) -> str
 # keeps it anew.
 FORGOTTEN = "forgotten.json"
 _VERSION = 1
-_history_log = get_logger("history")
+_history_log = structlog.stdlib.get_logger(module="history")
 
 
 def forgotten_in(history: Path) -> frozenset[str]:

@@ -16,11 +16,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import structlog
+
 from bsd.core.database_file import remove_database
 from bsd.core.errors import BsdError, Unavailable, os_problem
 from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
-from bsd.core.logs import get_logger
 from bsd.store.search_file import (
     WAIT_SECONDS,
     Damaged,
@@ -35,7 +36,7 @@ from bsd.store.search_file import (
 )
 from bsd.store.search_words import Snippet, indexable, match_expression
 
-_log = get_logger("search")
+_log = structlog.stdlib.get_logger(module="search")
 
 _MERGED_PAGES = 2000
 # Where so many of the rows are dead, they are swept; fewer than some are not worth it.

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+import structlog
 
 from bsd.core.database_file import (
     being_opened,
@@ -33,7 +34,6 @@ from bsd.core.errors import BsdError, TemporaryFailure
 from bsd.core.files import make_private_dir
 from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
-from bsd.core.logs import get_logger
 from bsd.transcripts.change import Edit, Identity, Readable, Written, edited
 from bsd.transcripts.reader import Transcript
 
@@ -63,7 +63,7 @@ class Checkpoint:
         return found | self.earlier.among(ids) if self.earlier else found
 
 
-_log = get_logger("state")
+_log = structlog.stdlib.get_logger(module="state")
 
 _SCHEMA = 3
 _GUARDED = 4096  # bytes before a checkpoint that must be what they were

@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+# Silences the log in a program that uses this as a library.
+from bsd.core import logs as _logs  # noqa: F401
 from bsd.core.errors import Invalid, NotFound
-from bsd.core.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import (
@@ -63,7 +66,7 @@ __all__ = [
     "touch_session",
 ]
 
-_log = get_logger("workspaces")
+_log = structlog.stdlib.get_logger(module="workspaces")
 
 
 @dataclass(frozen=True, slots=True)

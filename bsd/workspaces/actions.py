@@ -17,7 +17,6 @@ from bsd.core.clock import look, steady
 from bsd.core.errors import NotFound
 from bsd.core.formatting import MINUTE, lifetime_seconds
 from bsd.core.layout import Layout
-from bsd.core.logs import get_logger, traced
 from bsd.core.settings import Settings
 from bsd.workspaces import create_session_sandbox, touch_session
 from bsd.workspaces.execution import ExecutionResult, execute
@@ -32,8 +31,6 @@ from bsd.workspaces.listing import (
 from bsd.workspaces.process import Limits
 from bsd.workspaces.prune import Progress, PruneResult, Rules, prune_sessions
 from bsd.workspaces.record import SessionMetadata
-
-_log = get_logger("workspaces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +114,17 @@ class Repairs:
 # --- actions ---
 
 
-@traced(_log)
 def list_workspaces(root: WorkspaceRoot, *, sizes: bool = False) -> Workspaces:
     """List the workspaces, the longest unused first; `sizes` looks at every file in them."""
     found = list_sessions(root.place, sizes=sizes, clock=root.clock)
     return Workspaces(str(root.place), found)
 
 
-@traced(_log)
 def show(root: WorkspaceRoot, session_id: str) -> Workspace:
     """Return one workspace, with its size."""
     return describe_session(session_id, root.place, clock=root.clock)
 
 
-@traced(_log)
 def create(root: WorkspaceRoot, session_id: str | None = None) -> CreatedWorkspace:
     """Create a workspace, or open the one of this id, whose age stays; None makes up an id."""
     made = create_session_sandbox(session_id, root.place, clock=root.clock)
@@ -139,13 +133,11 @@ def create(root: WorkspaceRoot, session_id: str | None = None) -> CreatedWorkspa
     return CreatedWorkspace(made.session_id, str(made.path), made.created)
 
 
-@traced(_log)
 def touch(root: WorkspaceRoot, session_id: str) -> TouchedWorkspace:
     """Note that a workspace is used now."""
     return TouchedWorkspace(session_id, touch_session(session_id, root.place, clock=root.clock))
 
 
-@traced(_log)
 def run(
     root: WorkspaceRoot,
     session_id: str,
@@ -179,7 +171,6 @@ def run(
     return done
 
 
-@traced(_log)
 def prune(
     root: WorkspaceRoot,
     rules: Rules | None = None,
@@ -221,7 +212,6 @@ def prune(
     return done
 
 
-@traced(_log)
 def repair(root: WorkspaceRoot, session_id: str | None = None, *, dry_run: bool = False) -> Repairs:
     """Make missing or broken metadata anew from the files' times, of one workspace or of all."""
     if session_id is None:

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import structlog
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from bsd.core.definition import contract
 from bsd.core.errors import BsdError, Conflict, Forbidden, Invalid
-from bsd.core.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.place import (
     AWAY,
@@ -217,7 +217,7 @@ def _read(root: Root, own: int | None, name: str, *, is_link: bool) -> SessionMe
 
 # --- repairing metadata ---
 
-_log = get_logger("workspaces")
+_log = structlog.stdlib.get_logger(module="workspaces")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

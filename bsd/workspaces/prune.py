@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 from pydantic import Field
 
 from bsd.core.errors import FieldError, Invalid, os_problem
 from bsd.core.formatting import format_size
-from bsd.core.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.listing import measured, mounted_in, survey
 from bsd.workspaces.place import (
@@ -39,7 +39,7 @@ from bsd.workspaces.place import (
 from bsd.workspaces.record import SessionMetadata
 from bsd.workspaces.tree import Links, Measure, Obstacle
 
-_log = get_logger("workspaces")
+_log = structlog.stdlib.get_logger(module="workspaces")
 
 _TOKEN = 6  # bytes; twice as many digits
 

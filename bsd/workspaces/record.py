@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
+import structlog
 from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
 
 from bsd.core.answers import as_json
 from bsd.core.files import write_all
 from bsd.core.formatting import iso_utc
-from bsd.core.logs import get_logger
 from bsd.workspaces import tree
 from bsd.workspaces.place import (
     OpenWorkspace,
@@ -33,7 +33,7 @@ from bsd.workspaces.place import (
     try_lock,
 )
 
-_log = get_logger("workspaces")
+_log = structlog.stdlib.get_logger(module="workspaces")
 
 FILE_NAME = ".metadata.json"
 WITNESS = "witness-"

@@ -5,13 +5,11 @@ from __future__ import annotations
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-import click
 import pytest
 
 from bsd.actions.models import answer_model
-from bsd.cli.main import bsd
 from bsd.core.answers import as_json
-from bsd.core.definition import LibraryVerb, Unsaid, arguments_of, told_fields
+from bsd.core.definition import LibraryVerb, Unsaid, told_fields
 from bsd.memory import verbs as memory
 from bsd.workspaces import verbs as workspaces
 from bsd.workspaces.listing import Workspace
@@ -52,30 +50,6 @@ def test_who_only_says_what_would_be_done_changes_nothing() -> None:
     assert memory.RECALL.will_change(memory.RecallFacts("tea"))
     assert not memory.RECALL.will_change(memory.RecallFacts("tea", refresh=False))
     assert not memory.SEARCH.will_change(memory.SearchFacts("tea"))
-
-
-@pytest.mark.parametrize(
-    ("words", "verb", "without"),
-    [
-        ("memory store", memory.STORE, {"source_date", "expires_at"}),
-        ("memory recall", memory.RECALL, set()),
-        ("memory lookup", memory.LOOKUP, set()),
-        ("memory confirm", memory.CONFIRM, set()),
-        ("memory forget", memory.FORGET, set()),
-        ("memory prune", memory.PRUNE, set()),
-        ("memory backfill-decay", memory.BACKFILL, set()),
-        ("memory stats", memory.STATS, set()),
-        ("workspace create", workspaces.CREATE, set()),
-        ("workspace touch", workspaces.TOUCH, set()),
-        ("workspace list", workspaces.LIST, set()),
-    ],
-)
-def test_a_command_takes_its_arguments(words: str, verb: Verb, without: set[str]) -> None:
-    found: Any = bsd
-    for word in words.split():
-        found = found.get_command(click.Context(found), word)
-    taken = {one.name for one in found.params if one.expose_value} - {"place"}
-    assert taken == set(arguments_of(verb.arguments)) - without
 
 
 def test_what_is_left_out_is_as_set_and_null_counts_for_nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -12,14 +11,10 @@ from bsd.actions.models import answer_model
 from bsd.actions.read_extracted import page_of
 from bsd.actions.verb import Verb, all_verbs
 from bsd.actions.verbs import ARCHIVE_KEEP, READ_HELD, SEARCH_PAGE, SHOW_EDITABLE, SHOW_EXTRACTED
-from bsd.cli.call import Call
 from bsd.cli.commands import COMMANDS
-from bsd.cli.verb_words import VerbWords
-from bsd.cli.verbs import verb_command
 from bsd.core.answers import as_json
-from bsd.core.definition import Answer, argument
 from bsd.core.errors import Invalid
-from bsd.core.verb_names import NAMES, Name
+from bsd.core.verb_names import NAMES
 from bsd.transcripts.agents.claude_code import KIND
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 
@@ -86,23 +81,3 @@ def test_behind_the_end_there_is_nothing() -> None:
     assert page_of("e1", {"a": "abc"}, ["a"], 2).texts == {"a": "c"}
     with pytest.raises(Invalid, match="has 3 characters"):
         page_of("e1", {"a": "abc"}, ["a"], 3)
-
-
-def test_an_option_that_is_left_out_is_what_the_verb_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    @dataclass(frozen=True, slots=True)
-    class Count:
-        start: int = field(default=0, metadata=argument("From there on.", least=0))
-
-    heard: list[Count] = []
-
-    def ask(_: object, asked: Count) -> Answer:
-        heard.append(asked)
-        return Answer()
-
-    monkeypatch.setitem(NAMES, "count", Name("count", command="count"))
-    verb = Verb(name="count", arguments=Count, answer=Answer, ask=ask)
-    monkeypatch.setattr("bsd.cli.verbs.verb_named", lambda _: verb)
-    command = verb_command("count", VerbWords(lambda *_: None))
-    for words in ([], ["--start", "3"]):
-        assert command.main(words, obj=Call(), standalone_mode=False) == 0
-    assert heard == [Count(0), Count(3)]

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bsd.cli.status import Client, NotRunning
+from bsd.cli.client import Client, NotRunning
 from bsd.core.errors import BsdError
 from tests.bench.measure import Failed, bsd, environment
 

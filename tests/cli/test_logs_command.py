@@ -10,10 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bsd.cli import logs
 from bsd.cli.logs import LineFilter, LogReader, console_line, json_line
 from bsd.cli.main import run
 from tests.refusing import raising
@@ -83,19 +80,6 @@ def test_the_last_wanted_lines(path: Path) -> None:
     path.write_bytes(b"".join(line(str(n), level) for n, level in enumerate(levels)))
     with LogReader(path) as file:
         assert events(file.last(3, LineFilter("warn"))) == ["6", "8", "10"]
-
-
-@given(st.lists(st.integers(0, 40), max_size=40), st.integers(1, 25), st.integers(0, 50))
-def test_reading_backwards_in_blocks_is_reading(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], block: int, count: int
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "backwards.log"
-    lines = [bytes([97 + n % 26]) * length for n, length in enumerate(lengths)]
-    path.write_bytes(b"".join(one + b"\n" for one in lines))
-    with pytest.MonkeyPatch.context() as patch, LogReader(path) as file:
-        patch.setattr(logs, "_BLOCK", block)
-        expected = [one for one in lines if one]
-        assert file.last(count, ALL) == (expected[-count:] if count else [])
 
 
 def test_no_file_is_no_lines(path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import cast
 import pytest
 
 from bsd.cli import daemon_process
-from bsd.cli.call import Stopped, StopRequest, stop_request
+from bsd.cli.stopping import Stopped, StopRequest, stop_request
 from bsd.daemon.instance import Signals
 from bsd.daemon.service import Daemon
 from tests.cli.conftest import Call, Program, rest
@@ -86,15 +86,15 @@ def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]], bsd: Cal
 
 _STARTING = """
 import os, signal, sys
-from bsd.core import settings_apart
+from bsd.cli.call import Call
 from bsd.core.errors import ConfigError
 
-def signalled(*_):
+def signalled(_):
     os.kill(os.getpid(), signal.SIGHUP)
     os.kill(os.getpid(), signal.SIGUSR1)
     raise ConfigError("still there")
 
-settings_apart.SettingsReading.settings = signalled
+Call.load_settings = signalled
 from bsd.cli.main import run
 sys.exit(run(["run"]))
 """

@@ -1,13 +1,9 @@
-"""Which daemon is asked, how, and its status as people see it.
-
-A path that nobody can be sure of is refused, not guessed at.
-"""
+"""The status as people see it."""
 
 from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
@@ -16,33 +12,16 @@ from typing import Any
 
 import pytest
 
-from bsd.cli import status
-from bsd.cli.status import find_client, spell_when, status_lines
+from bsd.cli import client
+from bsd.cli.status_lines import spell_when, status_lines
 from bsd.core.durations import spell_seconds
-from bsd.core.errors import ConfigError, Unavailable
+from bsd.core.errors import Unavailable
 from tests.http.fake_daemon import sample_result, sample_status
-from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
 def tmp_path(short_path: Path) -> Path:
     return short_path
-
-
-@pytest.mark.parametrize("line", ['root = "here"', "root = 5", 'socket = "run/bsd.sock"'])
-def test_a_path_in_the_file_that_is_no_whole_one(tmp_path: Path, line: str) -> None:
-    file = tmp_path / "bsd.toml"
-    file.write_text(f"{line}\n")
-    with pytest.raises(ConfigError, match=r"absolute or from ~"):
-        find_client(None, str(file), {"HOME": str(tmp_path)})
-
-
-@pytest.mark.parametrize(("root", "place"), [("~", ""), ("~/a", "a"), ("/b", "/b")])
-def test_a_whole_path_in_the_file(tmp_path: Path, root: str, place: str) -> None:
-    file = tmp_path / "bsd.toml"
-    file.write_text(f'root = "{root}"\n')
-    found = find_client(None, str(file), {"HOME": str(tmp_path)}).path
-    assert found == tmp_path / place / ".brainsurgeon" / "bsd.sock"
 
 
 @pytest.fixture
@@ -66,30 +45,9 @@ def full(tmp_path: Path) -> Iterator[tuple[Path, socket.socket]]:
 def test_a_daemon_that_lets_nobody_in_does_not_answer(
     full: tuple[Path, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(client, "_ANSWER_SECONDS", 1.0)
     with pytest.raises(Unavailable, match="does not answer"):
-        status.Client(full[0]).get("/api/status")
-
-
-def test_who_comes_to_a_crowded_socket_waits_for_his_turn(
-    full: tuple[Path, socket.socket],
-) -> None:
-    path, listening = full
-
-    def serve() -> None:
-        listening.accept()[0].close()  # the one who waited before
-        with listening.accept()[0] as asked:
-            asked.recv(65536)
-            asked.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    serving = threading.Thread(target=serve)
-    asking = threading.Thread(target=lambda: answers.append(status.Client(path).get("/")))
-    answers: list[object] = []
-    asking.start()
-    serving.start()
-    asking.join(DEADLINE_SECONDS)
-    serving.join(DEADLINE_SECONDS)
-    assert answers == [{}]
+        client.Client(full[0]).get("/api/status")
 
 
 # --- the status as people see it ---

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bsd.cli import daemon as status_command
+from bsd.cli import status as status_command
+from bsd.cli.client import Client
 from bsd.cli.main import run
-from bsd.cli.status import Client, find_client, quick_status
 from bsd.core.errors import Forbidden, Unavailable
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon, sample_job, sample_status
@@ -123,7 +121,7 @@ def test_watching_goes_on_while_the_daemon_restarts(
                     raise Enough
 
         with pytest.raises(Enough):
-            status_command._watch(find_client(None, None), 2.0, as_json=False, sleep=sleep)
+            status_command._watch(Client(socket_of(root)), 2.0, as_json=False, sleep=sleep)
     shown = capsys.readouterr().out.split("\n\n")
     pages = [page for page in shown if "bsd 0.1.0 is running" in page or "not running" in page]
     assert "1,234 sessions" in pages[0]
@@ -138,74 +136,31 @@ def test_watching_as_json_is_a_line_each_time(
 ) -> None:
     with serving(root), pytest.raises(KeyboardInterrupt):
         status_command._watch(
-            find_client(None, None), 1.0, as_json=True, sleep=raising(KeyboardInterrupt)
+            Client(socket_of(root)), 1.0, as_json=True, sleep=raising(KeyboardInterrupt)
         )
     assert json.loads(capsys.readouterr().out) == sample_status()
-
-
-def test_status_loads_nothing_heavy(root: Path) -> None:
-    """Its whole call shall take less time than pydantic takes to load."""
-    program = (
-        "import sys; sys.argv = ['bsd', 'status', '--json']\n"
-        "from bsd.__main__ import main\n"
-        "code = main()\n"
-        "print(*sys.modules, file=sys.stderr)\n"
-        "sys.exit(code)"
-    )
-    with serving(root):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-        )
-    assert json.loads(done.stdout) == sample_status()
-    loaded = set(done.stderr.split())
-    heavy = ("pydantic", "starlette", "uvicorn", "structlog", "rich", "click", "asyncio")
-    assert "bsd.cli.status" in loaded
-    assert [name for name in heavy if name in loaded] == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("status --watch", "status --help", "status extra", "--root", "--root status"),
-        *("restore main/a status", "--host x status", "--nope status", "--root -x status"),
-        "--root /nowhere status",
-    ],
-)
-def test_what_is_more_than_a_plain_question_is_left_to_the_full_command_line(
-    root: Path, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serving(root):
-        assert quick_status(line.split()) is None
-    assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("line", ["status", "--json status", "--root {} status --json"])
-def test_a_plain_question_is_answered_quickly(
-    root: Path, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serving(root):
-        assert quick_status(line.format(root).split()) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("{" if "--json" in line else "bsd 0.1.0")
 
 
 # --- which daemon -----------------------------------------------------------------------------
 
 
-def test_the_socket_is_where_the_settings_say(short_path: Path) -> None:
+def test_the_socket_is_where_the_settings_say(
+    root: Path,
+    short_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = short_path / "other"
+    other.mkdir(mode=0o700)
     file = short_path / "bsd.toml"
-    file.write_text('root = "/in-file"\n')
-    home = {"HOME": str(short_path)}
-    assert find_client("/a", None, home).path == socket_of(Path("/a"))
-    assert find_client(None, str(file), home).path == socket_of(Path("/in-file"))
-    environ = {**home, "BRAINSURGEON_SOCKET": "/run/x/bsd.sock"}
-    assert find_client(None, str(file), environ).path == Path("/run/x/bsd.sock")
-    file.write_text('socket = "~/run/b.sock"\n')
-    assert find_client(None, str(file), home).path == short_path / "run" / "b.sock"
+    file.write_text(f'socket = "{socket_of(other)}"\n')
+    with serving(other):
+        assert run(["status"]) == 3
+        assert run(["status", "--root", str(other)]) == 0
+        assert run(["--config", str(file), "status"]) == 0
+        monkeypatch.setenv("BRAINSURGEON_SOCKET", str(socket_of(other)))
+        assert run(["status"]) == 0
+    assert capsys.readouterr().out.count("bsd 0.1.0 is running") == 3
 
 
 @pytest.mark.parametrize(
@@ -214,7 +169,6 @@ def test_the_socket_is_where_the_settings_say(short_path: Path) -> None:
         b"",
         b"nonsense",
         b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{",
     ],
 )
@@ -227,7 +181,7 @@ def test_half_an_answer_is_none(root: Path, answer: bytes) -> None:
 def test_a_socket_of_another_user_is_not_believed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.cli.status.may_be_believed", lambda uid: uid != os.geteuid())
+    monkeypatch.setattr("bsd.cli.client.may_be_believed", lambda uid: uid != os.geteuid())
     path = socket_of(root)
     refused = pytest.raises(Forbidden, match=f"belongs to user {os.geteuid()}")
     with answering(path, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), refused:

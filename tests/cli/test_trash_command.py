@@ -172,14 +172,6 @@ def test_what_was_cut_off_is_finished_by_the_next_call(program: Program, root: P
     assert (root / "agents/main/sessions/alpha.jsonl").exists()
 
 
-def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
-    from bsd.cli.commands import takes_lock
-
-    assert takes_lock(["delete", "main/a"])
-    assert takes_lock(["trash", "restore", "x"])
-    assert not takes_lock(["trash", "list"])
-
-
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
     from bsd.core.clock import Ages, steady
     from bsd.core.layout import Layout

@@ -470,7 +470,7 @@ import sys
 from pathlib import Path
 from bsd.core.pruning_config import ConfigService
 ConfigService(Path({str(path)!r})).current
-assert not {{"structlog", "croniter", "filelock", "pydantic"}} & sys.modules.keys()
+assert not {{"croniter", "filelock", "pydantic"}} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -16,7 +16,7 @@ from bsd.core.locks import own_lock
 from bsd.core.pruning_config import ConfigService
 from bsd.core.settings_reader import load_settings
 from bsd.daemon.children import Children
-from bsd.daemon.jobs import Jobs
+from bsd.daemon.jobs import JobRunner
 from bsd.daemon.state import DaemonState
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
@@ -56,14 +56,14 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return left
 
 
-def jobs_of(layout: Layout) -> Jobs:
+def jobs_of(layout: Layout) -> JobRunner:
     settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
     return _jobs(DaemonState(settings))
 
 
-def _jobs(state: DaemonState, gone: Callable[[SessionName], None] = lambda _: None) -> Jobs:
+def _jobs(state: DaemonState, gone: Callable[[SessionName], None] = lambda _: None) -> JobRunner:
     child = Here(state.layout, state.config, surgeon=make_surgeon(state.layout, Clock()))
-    return Jobs(state, cast(Children, ChildrenHere(child)), gone=gone)
+    return JobRunner(state, cast(Children, ChildrenHere(child)), gone=gone)
 
 
 def test_a_session_whose_copy_stays_is_told_of_when_that_is_known(layout: Layout) -> None:
@@ -184,7 +184,7 @@ def test_cleaning_up_that_leaves_something_behind_has_failed(layout: Layout) -> 
     assert not old.exists()
 
 
-def said_at_start(jobs: Jobs) -> list[str]:
+def said_at_start(jobs: JobRunner) -> list[str]:
     with capture_logs() as lines:
         jobs.explain_retention()
     said = [str(line["event"]) for line in lines if line["log_level"] == "info"]

@@ -142,7 +142,7 @@ from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
 from bsd.core.pruning_config import ConfigService
 from bsd.core.pruning_fields import PruningConfig
-from bsd.sessions.idle import Patience
+from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
@@ -161,8 +161,8 @@ def told(self, span=None):
 
 SessionArchive.merge = told
 # Its clock is ahead: every session has been at rest for long.
-patience = Patience(0.0, quiet=0.0, clock=lambda: time.time() + 200_000, sleep=lambda _: None)
-surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="chaos", patience=patience)
+budget = RetryBudget(0.0, quiet=0.0, clock=lambda: time.time() + 200_000, sleep=lambda _: None)
+surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="chaos", budget=budget)
 
 def retention():
     for file in layout.extracted.glob("*/[0-9]*.json"):
@@ -188,11 +188,11 @@ def restore():
     return ""
 
 def keep():
-    return "copied" if Keeping(layout, "never", patience).run().sessions else ""
+    return "copied" if Keeping(layout, "never", budget).run().sessions else ""
 
 def bring_back():
     for copy in gone_sessions(layout):
-        back = BringBack(layout, copy, actor="chaos", patience=patience).run()
+        back = BringBack(layout, copy, actor="chaos", budget=budget).run()
         return f"PROBLEM {back}" if back.unavailable else "brought back"
     return ""
 

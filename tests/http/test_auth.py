@@ -188,11 +188,13 @@ def test_half_an_answer_is_broken_off(messages: tuple[Message, ...]) -> None:
     """Whoever reads it must not take it for the whole."""
     with capture_logs() as logs, pytest.raises(ZeroDivisionError):
         answer(*messages)
-    assert [one["event"] for one in logs] == ["A request has failed"]
+    assert [one["event"] for one in logs if one["log_level"] != "trace"] == ["A request has failed"]
 
 
 def test_a_whole_answer_stays_one() -> None:
     with capture_logs() as logs:
         sent = answer(START, {"type": "http.response.body", "body": b"whole"})
     assert [one["type"] for one in sent] == ["http.response.start", "http.response.body"]
-    assert [one["event"] for one in logs] == ["A request has failed"], "once"
+    assert [one["event"] for one in logs if one["log_level"] != "trace"] == [
+        "A request has failed"
+    ], "once"

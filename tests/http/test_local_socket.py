@@ -230,6 +230,7 @@ def test_taking_away_what_is_gone_is_no_error(path: Path) -> None:
 _RACER = """
 import sys, time
 from pathlib import Path
+import bsd.core.logs
 from bsd.http.sockets import open_local_socket
 from bsd.core.errors import TemporaryFailure
 sys.stdin.readline()

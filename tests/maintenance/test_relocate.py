@@ -102,15 +102,15 @@ import sys, time
 from pathlib import Path
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
-from bsd.sessions.idle import Patience
+from bsd.sessions.idle import RetryBudget
 layout, name = Layout(Path(sys.argv[1])), SessionName("main", "s1")
 path = layout.session_file(name)
 before = path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode
-Trash(layout, "14d", patience=Patience(wait=0.0)).delete(name)
+Trash(layout, "14d", budget=RetryBudget(wait=0.0)).delete(name)
 assert not path.exists()
 (item,) = Trash(layout, "14d").items()
 assert (layout.trash / f"{item.id}.jsonl").read_bytes() == before[0]
-Trash(layout, "14d", patience=Patience(wait=0.0)).restore(item.id)
+Trash(layout, "14d", budget=RetryBudget(wait=0.0)).restore(item.id)
 assert (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode) == before
 assert sorted(p.name for p in path.parent.iterdir()) == ["s1.jsonl"]
 print("there and back")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from bsd.cli.agent_tools import mcp_command
 from bsd.cli.commands import COMMANDS
-from bsd.cli.tools import mcp
 from bsd.mcp.arguments import read_arguments
 from bsd.mcp.memory_tools import MemoryTools
 from bsd.mcp.server import INSTRUCTIONS
@@ -64,7 +64,7 @@ def test_the_table_of_calls_is_of_tools_that_there_are() -> None:
 
 
 def test_help_names_every_tool() -> None:
-    told = " ".join((mcp.help or "").split())
+    told = " ".join((mcp_command.help or "").split())
     assert [name for name in TOOLS if not re.search(rf"\b{name}\b", told)] == []
     public = [name for name in vars(MemoryTools) if not name.startswith("_")]
     assert all(name.startswith("memory_") for name in public)

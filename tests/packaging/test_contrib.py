@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import logging
 import os
 import plistlib
 import re
@@ -37,13 +38,14 @@ class _Writer(threading.Thread):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._output = LogFile(path, threshold=0)
+        self._output = LogFile(path)
         self._enough = threading.Event()
         self.written = 0
 
     def run(self) -> None:
         while not self._enough.is_set():
-            self._output.put(json.dumps({"number": self.written}))
+            line = json.dumps({"number": self.written})
+            self._output.handle(logging.makeLogRecord({"msg": line}))
             self.written += 1
 
     def stop(self) -> None:

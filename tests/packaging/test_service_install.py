@@ -16,7 +16,7 @@ import pytest
 
 from bsd.cli import service
 from bsd.cli.main import run
-from bsd.cli.service import LABEL, Launchd, Systemd
+from bsd.cli.service_manager import LABEL, Launchd, Systemd
 from tests.needs import require_program
 from tests.packaging.units import TOP, Unit
 

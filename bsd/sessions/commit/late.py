@@ -46,7 +46,7 @@ from bsd.transcripts.reader import is_too_large
 
 _BLOCK = 1 << 20
 _PIECE = 4 << 10
-IsNamed = Callable[[Entry], bool]  # `Owner.is_named`
+IsNamed = Callable[[Entry], bool]  # `AgentProgram.is_named`
 
 
 class NoPlace(Exception):

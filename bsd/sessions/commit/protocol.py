@@ -19,20 +19,22 @@ from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from pathlib import Path
 
+import structlog
+
 from bsd.core import filesystem
 from bsd.core.errors import BsdError, Busy, Unavailable, os_problem
 from bsd.core.files import UNCERTAIN_NS, sync_dir
 from bsd.core.filesystem import MetadataNotKept, Strength, keep_metadata
 from bsd.core.immutable import immutable
 from bsd.core.leases import open_plain, tail_hash
-from bsd.core.logs import get_logger, traced
+from bsd.core.logs import BoundLogger
 from bsd.core.processes import described
 from bsd.sessions.commit.exchange import Request, Result, Step, exchange, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import Draft, EditedSpan, Edits, Mark
 from bsd.transcripts.change import Change, Edit, Identity
 
-_log = get_logger("commit")
+_log: BoundLogger = structlog.get_logger(module="commit")
 # Less than this between two edits is cheaper to read and write with them than to copy apart.
 _SMALL_GAP = 64 << 10
 _GATHER = 2 << 20
@@ -209,7 +211,6 @@ class _Stop(Exception):
         self.outcome = Outcome(reason, detail)
 
 
-@traced(_log)
 def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
     change: Change,
     *,
@@ -228,6 +229,7 @@ def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
     (a Busy from that lock is a giving up). Raises a BsdError for what waiting does not cure (disk
     full, no permission); the session is as it was then, too.
     """
+    _log.trace("A change is committed", path=str(change.path))
     work = _Commit(change, inflight, after_step, now_ns)
     try:
         with _os_errors(change.path):

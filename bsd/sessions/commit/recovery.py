@@ -14,19 +14,20 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import structlog
+
 from bsd.core import filesystem
 from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.filesystem import Strength
 from bsd.core.layout import Layout, SessionName
 from bsd.core.leases import open_plain, take_lease
-from bsd.core.logs import get_logger
 from bsd.sessions.commit.displaced import KEEP_NS, Access, Displaced, Given, Recovered, State
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord, Mark, Note, add_note
 from bsd.transcripts.agents.program import Stale
 
-_log = get_logger("recovery")
+_log = structlog.stdlib.get_logger(module="recovery")
 
 
 def recover(

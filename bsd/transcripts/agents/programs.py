@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from filelock import FileLock, Timeout
 
 from bsd.core.audit import AuditLog
@@ -42,7 +43,6 @@ from bsd.core.files import (
 from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locations import home
-from bsd.core.logs import get_logger
 from bsd.core.sources import Source
 from bsd.transcripts.agents.openclaw.home import RootAgent
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
@@ -123,7 +123,7 @@ def _source(given: SourceSettings) -> Source:
 
 # --- which root serves a source ---
 
-_log = get_logger("sources")
+_log = structlog.stdlib.get_logger(module="sources")
 
 _MARKER = b'"_extracted":{"ref"'
 # Looking through a source for placeholders takes long: what was found holds for a while.

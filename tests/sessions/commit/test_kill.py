@@ -93,7 +93,7 @@ def _judge(failures: list[str], runs: int) -> None:
     assert not failures, f"{len(failures)} of {runs} crashes:\n{text}"
 
 
-@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("program", OWNERS)
 @pytest.mark.parametrize("at_once", [True, False], ids=["recovered-at-once", "recovered-late"])
 def test_killed_after_each_step(children: Children, program: str, at_once: bool) -> None:
     steps = _unhurt(children, "quiet").steps
@@ -109,7 +109,7 @@ def test_killed_after_each_step(children: Children, program: str, at_once: bool)
     _judge(failures, len(places))
 
 
-@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("program", OWNERS)
 def test_killed_at_each_call_that_changes_the_disk(children: Children, program: str) -> None:
     calls = _unhurt(children, "quiet").calls
     plain = _ALL or program in ("nothing", "appends")

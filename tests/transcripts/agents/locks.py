@@ -11,7 +11,7 @@ from bsd.transcripts.agents.openclaw.lock import SessionLock, lock_path
 from tests.openclaw_tree import set_idle
 
 HALF_AN_HOUR = 30 * 60.0
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 
 
 class FakeTime:

@@ -19,7 +19,7 @@ from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW, detect
 from tests.daemon.zones import zone
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 @pytest.mark.parametrize(

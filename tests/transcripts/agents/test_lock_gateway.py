@@ -18,7 +18,7 @@ from bsd.transcripts.agents.program import HeldLock, Stale
 from tests.needs import require_linux, require_node
 
 GATEWAY = Path(__file__).with_name("gateway.mjs")
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 VERSIONS = ["2.12", "3.13", "5.28", "7.35"]
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+import structlog
 
 from bsd.core import processes
 from bsd.core.clock import steady
@@ -30,7 +31,6 @@ from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.core.leases import release_lease, take_lease
 from bsd.core.locks import WaitingLock
-from bsd.core.logs import get_logger
 from bsd.transcripts.agents.program import Free, HeldLock, LockState, Stale, Unreadable
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
@@ -44,7 +44,7 @@ _LEFTOVER_AFTER_SECONDS = 60.0  # a temporary name is needed for microseconds
 # EPERM is how Linux says that a file system knows no hard links; a refusal would be EACCES.
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
-_log = get_logger("lock")
+_log = structlog.stdlib.get_logger(module="lock")
 
 
 def lock_path(session_file: Path) -> Path:

@@ -1,0 +1,264 @@
+"""The daemon's status in lines for people. The documents are those of `/api/status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from bsd.cli.output import counted, one_line, size
+from bsd.core.durations import spell_seconds
+
+Document = Mapping[str, Any]
+
+_MOST_SHOWN = 10
+_WIDTH = 11
+_NO_NEWS = ("unchanged", "left_alone")  # the latter are summed up above
+
+
+def status_lines(status: Document, now: float) -> Iterator[str]:
+    """Return the lines of `bsd status`; `now` is epoch seconds."""
+    yield (
+        f"bsd {status['version']} is {status['state']}: process {status['pid']},"
+        f" up {spell_seconds(status['uptime_seconds'])}"
+    )
+    if not status["enabled"]:
+        yield _row("", "extraction is switched off (`bsd config set enabled true`)")
+    if status["readonly"]:
+        yield _row("", "read-only: nothing is changed")
+    yield _row("root", status["root"])
+    for root in status["roots"]:
+        why = f": {root['why']}" if root["why"] else ""
+        yield _row("guarantee", f"{root['level']} on {root['filesystem']}{why}")
+    yield from _work(status)
+    for name, line in disk_lines(status["disk"], now):
+        yield _row(name, line)
+    yield _row("this run", _this_run(status["totals"]))
+    yield _row("retention", _retention(status["retention"], now))
+    if archive := _archive(status["retention"], now):
+        yield _row("archive", archive)
+    if copies := _copies(status["retention"]):
+        yield _row("copies", copies)
+    if trash := _trash(status["retention"], now):
+        yield _row("trash", trash)
+    yield from _trouble(status)
+    yield from _recent(status["sessions"], now)
+
+
+def _work(status: Document) -> Iterator[str]:
+    watcher, queue, totals = status["watcher"], status["queue"], status["totals"]
+    seen = f"{watcher['watched']:,} of {counted(watcher['directories'], 'directory')} by events"
+    if watcher["scan_only"]:
+        seen += f", {watcher['scan_only']:,} by scans only"
+    yield _row("watching", f"{counted(totals['sessions'], 'session')}; {seen}")
+    words = {
+        "working": "at work",
+        "ready": "ready",
+        "debouncing": "until quiet",
+        "waiting": "for their time",
+        "gathering": "until there is more to save",
+    }
+    waiting = [f"{queue[key]:,} {text}" for key, text in words.items() if queue[key]]
+    yield _row("queue", ", ".join(waiting) or "empty")
+    for worker in status["workers"]:
+        if worker["session"]:
+            yield _row("", f"{worker['name']}: {worker['session']}")
+
+
+def _this_run(totals: Document) -> str:
+    if not totals["values"]:
+        return "nothing was extracted since the start of the daemon"
+    text = (
+        f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens of text:"
+        f" {counted(totals['values'], 'value')} of {counted(totals['entries'], 'entry')}"
+    )
+    if totals["bytes_saved"] > 0:
+        cost = totals["bytes_written"] / totals["bytes_saved"]
+        text += f"; {cost:.1f} bytes written for each"
+    return text
+
+
+def _retention(retention: Document, now: float) -> str:
+    if retention["keep"] == "never":
+        return "extracted content is kept for ever"
+    text = f"extracted content is kept {_how_long(retention)}"
+    if retention["next_run"] is None:
+        return text
+    going = f"{counted(retention['files'], 'file')} ({size(retention['bytes'])})"
+    where = "move into the archive" if retention.get("archive", {}).get("on") else "be deleted"
+    what = f"{going} will {where}" if retention["files"] else "nothing will go"
+    return f"{text}; {what} {spell_when(retention['next_run'], now)}"
+
+
+def _how_long(retention: Document) -> str:
+    """Say for how long content can be restored: in the store, and then in the archive."""
+    archive = retention.get("archive", {})  # an older daemon that still runs has none
+    if not archive.get("on"):
+        return f"{retention['keep']}, then deleted"
+    keep, most = archive.get("keep"), archive.get("most_bytes")
+    text = "for ever" if keep == "never" else f"for {keep}"
+    limit = f", up to {size(most)}" if most else ""
+    return f"{retention['keep']} in the store, then {text} in the archive{limit}"
+
+
+def _archive(retention: Document, now: float) -> str | None:
+    """Describe the archive's content and its next deletion; None if it is empty."""
+    archive = retention.get("archive", {})  # a daemon that was not restarted has none
+    if not archive.get("packs"):
+        return None
+    since = spell_when(archive["oldest"], now)
+    text = f"{counted(archive['lines'], 'value')} ({size(archive['content'])}) in "
+    text += f"{size(archive['kept'])}, the oldest came {since}"
+    if archive["files"] and retention["next_run"]:
+        what = "pack or copy" if archive["files"] == 1 else "packs and copies"
+        going = f"{archive['files']:,} {what} ({size(archive['bytes'])})"
+        return f"{text}; {going} will be deleted {spell_when(retention['next_run'], now)}"
+    if archive["next_expiry"]:
+        return f"{text}; the next is deleted {spell_when(archive['next_expiry'], now)}"
+    return text
+
+
+def _copies(retention: Document) -> str | None:
+    """Describe the copies of whole sessions; None if there are none."""
+    copies = retention.get("copies")
+    if not copies or not copies["sessions"]:
+        return None
+    text = f"of {counted(copies['sessions'], 'session')} ({size(copies['content'])}) in "
+    text += size(copies["kept"])
+    if not copies["gone"]:
+        return text
+    kept = {"never": "for ever", "off": "until you forget them"}.get(copies["keep"], copies["keep"])
+    return f"{text}; {copies['gone']:,} of them gone, kept {kept} (`bsd archive list`)"
+
+
+def _trash(retention: Document, now: float) -> str | None:
+    """Describe the trash; None if it is empty."""
+    trash = retention.get("trash")
+    there = trash.get("all_sessions", 0) if trash else 0  # a daemon that was not restarted has none
+    if not trash or not (there or trash["sessions"] or trash["next_expiry"]):
+        return None
+    text = f"deleted sessions are kept {trash['keep']}"
+    if there:
+        text = f"{counted(there, 'session')} ({size(trash['all_bytes'])}); {text}"
+    if trash["sessions"] and retention["next_run"]:
+        going = f"{counted(trash['sessions'], 'session')} ({size(trash['bytes'])})"
+        return f"{text}; {going} will go {spell_when(retention['next_run'], now)}"
+    if trash["next_expiry"]:
+        return f"{text}; the next goes {spell_when(trash['next_expiry'], now)}"
+    return text
+
+
+def _archive_trouble(archive: Document) -> Iterator[str]:
+    if problem := archive.get("problem"):
+        yield _row("! archive", problem)
+    if archive.get("nearly_full"):
+        taken = f"{size(archive['used_bytes'])} of {size(archive['most_bytes'])}"
+        what_goes = "copies of sessions in their place go, then what is oldest, for good"
+        text = f"packs and copies take {taken} (archive_max_bytes): beyond that {what_goes}"
+        yield _row("! archive", text)
+
+
+def _trouble(status: Document) -> Iterator[str]:
+    for problem in status["watcher"]["problems"]:
+        yield _row("! watching", f"{problem['text']} (try: {problem['remedy']})")
+    for source in status["sources"]:
+        if source["left_alone"]:
+            way = f"try: `bsd sources claim {source['name']}`"
+            yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
+        if problem := source["problem"]:
+            yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
+    yield from _archive_trouble(status["retention"].get("archive", {}))
+    if status["clock"]:
+        yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
+    if status["config"]["problem"]:
+        yield _row("! config", f"{status['config']['problem']} (the last good one holds)")
+    for parked in status["queue"]["parked"]:
+        yield _row("! parked", f"{parked['session']}: {one_line(parked['error'], 200)}")
+    if status["orphans"]["count"]:
+        orphans = counted(status["orphans"]["count"], "file")
+        yield _row("! orphans", f"{orphans} of late lines without a place (`bsd verify`)")
+    for reason, count in status["left_alone"]["reasons"].items():
+        yield _row("left alone", f"{counted(count, 'session')}: {one_line(reason, 200)}")
+
+
+def _recent(sessions: list[Document], now: float) -> Iterator[str]:
+    told = [session for session in sessions if session["status"] not in _NO_NEWS]
+    if told:
+        yield ""
+    for session in told[:_MOST_SHOWN]:
+        what = str(session["status"]).replace("_", " ")
+        if session["values"]:
+            what += f" {counted(session['values'], 'value')}, {size(session['bytes_saved'])} saved"
+        if session["reason"]:
+            what += f": {one_line(session['reason'], 120)}"
+        yield f"{spell_when(session['at'], now):>12}  {session['session']}  {what}"
+    if len(told) > _MOST_SHOWN:
+        yield f"{'':12}  … {len(told) - _MOST_SHOWN:,} more in --json"
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<{_WIDTH}}{text}"
+
+
+def spell_when(moment: str, now: float) -> str:
+    """Write how far an ISO 8601 moment is from `now`: `3 min ago`, `in 2 h 5 min`."""
+    seconds = datetime.fromisoformat(moment).timestamp() - now
+    if abs(seconds) < 1:
+        return "now"
+    return f"in {spell_seconds(seconds)}" if seconds > 0 else f"{spell_seconds(-seconds)} ago"
+
+
+_PARTS = {
+    "store": "store",
+    "archive": "archive",
+    "copies": "copies",
+    "index": "search index",
+    "history": "history",
+    "trash": "trash",
+    "orphans": "orphans",
+    "databases": "databases",
+    "others": "settings and audit",
+    "log": "log",
+}
+
+
+def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
+    """Return lines about disk use, each with its name; the name of a continued line is empty.
+
+    Args:
+        disk: `disk` of the status document.
+        now: epoch seconds.
+    """
+    yield "saved", _net(disk["net"], disk["saved"], disk["kept"])
+    if disk["saved"] or disk["store"]:
+        packed = disk["net_when_packed"]
+        if packed != disk["net"]:
+            yield "", f"once the store is packed: {size(packed)}"
+    if whole := disk["total"] - disk["kept"]:
+        text = f"with {size(whole)} of whole sessions (copies, trash, replaced versions)"
+        yield "", f"{text}: {size(disk['net_with_copies'])}"
+    if disk["uncounted"]:
+        what = counted(disk["uncounted"], "session")
+        yield "", f"what left {what} is not counted yet (the daemon or `bsd search` does it)"
+    parts = [f"{name} {size(disk[key])}" for key, name in _PARTS.items() if disk.get(key)]
+    in_flight = disk["in_flight"]
+    if in_flight["bytes"]:
+        parts.append(f"in flight {size(in_flight['bytes'])}")
+    yield "disk", f"{size(disk['total'])}{': ' if parts else ''}{', '.join(parts)}"
+    if in_flight["files"]:
+        yield "", in_flight_line(in_flight, now)
+
+
+def _net(net: int, left: int, kept: int) -> str:
+    if not left:
+        return f"nothing has left the sessions that are there; bsd keeps {size(kept)}"
+    return f"{size(net)}: {size(left)} left the sessions, bsd keeps {size(kept)}"
+
+
+def in_flight_line(in_flight: Mapping[str, Any], now: float) -> str:
+    """Say how many replaced versions of sessions are still there, and when they go."""
+    what = f"{counted(in_flight['files'], 'replaced version')} of sessions"
+    due_at = in_flight["due_at"]
+    left = datetime.fromisoformat(due_at).timestamp() - now if due_at else 0.0
+    when = f"in {max(1, round(left))} s" if left > 0 else "now"
+    return f"{what} ({size(in_flight['bytes'])}) may go {when}: by the daemon, or the next command"
