@@ -13,7 +13,7 @@ from click.shell_completion import get_completion_class
 from man_page import man_page
 
 from bsd.cli.main import COMPLETE, bsd
-from bsd.core.pruning_config import default_text
+from bsd.core.config_file import default_text
 
 _TOP = Path(__file__).parents[1]
 _CONTRIB = _TOP / "contrib"

@@ -11,8 +11,8 @@ import click
 from bsd import __version__
 from bsd.cli.commands import SECTIONS
 from bsd.cli.main import bsd
-from bsd.core.pruning_fields import SETTABLE, SETTINGS
-from bsd.core.settings import VARIABLES, Settings, words_of
+from bsd.core.config import setting_descriptions
+from bsd.core.settings import VARIABLES, Settings
 
 _EXIT_CODES = {
     "0": "done",
@@ -125,7 +125,7 @@ def _environment() -> list[str]:
         "BRAINSURGEON_AGENTS_DIR": "its directory \\fIagents\\fP, if OPENCLAW_ROOT is not set",
     }
     for variable, setting in VARIABLES.items():
-        description = words_of(Settings, setting)
+        description = Settings.model_fields[setting].description or ""
         found[variable] = f"the setting \\fB{_escaped(setting)}\\fP: {_marked(description)}"
     return _list(found)
 
@@ -133,20 +133,19 @@ def _environment() -> list[str]:
 def _settings() -> list[str]:
     """What the page says of them, in the page's groups."""
     groups: dict[str, dict[str, str]] = {}
-    for name in SETTABLE:
-        one = SETTINGS[name]
+    for name, one in setting_descriptions().items():
         choices = [
             f'"{value}"' + (f" ({label})" if label != value else "")
-            for value, label in one.kind.choices.items()
+            for value, label in one.choices.items()
         ]
         default = json.dumps(one.default)
         said = [
             f"{one.label}.",
-            one.note,
+            one.help,
             f"{', '.join(choices)}." if choices else "",
             f"Default: {default}" if len(default) < 60 else "",  # no line could hold it
         ]
-        groups.setdefault(one.place, {})[_escaped(name)] = _marked(" ".join(filter(None, said)))
+        groups.setdefault(one.group, {})[_escaped(name)] = _marked(" ".join(filter(None, said)))
     return [line for place, found in groups.items() for line in (f".SS {place}", *_list(found))]
 
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.sessions.idle import RetryBudget

@@ -6,12 +6,16 @@ And what is kept of a session, or of one entry, is forgotten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.list_entries import FIRST_PAGE, EntryRow, entry_row
 from bsd.actions.search import FoundEntry, found_entries
-from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.answers import OMIT_EMPTY, Internal
+from bsd.core.config import OFF
 from bsd.core.errors import (
     BsdError,
     Conflict,
@@ -22,7 +26,6 @@ from bsd.core.errors import (
 )
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import BringBack, BroughtBack
 from bsd.maintenance.copy_scope import CopyOutcome, CopyScope, CopyStatus
 from bsd.maintenance.forgetting import Forgetting, Forgotten
@@ -40,47 +43,47 @@ MOST_GONE = 1000  # sessions of one list
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoneSession(Answer):
+class GoneSession:
     """A session that its program has deleted. Sizes are bytes, times ISO 8601."""
 
-    id: str = field(metadata=contract("Its name, and what tells it from others of that name"))
+    id: Annotated[str, Field(description="Its name, and what tells it from others of that name")]
     session: str
     agent: str
     title: str | None
-    parent: str | None = field(metadata=contract("The session that it is a part of"))
-    updated: str = field(metadata=contract("When its program last wrote to it"))
+    parent: Annotated[str | None, Field(description="The session that it is a part of")]
+    updated: Annotated[str, Field(description="When its program last wrote to it")]
     kept_at: str
-    gone_at: str | None = field(metadata=contract("When that was noticed; null: just now"))
+    gone_at: Annotated[str | None, Field(description="When that was noticed; null: just now")]
     expires_at: str | None
-    size: int = field(metadata=contract("Of its files, without what was taken out of them"))
-    kept_bytes: int = field(metadata=contract("What the copy takes"))
+    size: Annotated[int, Field(description="Of its files, without what was taken out of them")]
+    kept_bytes: Annotated[int, Field(description="What the copy takes")]
     files: int
-    put_aside: str | None = field(
-        metadata=contract("The file as which its program has put it aside")
-    )
+    put_aside: Annotated[
+        str | None, Field(description="The file as which its program has put it aside")
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoneList(Answer):
+class GoneList:
     """Sessions that can be brought back, those used last first; and what all copies take."""
 
-    keep: str = field(metadata=contract("The setting archive_sessions"))
+    keep: Annotated[str, Field(description="The setting archive_sessions")]
     sessions: tuple[GoneSession, ...]
-    more: int = field(metadata=contract("How many there are beside these"))
-    copies: CopiesUse = field(metadata=contract("Of all sessions, those in their places, too"))
+    more: Annotated[int, Field(description="How many there are beside these")]
+    copies: Annotated[CopiesUse, Field(description="Of all sessions, those in their places, too")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoneEntries(Answer):
+class GoneEntries:
     """A session that is gone, and a page of its entries."""
 
     session: GoneSession
     entries: tuple[EntryRow, ...]
-    next: int | None = field(metadata=contract("The `from` of the next page"))
+    next: Annotated[int | None, Field(description="The `from` of the next page")]
 
 
 @dataclass(frozen=True, slots=True)
-class FoundGone(Answer):
+class FoundGone:
     """Entries of sessions that are gone, with all the words."""
 
     query: str
@@ -88,26 +91,26 @@ class FoundGone(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedSession(Answer):
+class CopiedSession:
     """What became (with `dry_run`: would become) of a session. `size`: bytes of its transcript."""
 
     session: str
     status: CopyStatus
     size: int
-    reason: str | None = field(default=None, metadata=contract(omit=True))
-    hint: str | None = field(default=None, metadata=contract(omit=True))
-    error: type[BsdError] | None = field(default=None, metadata=INTERNAL)
+    reason: Annotated[str | None, OMIT_EMPTY] = None
+    hint: Annotated[str | None, OMIT_EMPTY] = None
+    error: Internal[type[BsdError] | None] = None
 
 
 @dataclass(frozen=True, slots=True)
-class CopiesKept(Answer):
+class CopiesKept:
     """What became of each session, in the order in which their programs will delete them."""
 
     dry_run: bool
     sessions: tuple[CopiedSession, ...]
     copied: int
     bytes_read: int
-    bytes_packed: int = field(metadata=contract("Of what was read, what no copy had yet"))
+    bytes_packed: Annotated[int, Field(description="Of what was read, what no copy had yet")]
 
 
 def gone_session(layout: Layout, copy: SessionCopy, keep: str) -> GoneSession:

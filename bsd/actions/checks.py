@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
-from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, Forbidden
 from bsd.maintenance import verify as verification
 from bsd.maintenance.doctor import Check, Level, clock, examine, versions
@@ -16,10 +18,10 @@ from bsd.maintenance.verify import Verification
 
 
 @dataclass(frozen=True, slots=True)
-class Examined(Answer):
+class Examined:
     """What was looked at, and how it went."""
 
-    ok: bool = field(metadata=contract("No check failed; warnings do not count"))
+    ok: Annotated[bool, Field(description="No check failed; warnings do not count")]
     checks: tuple[Check, ...]
 
 

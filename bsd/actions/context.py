@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from pydantic import Field
 
 from bsd.actions.outlines import Outlines
-from bsd.core.definition import Answer, contract
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.idle import RetryBudget
@@ -52,11 +53,11 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchState(Answer):
+class SearchState:
     """How far the index of words follows the sessions."""
 
-    complete: bool = field(metadata=contract("Whether all sessions were read"))
-    waiting: int = field(metadata=contract("Sessions that are still to be read"))
+    complete: Annotated[bool, Field(description="Whether all sessions were read")]
+    waiting: Annotated[int, Field(description="Sessions that are still to be read")]
     problem: str | None
 
 

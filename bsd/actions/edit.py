@@ -7,11 +7,12 @@ about `_extractable`. All other bytes of the session stay.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
-from bsd.core.definition import Answer, contract
 from bsd.core.errors import ConfigError, FieldError, Invalid
 from bsd.core.layout import SessionName
 from bsd.planning.edit import (
@@ -56,13 +57,13 @@ _HINT = 'send {"entry": {…}} or {"set": {"message.content[0].text": "shorter"}
 
 
 @dataclass(frozen=True, slots=True)
-class Meta(Answer):
+class Meta:
     """What is noted on an entry."""
 
     entry_id: str | None
     index: int
-    extractable: bool | int | None = field(metadata=contract(name=EXTRACTABLE))
-    restored: str | None = field(metadata=contract(name=RESTORED))
+    extractable: Annotated[bool | int | None, Field(serialization_alias=EXTRACTABLE)]
+    restored: Annotated[str | None, Field(serialization_alias=RESTORED)]
     extracted: bool
     keys: tuple[str, ...]
 

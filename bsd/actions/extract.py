@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bsd.actions.context import ActionContext
+from bsd.core.config import PER_CALL, PruningConfig
 from bsd.core.errors import FieldError, Invalid
 from bsd.core.layout import SessionName
-from bsd.core.pruning_fields import PER_CALL, PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.result import SessionResult, Status, Tally
 from bsd.sessions.session import Session
@@ -74,14 +74,14 @@ def _foretell(
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise Invalid that names every member that is no setting of one extraction, or is invalid."""
     errors = [
-        FieldError(name, "not a setting of one extraction")
+        FieldError(name, f"{name} is not a setting of one extraction")
         for name in settings
         if name not in PER_CALL
     ]
     try:
-        PruningConfig.checked({name: settings[name] for name in PER_CALL if name in settings})
+        PruningConfig.from_json({name: settings[name] for name in PER_CALL if name in settings})
     except Invalid as problem:
         errors += problem.errors
     if errors:
-        text = "; ".join(f"{one.field}: {one.message}" for one in errors)
+        text = "; ".join(one.message for one in errors)
         raise Invalid(text, hint=f"known are {', '.join(PER_CALL)}", errors=tuple(errors))

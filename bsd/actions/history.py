@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
-from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.answers import Internal
 from bsd.core.layout import SessionName
 from bsd.planning.plan import Plan
 from bsd.planning.undo import PastOperation, Undone, plan_undo, tell_history
@@ -19,12 +22,12 @@ from bsd.transcripts.reader import Transcript
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryList(Answer):
+class HistoryList:
     """The operations that can be undone."""
 
     session: str
-    operations: tuple[PastOperation, ...] = field(metadata=contract("The newest first"))
-    kept: int = field(metadata=INTERNAL)  # so many there are in all
+    operations: Annotated[tuple[PastOperation, ...], Field(description="The newest first")]
+    kept: Internal[int]  # so many there are in all
 
 
 def list_history(

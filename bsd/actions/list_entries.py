@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import islice
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.list_sessions import SessionInList, listed
-from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError
 from bsd.core.formatting import format_size
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
@@ -33,26 +33,24 @@ _LAST_LINE = 10**9
 FIRST_PAGE, MOST_ENTRIES = 100, 1000
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class EntryRow(EntryView):
     """One entry; `index` is its 0-based line number."""
 
-    extracted_preview: str | None = field(
-        default=None,
-        metadata=contract("The first 200 characters of what is away; null if that is large"),
-    )
-    unavailable: str | None = field(
-        default=None, metadata=contract("Why what is away cannot be had")
-    )
+    extracted_preview: Annotated[
+        str | None,
+        Field(description="The first 200 characters of what is away; null if that is large"),
+    ] = None
+    unavailable: Annotated[str | None, Field(description="Why what is away cannot be had")] = None
 
 
 @dataclass(frozen=True, slots=True)
-class Entries(Answer):
+class Entries:
     """A page, and where there are more."""
 
     entries: tuple[EntryRow, ...]
-    next: int | None = field(metadata=contract("The `from` of the next page"))
-    previous: int | None = field(metadata=contract("The `before` of the page before this one"))
+    next: Annotated[int | None, Field(description="The `from` of the next page")]
+    previous: Annotated[int | None, Field(description="The `before` of the page before this one")]
 
 
 def list_entries(
@@ -150,7 +148,9 @@ class SessionDetail(SessionInList):
 
     schema_name: ClassVar[str] = "SessionDetail"
 
-    children: list[str] = field(metadata=contract("What would be deleted with it, all generations"))
+    children: Annotated[
+        list[str], Field(description="What would be deleted with it, all generations")
+    ]
     entries: tuple[EntryRow, ...]
     next: int | None
     previous: int | None

@@ -6,16 +6,17 @@ import base64
 import heapq
 import json
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext, SearchState
-from bsd.core.definition import Answer, contract
+from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import FieldError, Invalid, NotFound
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
@@ -38,50 +39,50 @@ _Order = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
-class SessionRow(Answer):
+class SessionRow:
     """One session as it lies there. Sizes are bytes, times ISO 8601."""
 
-    session: str = field(metadata=contract("agent/id"))
+    session: Annotated[str, Field(description="agent/id")]
     agent: str
     id: str
-    title: str | None = field(metadata=contract("How it is called, else what was first asked"))
-    label: str | None = field(metadata=contract("Its key in sessions.json"))
+    title: Annotated[str | None, Field(description="How it is called, else what was first asked")]
+    label: Annotated[str | None, Field(description="Its key in sessions.json")]
     status: str | None
     parent: str | None
     size: int
-    updated: str = field(
-        metadata=contract("Time of its newest entry; of its file if none says one")
-    )
-    extracted_entries: int = field(metadata=contract("With a placeholder, as it stands there"))
-    extracted_bytes: int = field(metadata=contract("Of their original lines"))
-    no_session: str | None = field(
-        default=None,
-        kw_only=True,
-        metadata=contract(
-            "Why the file is no session; it is listed as something was taken out of it", omit=True
+    updated: Annotated[
+        str, Field(description="Time of its newest entry; of its file if none says one")
+    ]
+    extracted_entries: Annotated[int, Field(description="With a placeholder, as it stands there")]
+    extracted_bytes: Annotated[int, Field(description="Of their original lines")]
+    no_session: Annotated[
+        str | None,
+        Field(
+            description="Why the file is no session; it is listed as something was taken out of it"
         ),
-    )
+        OMIT_EMPTY,
+    ] = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Figures(Answer):
+class Figures:
     """What was counted in a session; each is None until it was counted once."""
 
     entry_count: int | None
     messages: int | None
     tool_calls: int | None
     tool_outputs: int | None
-    model: str | None = field(metadata=contract("The last one"))
+    model: Annotated[str | None, Field(description="The last one")]
     models: list[str] | None
-    tokens: dict[str, int] | None = field(
-        metadata=contract("input, output, cache_read, cache_write, total")
-    )
+    tokens: Annotated[
+        dict[str, int] | None, Field(description="input, output, cache_read, cache_write, total")
+    ]
     created: str | None
     duration_minutes: float | None
-    is_stale: bool = field(metadata=contract("Nothing was written to it for a day"))
-    saved_bytes: int | None = field(
-        metadata=contract("By which its lines are shorter than they were")
-    )
+    is_stale: Annotated[bool, Field(description="Nothing was written to it for a day")]
+    saved_bytes: Annotated[
+        int | None, Field(description="By which its lines are shorter than they were")
+    ]
 
 
 @dataclass(frozen=True)
@@ -90,21 +91,22 @@ class SessionInList(Figures, SessionRow):
 
     schema_name: ClassVar[str] = "Session"
 
-    counted: bool = field(
-        metadata=contract(
-            "Whether the figures are of the session as it is now; each is null until it was "
-            "counted once"
-        )
-    )
+    counted: Annotated[
+        bool,
+        Field(
+            description="Whether the figures are of the session as it is now; each is null until "
+            "it was counted once"
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions(Answer):
+class Sessions:
     """Some sessions, the newest first, and where the others begin."""
 
     sessions: tuple[SessionInList, ...]
-    next: str | None = field(metadata=contract("The cursor of the next page"))
-    search: SearchState | None = field(metadata=contract("With `q`: how far the text is known"))
+    next: Annotated[str | None, Field(description="The cursor of the next page")]
+    search: Annotated[SearchState | None, Field(description="With `q`: how far the text is known")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,22 +289,20 @@ def _iso(time_ms: float | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class CountedSession(SessionRow):
+class CountedSession(Figures, SessionRow):
     """A session, and what was counted in it."""
-
-    figures: Figures | None = field(metadata=contract(inline=True))
 
 
 @dataclass(frozen=True, slots=True)
-class AllSessions(Answer):
+class AllSessions:
     """The newest first within each agent."""
 
     sessions: tuple[CountedSession, ...]
     agents: tuple[AgentInfo, ...]
     total_size: int
-    problem: str | None = field(
-        metadata=contract("Why the text of the sessions was not searched", omit=True)
-    )
+    problem: Annotated[
+        str | None, Field(description="Why the text of the sessions was not searched"), OMIT_EMPTY
+    ]
 
 
 def list_all_sessions(
@@ -334,23 +334,21 @@ def list_all_sessions(
         if wanted.fits(info.name, (info.label, info.title))
     )
     infos = list(islice(matching, limit))
+    known = catalog.warm(layout, infos) if figures else {}
     return AllSessions(
-        tuple(_counted(layout, infos) if figures else map(_uncounted_row, infos)),
+        tuple(_counted(infos, known, context.now())),
         tuple(agents),
         sum(info.size for info in infos),
         wanted.problem,
     )
 
 
-def _uncounted_row(info: ListedSession) -> CountedSession:
-    return CountedSession(**vars(session_row(info)), figures=None)
-
-
-def _counted(layout: Layout, infos: list[ListedSession]) -> Iterator[CountedSession]:
-    now = time.time()
-    known = catalog.warm(layout, infos)
+def _counted(
+    infos: list[ListedSession], known: Mapping[SessionName, Statistics], now: float
+) -> Iterator[CountedSession]:
     for info in infos:
         is_stale = catalog.is_stale(info.updated, now)
-        counted = known.get(info.name)
-        figures = figures_of(counted, is_stale=is_stale) if counted else None
-        yield CountedSession(**vars(session_row(info)), figures=figures)
+        figures = _uncounted(is_stale=is_stale)
+        if (counted := known.get(info.name)) is not None:
+            figures = vars(figures_of(counted, is_stale=is_stale))
+        yield CountedSession(**vars(session_row(info)), **figures)

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import orjson
+from pydantic import Field
 
-from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
-from bsd.core.definition import Answer, contract
+from bsd.core.answers import OMIT_EMPTY, as_json
 from bsd.core.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.core.files import plain_file
 from bsd.core.formatting import document
@@ -337,23 +337,28 @@ def _inline(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[str,
 
 # --- read_extracted ---
 
-BESIDE = contract("Of what the model was not sent, what each value is, by key", omit=True)
+# By key, what each value is that the model was not sent.
+Beside = Annotated[
+    dict[str, str],
+    Field(description="Of what the model was not sent, what each value is, by key"),
+    OMIT_EMPTY,
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOut(Answer):
+class ReadOut:
     """Texts by key; `next` says how to ask for the rest, if there is any."""
 
     session: str
     entry_id: str
     texts: dict[str, str]
-    pictures: dict[str, dict[str, str]] = field(
-        default_factory=dict, metadata=contract("media_type and data, by key", omit=True)
-    )
-    characters_left: int | None = field(default=None, metadata=contract(omit=True))
-    next: dict[str, Any] = field(default_factory=dict, metadata=contract(omit=True))
-    beside: dict[str, str] = field(default_factory=dict, metadata=BESIDE)
-    unavailable: dict[str, str] = field(default_factory=dict, metadata=contract(omit=True))
+    pictures: Annotated[
+        dict[str, dict[str, str]], Field(description="media_type and data, by key"), OMIT_EMPTY
+    ] = field(default_factory=dict)
+    characters_left: Annotated[int | None, OMIT_EMPTY] = None
+    next: Annotated[dict[str, Any], OMIT_EMPTY] = field(default_factory=dict)
+    beside: Beside = field(default_factory=dict)
+    unavailable: Annotated[dict[str, str], OMIT_EMPTY] = field(default_factory=dict)
 
 
 def read_extracted(
@@ -435,7 +440,7 @@ def read_held(
 
 
 @dataclass(frozen=True, slots=True)
-class InPieces(Answer):
+class InPieces:
     """A JSON document, with the fields of `ExtractedContent`: spans are those of a file."""
 
     parts: tuple[bytes | Span, ...]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext, SearchState
 from bsd.actions.list_sessions import check_agent
-from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import BsdError, Busy
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.keeping import is_gone
@@ -28,28 +30,29 @@ _AT_ONCE = threading.BoundedSemaphore(2)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundEntry(Answer):
+class FoundEntry:
     """An entry with all the words; `matches` are [start, end) in the snippet's characters."""
 
     schema_name: ClassVar[str] = "Hit"
 
     session: str
     entry_id: str | None
-    index: int = field(metadata=contract("Line number; of extracted text: when it was taken out"))
+    index: Annotated[
+        int, Field(description="Line number; of extracted text: when it was taken out")
+    ]
     where: Literal["transcript", "extracted"]
     snippet: str
     matches: tuple[tuple[int, int], ...]
     score: float
-    gone: bool | None = field(
-        default=None,
-        metadata=contract(
-            "Its program has deleted the session: the archive brings it back", omit=True
-        ),
-    )
+    gone: Annotated[
+        bool | None,
+        Field(description="Its program has deleted the session: the archive brings it back"),
+        OMIT_EMPTY,
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
-class TitledSession(Answer):
+class TitledSession:
     """A session whose title holds all the words."""
 
     schema_name: ClassVar[str] = "Titled"
@@ -59,23 +62,24 @@ class TitledSession(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchAnswer(Answer):
+class SearchAnswer:
     """The entries and sessions with all the words."""
 
     query: str
-    sessions: tuple[TitledSession, ...] = field(
-        metadata=contract("Other sessions, whose titles hold all the words")
-    )
+    sessions: Annotated[
+        tuple[TitledSession, ...],
+        Field(description="Other sessions, whose titles hold all the words"),
+    ]
     results: tuple[FoundEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadSession(Answer):
+class UnreadSession:
     """One that could not be read, and why."""
 
     session: str
     error: str
-    problem: BsdError = field(metadata=INTERNAL)
+    problem: Internal[BsdError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +89,14 @@ class FoundInIndex(SearchAnswer):
     schema_name: ClassVar[str] = "Found"
 
     search: SearchState
-    cursor: str | None = field(
-        default=None, metadata=contract("With `all`: of the next page, if there is one", omit=True)
-    )
-    scanned: int | None = field(
-        default=None, metadata=contract("With `all`: bytes that were searched so far", omit=True)
-    )
-    total: int | None = field(default=None, metadata=contract("Of so many", omit=True))
-    unread: tuple[UnreadSession, ...] = field(default=(), metadata=contract(omit=True))
+    cursor: Annotated[
+        str | None, Field(description="With `all`: of the next page, if there is one"), OMIT_EMPTY
+    ] = None
+    scanned: Annotated[
+        int | None, Field(description="With `all`: bytes that were searched so far"), OMIT_EMPTY
+    ] = None
+    total: Annotated[int | None, Field(description="Of so many"), OMIT_EMPTY] = None
+    unread: Annotated[tuple[UnreadSession, ...], OMIT_EMPTY] = ()
 
 
 def search(
@@ -171,7 +175,7 @@ def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ..
 
 
 @dataclass(frozen=True, slots=True)
-class FoundOnPage(Answer):
+class FoundOnPage:
     """What a page of a search through everything holds, and how far it came. Bytes."""
 
     results: tuple[FoundEntry, ...]
@@ -213,13 +217,11 @@ def search_page(
 class FoundInAll(SearchAnswer):
     """What is in all sessions as they are now, but for those that could not be read."""
 
-    unread: tuple[UnreadSession, ...] = field(default=(), metadata=contract(omit=True))
-    problem: str | None = field(
-        default=None, metadata=contract("Why no text was searched", omit=True)
-    )
-    stopped: bool | None = field(
-        default=None, metadata=contract("True if it ended before all was searched", omit=True)
-    )
+    unread: Annotated[tuple[UnreadSession, ...], OMIT_EMPTY] = ()
+    problem: Annotated[str | None, Field(description="Why no text was searched"), OMIT_EMPTY] = None
+    stopped: Annotated[
+        bool | None, Field(description="True if it ended before all was searched"), OMIT_EMPTY
+    ] = None
 
 
 def search_all(
@@ -276,16 +278,16 @@ def search_all(
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractedHit(Answer):
+class ExtractedHit:
     """An entry with all the words."""
 
     entry_id: str | None
-    index: int = field(metadata=contract("Its line number when it was taken out"))
+    index: Annotated[int, Field(description="Its line number when it was taken out")]
     snippet: str
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractedHits(Answer):
+class ExtractedHits:
     """In the order in which they were taken out."""
 
     session: str

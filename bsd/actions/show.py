@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.read_extracted import held_by
-from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.planning.plan import Means
 from bsd.planning.view import EntryView, extracted_content, views
@@ -19,26 +20,26 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import BytesTranscript, Transcript
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class WholeEntry(EntryView):
     """An entry, its line, and what was taken out of that."""
 
-    line: str = field(default="", metadata=contract("As it stands there"))
+    line: Annotated[str, Field(description="As it stands there")] = ""
     content: dict[str, Any] = field(default_factory=dict)  # by key, as it was
     unavailable: dict[str, str] = field(default_factory=dict)  # key → why it cannot be had
 
 
 @dataclass(frozen=True, slots=True)
-class ShownEntries(Answer):
+class ShownEntries:
     """In their order; whole ones if one was asked for, or all of them `full`."""
 
     session: str
-    entries: tuple[EntryView, ...]
-    full: bool = field(metadata=INTERNAL)
+    entries: tuple[WholeEntry | EntryView, ...]
+    full: Internal[bool]
 
 
 @dataclass(frozen=True, slots=True)
-class ShownValue(Answer):
+class ShownValue:
     """One value, wherever it is."""
 
     session: str
@@ -69,7 +70,7 @@ def show_entries(
     """
 
     def show(source: Transcript, fmt: TranscriptFormat, means: Means) -> ShownEntries:
-        found: Sequence[EntryView]
+        found: Sequence[WholeEntry | EntryView]
         if entry is not None:
             found = [_entry(source, fmt, entry, str(session))]
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bsd.actions.context import ActionContext
-from bsd.core.definition import INTERNAL, Answer
+from bsd.core.answers import Internal
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.layout import SessionName
 from bsd.planning.plan import Means
@@ -47,7 +47,7 @@ _MANY_CALLS, _MANY_MESSAGES = 5, 30
 
 
 @dataclass(slots=True)
-class SummaryFields(Answer):
+class SummaryFields:
     """What was found; each list holds the first of its kind, none twice."""
 
     session_type: Literal["development", "tool_heavy", "long_chat", "chat"] = "chat"
@@ -64,7 +64,7 @@ class SummaryFields(Answer):
     tool_calls: int = 0
     has_git_commits: bool = False
     files_created: list[str] = field(default_factory=list)
-    times: list[float] = field(default_factory=list, metadata=INTERNAL)  # first and last, epoch ms
+    times: Internal[list[float]] = field(default_factory=list)  # first and last, epoch ms
 
     def take(self, entry: Entry, fmt: TranscriptFormat) -> None:
         """Look at an entry."""
@@ -133,7 +133,7 @@ class SummaryFields(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary(Answer):
+class Summary:
     """What a session was about."""
 
     session_id: str

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
-from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError
 from bsd.core.layout import SessionName
 from bsd.maintenance.trashed import Deleted, Returned, Trashed
 
 
 @dataclass(frozen=True, slots=True)
-class TrashList(Answer):
+class TrashList:
     """What can be brought back, and until when; the oldest first."""
 
-    keep: str = field(metadata=contract("The setting trash_retention"))
+    keep: Annotated[str, Field(description="The setting trash_retention")]
     sessions: tuple[Trashed, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Removed(Answer):
+@dataclass(frozen=True, kw_only=True)
+class Removed(Trashed):
     """What was deleted for good."""
 
-    item: Trashed = field(metadata=contract(inline=True))
-    deleted: bool = field(init=False, default=True)
+    schema_name: ClassVar[str] = "Removed"
+
+    deleted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Emptied(Answer):
+class Emptied:
     """What was deleted for good, and by its id why something was not."""
 
     cleaned: int
@@ -69,7 +72,8 @@ def delete_from_trash(context: ActionContext, id: str) -> Removed:
     """Delete one session in the trash for good, and none of its children; raises NotFound."""
     item = context.trash().remove(id)
     context.cleaned()
-    return Removed(item)
+    known = {one.name: getattr(item, one.name) for one in fields(item) if one.init}
+    return Removed(**known)
 
 
 def empty_trash(context: ActionContext) -> Emptied:

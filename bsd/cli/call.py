@@ -6,24 +6,21 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import structlog
 
-from bsd.actions.parameters import NONE, Complete, parameters
-from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json
 from bsd.cli.privileges import FileOwner, become, owner_for_root
 from bsd.cli.progress import Progress
 from bsd.cli.stopping import StopRequest, stop_request
-from bsd.core.definition import Answer, LibraryVerb
+from bsd.core.answers import as_json
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
@@ -35,19 +32,15 @@ from bsd.core.locations import (
     usual_roots,
 )
 from bsd.core.logs import BoundLogger, configure_logs
-from bsd.core.pruning_config import ConfigService
 
 # Help and the tab key wait for the imports above. Most of bsd is imported where it is used.
 if TYPE_CHECKING:
     from bsd.actions.context import ActionContext, ProgressCallback
     from bsd.core.settings import Settings
-    from bsd.sessions.session import Queries
-    from bsd.sessions.surgeon import Surgeon
 
 _log: BoundLogger = structlog.get_logger(module="cli")
 
-_H = TypeVar("_H")
-_R = TypeVar("_R", bound=Answer)
+_R = TypeVar("_R")
 
 _WORTH_A_WORD_SECONDS = 1.0
 LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
@@ -76,7 +69,7 @@ class Call:
 
     def load_settings(self) -> Settings:
         """Read the settings again; raises ConfigError."""
-        from bsd.core.settings_reader import load_settings
+        from bsd.core.settings import load_settings
 
         config, root = self.config, self.root
         return load_settings(
@@ -179,7 +172,7 @@ class Call:
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
         """Print an answer: with `--json` as a document, else as `tell` prints it for people."""
         if self.json:
-            print_json(answer.as_json())
+            print_json(as_json(answer))
         else:
             tell(answer)
 
@@ -290,48 +283,6 @@ class Call:
         for name in ("settings", "layout", "pruning"):
             vars(self).pop(name, None)
 
-    def queries(self) -> Queries:
-        """Whoever only looks."""
-        from bsd.sessions.session import Queries
-
-        if not self._begun:
-            self._begun = True
-            self.log(writes=False)
-        return Queries(self.layout, self.pruning)
-
-    def surgeon(
-        self,
-        *,
-        writes: bool = True,
-        actor: str = "cli",
-        wait: float = LONGEST_WAIT,
-        sleep: Callable[[float], None] | None = None,
-    ) -> Surgeon:
-        """Whoever does the work; `wait` seconds at most for a session that is in use.
-
-        One that writes begins by finishing or undoing what an earlier call left in flight.
-        """
-        from bsd.core.clock import look
-        from bsd.sessions.idle import RetryBudget
-        from bsd.sessions.surgeon import Surgeon
-
-        config = self._config(create=writes)
-        budget = RetryBudget(wait, sleep=sleep or _sleep_and_say_so())
-        budget = replace(budget, quiet=self.settings.quiet_seconds)
-        hired = Surgeon(self.layout, config, actor=actor, budget=budget)
-        if not self._begun or (writes and not self._writes):
-            self.log(writes=writes)
-            self._begun, self._writes = True, writes
-            if writes:
-                look(self.layout)  # `bsd retention` compares the clocks with what they showed now
-                if self.layout.has_moves():  # seldom, and it imports all of maintenance
-                    from bsd.maintenance.interrupted import recover
-
-                    recover(hired)
-                else:
-                    hired.operator.recover()
-        return hired
-
 
 @contextmanager
 def _signals(*, wanted: bool) -> Iterator[StopRequest]:
@@ -413,64 +364,6 @@ class BsdGroup(click.Group, BsdCommand):
     """A group whose commands are `BsdCommand`s."""
 
     command_class = BsdCommand
-
-
-def command(
-    name: str, more: str, cls: type[BsdCommand] = BsdCommand
-) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a function the command `name`; `more` follows its one line of help."""
-    text = f"{COMMANDS[name].help}\n\n{cleandoc(more)}"
-    return click.command(name, cls=cls, help=text)
-
-
-def group(name: str, more: str, *, usual: str | None = None) -> click.Group:
-    """The group `name`; `more` follows its one line of help, `usual` is done if nothing follows."""
-
-    @click.pass_context
-    def act(context: click.Context, /) -> Any:
-        if usual is not None and context.invoked_subcommand is None:
-            return context.invoke(made.commands[usual])
-        return 0
-
-    text = f"{COMMANDS[name].help}\n\n{cleandoc(more)}"
-    made = BsdGroup(name, callback=act, invoke_without_command=usual is not None, help=text)
-    return made
-
-
-def library_command(
-    verb: LibraryVerb[_H, Any, _R],
-    name: str,
-    opening: Callable[..., AbstractContextManager[_H]],
-    tell: Callable[[_R], None],
-    *,
-    completed: Mapping[str, Complete] = NONE,
-    own: Mapping[str, click.Parameter | None] = NONE,
-    also: Sequence[click.Parameter] = (),
-    said: Callable[[dict[str, Any]], dict[str, Any]] = lambda given: given,
-    failed: Callable[[_R], bool] = lambda _: False,
-) -> click.Command:
-    """The command `name` of a verb of a library; `tell` says to people what was answered.
-
-    `completed`, `own`: see `parameters`. `opening` gives the handle with which it is done, for a
-    call, whether it may change something, and what was given for the parameters `also`. `said`
-    makes arguments of what was given, `failed` knows whether the exit code tells of trouble.
-    """
-
-    def act(call: Call, /, **given: Any) -> int:
-        more = {str(one.name): given.pop(str(one.name)) for one in also}
-        known = {name: value for name, value in given.items() if value is not None}
-        asked = verb.arguments(**said(known))
-        with opening(call, verb.will_change(asked), **more) as handle:
-            answer = verb.act(handle, asked)
-        call.answer(answer, tell)
-        return int(failed(answer))
-
-    return BsdCommand(
-        name,
-        callback=click.pass_obj(act),
-        params=[*also, *parameters(verb.arguments, completed=completed, own=own)],
-        help=cleandoc(verb.about),
-    )
 
 
 def confirm(question: str, refusal: str) -> bool:

@@ -15,8 +15,15 @@ import click
 from bsd.cli.call import BsdGroup, Call, ask_first
 from bsd.cli.completion import offering
 from bsd.cli.output import note, print_json, print_table, say
+from bsd.core.config import (
+    ALIASES,
+    SETTABLE,
+    SETTINGS,
+    PruningConfig,
+    setting_descriptions,
+    unknown_field,
+)
 from bsd.core.errors import Invalid, NotFound
-from bsd.core.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 from bsd.transcripts.agents.installed import how_to_name_sources
 from bsd.transcripts.agents.programs import elsewhere, served_by, take
 
@@ -28,7 +35,7 @@ def _present(call: Call, context: click.Context) -> Iterable[str]:
     if isinstance(now, bool):
         return ("true", "false")
     if isinstance(now, str):
-        return SETTINGS[field].kind.choices or [now]
+        return setting_descriptions()[field].choices or [now]
     return [json.dumps(now)]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from bsd.cli.call import Call
 from bsd.core.errors import TemporaryFailure
@@ -16,16 +14,11 @@ from bsd.core.settings import HttpAddress, Settings
 from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
-from bsd.http.server import ApiServer, Early
+from bsd.http.app import app_of
+from bsd.http.server import ApiServer
 from bsd.http.sockets import check_exposure
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
 _IN_BAND = "bsd.mcp.inband:InBand"  # children load it
-
-# Threads that import at the same time modules which import each other may find one half made.
-_loading = threading.RLock()
 
 
 def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
@@ -48,10 +41,11 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
         server: ApiServer | None = None
         try:
             daemon.start()
-            routes = _routes(daemon, now)
-            server = _serve(daemon, now, routes)
+            server = ApiServer(app_of(daemon, now), now, daemon)
+            server.start()
             daemon.ready()
-            routes.load()
+            gc.enable()  # see `run`: the objects of the start are frozen now
+            give_back_memory()
             _obey(signals, daemon)
         except BaseException:  # an interrupt, too, must end all that was begun
             _stop(signals, daemon, server)
@@ -62,33 +56,11 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
 def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
     """Return the settings with what the command line says; raises Invalid, ConfigError."""
     if http:
-        settings = replace(settings, http=HttpAddress.parse(http))
+        settings = settings.model_copy(update={"http": HttpAddress.parse(http)})
     if is_open:
-        settings = replace(settings, http_open=True)
+        settings = settings.model_copy(update={"http_open": True})
     check_exposure(settings)
     return settings
-
-
-def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:
-    """Open the API's doors."""
-    server = ApiServer(routes, settings, daemon)
-    server.start()
-    return server
-
-
-def _routes(daemon: Daemon, settings: Settings) -> Early:
-    def make() -> ASGIApp:
-        with _loading:
-            try:
-                from bsd.http.app import app_of  # all routes and verbs
-
-                return app_of(daemon, settings)
-            finally:
-                gc.freeze()  # see `Daemon.ready`
-                gc.enable()
-                give_back_memory()  # loading takes and leaves a megabyte
-
-    return Early(daemon, make)
 
 
 def _obey(signals: Signals, daemon: Daemon) -> None:
@@ -110,8 +82,11 @@ def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
     def stop() -> None:
         in_time = False
         try:
-            closed = server.stop() if server else True
-            in_time = daemon.stop() and closed
+            if server:
+                server.stop_listening()
+            # Requests that are under way end with the work of the daemon.
+            in_time = daemon.stop()
+            in_time &= server.join() if server else True
         finally:
             ended.append(in_time)
             signals.end_wait()

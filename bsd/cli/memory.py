@@ -3,76 +3,174 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from bsd import __version__
-from bsd.actions.parameters import KEYS, all_words
-from bsd.cli.call import BsdCommand, Call, group, library_command
+from bsd.cli.call import BsdGroup, Call
+from bsd.cli.completion import KEYS
 from bsd.cli.output import note, one_line, print_json, print_table, say
 from bsd.core.errors import Invalid
-from bsd.memory import verbs
+from bsd.memory import actions
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.fact import Fact, StoredFact
-from bsd.memory.facts import Memory, MemoryStats, open_memory
+from bsd.memory.facts import Fact, FactFilter
+from bsd.memory.memory import Memory, open_memory
+from bsd.memory.new_fact import NewFact
 
-_MORE = """
-The database is memory/facts.db in the root, the one that OpenClaw's plugin hybrid-memory uses; both
-may use it at the same time. Lifetimes and words stand in [memory] of bsd.toml.
-
-\b
-Examples:
-  bsd memory store "We decided to use tabs" --entity style
-  bsd memory recall "tabs or spaces" --limit 3
-  bsd memory lookup style
-  bsd memory prune --dry-run
-  bsd memory checkpoint save --intent "rename it" --state "half done"
-"""
+id_argument = click.argument("id", metavar="ID")
+tag_option = click.option("--tag", metavar="TAG", help="Only facts with this tag.")
+refresh_option = click.option(
+    "--refresh/--no-refresh",
+    default=True,
+    help="Whether this keeps the facts alive; without, nothing is changed.",
+)
 
 
-memory = group("memory", _MORE, usual="stats")
-
-
-def _open(call: Call, writes: bool, /) -> Memory:
+def _open(call: Call, *, writes: bool) -> Memory:
     call.log(writes=writes)
     return open_memory(call.layout, call.settings.memory)
 
 
-# --- what people are told ---
+@click.group("memory", cls=BsdGroup, invoke_without_command=True)
+@click.pass_context
+def memory_group(context: click.Context, /) -> Any:
+    """Keep facts that agents know; they fade unless recalled.
+
+    The database is memory/facts.db in the root, the one that OpenClaw's plugin hybrid-memory uses;
+    both may use it at the same time. Lifetimes and words stand in [memory] of bsd.toml.
+
+    \b
+    Examples:
+      bsd memory store "We decided to use tabs" --entity style
+      bsd memory recall "tabs or spaces" --limit 3
+      bsd memory lookup style
+      bsd memory prune --dry-run
+      bsd memory checkpoint save --intent "rename it" --state "half done"
+    """
+    if context.invoked_subcommand is None:
+        return context.invoke(stats_command)
+    return None
 
 
-def _say_stored(done: StoredFact) -> None:
-    if not done.created:
+@memory_group.command("store")
+@click.argument("text", metavar="TEXT")
+@click.option("--entity", metavar="NAME", help="Who or what it is about.")
+@click.option("--key", metavar="KEY", help="Which property of the entity.")
+@click.option("--value", metavar="VALUE", help="The value of that property.")
+@click.option(
+    "--category",
+    metavar="NAME",
+    default="other",
+    show_default=True,
+    help="For instance preference, fact, decision, entity.",
+)
+@click.option(
+    "--source",
+    metavar="NAME",
+    default="conversation",
+    show_default=True,
+    help="Where it comes from.",
+)
+@click.option("--summary", metavar="TEXT", help="The same in short.")
+@click.option("--tags", metavar="A,B", type=KEYS, help="Words to find it by later.")
+@click.option(
+    "--class",
+    "decay_class",
+    metavar="CLASS",
+    help="How long it lives; leave it out, and its words tell it.",
+)
+@click.option("--confidence", type=float, default=1.0, show_default=True, help="0 to 1.")
+@click.option("--importance", type=float, default=0.7, show_default=True, help="0 to 1.")
+@click.option("--supersedes", metavar="ID", help="Id of the fact whose place this one takes.")
+@click.pass_obj
+def store_command(call: Call, /, **fact: Any) -> None:
+    """Keep a fact, unless one of the same text is there already."""
+    with _open(call, writes=True) as memory:
+        answer = actions.store(memory, NewFact(**fact))
+    call.answer(answer, tell_stored)
+
+
+def tell_stored(fact: actions.StoredFact) -> None:
+    if not fact.created:
         say("Similar memory already exists.")
         return
-    fact = done.fact
     about = f" [entity: {fact.entity}]" if fact.entity else ""
     say(f'Stored: "{one_line(fact.text, 100)}"{about} [decay: {fact.decay_class}]')
     note(f"id {fact.id}")
 
 
-def _say_recalled(found: verbs.RecallAnswer) -> None:
-    _print([one.fact for one in found.results], [f"{one.score:.2f}" for one in found.results])
+@memory_group.command("recall")
+@click.argument("words", nargs=-1, required=True, metavar="WORDS...")
+@click.option("--limit", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--entity", metavar="NAME", help="Only facts about this.")
+@tag_option
+@click.option("--include-expired", is_flag=True, help="Also those that are to be pruned.")
+@click.option(
+    "--include-superseded",
+    is_flag=True,
+    help="Also what was true before something took its place.",
+)
+@click.option("--as-of", type=int, metavar="SECONDS", help="What held then (epoch seconds).")
+@refresh_option
+@click.pass_obj
+def recall_command(
+    call: Call, /, words: tuple[str, ...], limit: int, refresh: bool, **only: Any
+) -> None:
+    """Find the facts that hold any of the words, the best first."""
+    with _open(call, writes=refresh) as memory:
+        answer = actions.recall(
+            memory, " ".join(words), limit=limit, only=FactFilter(**only), refresh=refresh
+        )
+    call.answer(
+        answer,
+        lambda answer: tell_facts(answer.results, [f"{fact.score:.2f}" for fact in answer.results]),
+    )
 
 
-def _say_looked_up(found: verbs.LookupAnswer) -> None:
-    _print(found.results, [f"{one.confidence:.2f}" for one in found.results])
+@memory_group.command("lookup")
+@click.argument("entity", metavar="ENTITY")
+@click.argument("key", required=False, metavar="[KEY]")
+@tag_option
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@refresh_option
+@click.pass_obj
+def lookup_command(
+    call: Call, /, entity: str, key: str | None, tag: str | None, limit: int, refresh: bool
+) -> None:
+    """Show what is known about one entity, the surest first."""
+    with _open(call, writes=refresh) as memory:
+        answer = actions.lookup(
+            memory, entity, key, limit=limit, only=FactFilter(tag=tag), refresh=refresh
+        )
+    call.answer(
+        answer,
+        lambda answer: tell_facts(
+            answer.results, [f"{fact.confidence:.2f}" for fact in answer.results]
+        ),
+    )
 
 
-def _print(facts: list[Fact], marks: list[str]) -> None:
+def tell_facts(facts: Sequence[Fact], scores: Sequence[str]) -> None:
     if not facts:
         say("Nothing was found.")
         return
     rows = [
-        (mark, fact.id, fact.decay_class, fact.entity or "", one_line(fact.text, 200))
-        for fact, mark in zip(facts, marks, strict=True)
+        (score, fact.id, fact.decay_class, fact.entity or "", one_line(fact.text, 200))
+        for fact, score in zip(facts, scores, strict=True)
     ]
     print_table(("SCORE", "ID", "CLASS", "ENTITY", "TEXT"), rows, last_may_shrink=True)
 
 
-def _say_confirmed(done: verbs.ConfirmedFact) -> None:
-    say(f"Confirmed: {done.fact.id}, {_until(done.fact)}")
+@memory_group.command("confirm")
+@id_argument
+@click.pass_obj
+def confirm_command(call: Call, /, id: str) -> None:
+    """Say that a fact still holds: it begins anew, with full confidence."""
+    with _open(call, writes=True) as memory:
+        answer = actions.confirm(memory, id)
+    call.answer(answer, lambda fact: say(f"Confirmed: {fact.id}, {_until(fact)}"))
 
 
 def _until(fact: Fact) -> str:
@@ -84,11 +182,32 @@ def _until(fact: Fact) -> str:
         return f"until {fact.expires_at}"
 
 
-def _say_forgotten(done: verbs.ForgottenFact) -> None:
-    say(f'Forgotten: {done.fact.id} "{one_line(done.fact.text, 60)}"')
+@memory_group.command("forget")
+@id_argument
+@click.pass_obj
+def forget_command(call: Call, /, id: str) -> None:
+    """Delete a fact for good, and its vector."""
+    with _open(call, writes=True) as memory:
+        answer = actions.forget(memory, id)
+    call.answer(answer, lambda fact: say(f'Forgotten: {fact.id} "{one_line(fact.text, 60)}"'))
 
 
-def _say_pruned(done: PrunedFacts) -> None:
+@memory_group.command("prune")
+@click.option("--hard", is_flag=True, help="Only delete what has expired (wins over --soft).")
+@click.option("--soft", is_flag=True, help="Only let fade what nobody recalls.")
+@click.option("--vectors", is_flag=True, help="Also find and delete vectors without a fact.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.pass_obj
+def prune_command(call: Call, /, hard: bool, soft: bool, vectors: bool, dry_run: bool) -> None:
+    """Delete what has expired, and let fade what nobody recalls."""
+    with _open(call, writes=not dry_run) as memory:
+        answer = actions.prune(
+            memory, hard=hard or not soft, soft=not hard, vectors=vectors, dry_run=dry_run
+        )
+    call.answer(answer, tell_pruned)
+
+
+def tell_pruned(done: PrunedFacts) -> None:
     if done.dry_run:
         say(f"Would prune: {done.expired} expired facts")
         say(f"Would soft-prune: {done.deleted} low-confidence, {done.decayed} decayed")
@@ -104,7 +223,16 @@ def _say_pruned(done: PrunedFacts) -> None:
         note(f"{done.vectors_pending} vectors could not be deleted; the next prune tries again")
 
 
-def _say_backfilled(done: verbs.BackfillAnswer) -> None:
+@memory_group.command("backfill-decay")
+@click.pass_obj
+def backfill_command(call: Call, /) -> None:
+    """Find the class of all facts anew, and when they expire by it."""
+    with _open(call, writes=True) as memory:
+        answer = actions.backfill(memory)
+    call.answer(answer, tell_backfilled)
+
+
+def tell_backfilled(done: actions.BackfillAnswer) -> None:
     if not done.reclassified:
         say("All facts already properly classified.")
         return
@@ -113,7 +241,16 @@ def _say_backfilled(done: verbs.BackfillAnswer) -> None:
         say(f"  {name}: {count}")
 
 
-def _say_stats(found: MemoryStats) -> None:
+@memory_group.command("stats")
+@click.pass_obj
+def stats_command(call: Call, /) -> None:
+    """Count facts, by class, and those that are to be pruned."""
+    with _open(call, writes=False) as memory:
+        answer = actions.stats(memory)
+    call.answer(answer, tell_stats)
+
+
+def tell_stats(found: actions.MemoryStats) -> None:
     vectors = found.vectors or 0
     say(f"bsd {__version__} ({found.database})")
     say(f"SQLite facts:    {found.facts}")
@@ -128,83 +265,33 @@ def _say_stats(found: MemoryStats) -> None:
         note(found.vectors_problem)
 
 
-# --- the commands ---
-
-
-def _one_wins(given: dict[str, Any]) -> dict[str, Any]:
-    return {**given, "soft": given["soft"] and not given["hard"]}
-
-
-_LIMIT: dict[str, Any] = {"type": click.IntRange(min=1), "show_default": True}
-_AS_OF = click.Option(["--as-of"], type=int, metavar="SECONDS", help=verbs.AS_OF)
-_HARD = click.Option(
-    ["--hard"], is_flag=True, help="Only delete what has expired (wins over --soft)."
-)
-
-for _command in (
-    library_command(
-        verbs.STORE, "store", _open, _say_stored, own={"source_date": None, "expires_at": None}
-    ),
-    library_command(
-        verbs.RECALL,
-        "recall",
-        _open,
-        _say_recalled,
-        own={"query": all_words("query"), "limit": click.Option(["--limit"], default=5, **_LIMIT)}
-        | {"as_of": _AS_OF},
-    ),
-    library_command(
-        verbs.LOOKUP,
-        "lookup",
-        _open,
-        _say_looked_up,
-        own={"limit": click.Option(["--limit"], default=100, **_LIMIT)},
-    ),
-    library_command(verbs.CONFIRM, "confirm", _open, _say_confirmed),
-    library_command(verbs.FORGET, "forget", _open, _say_forgotten),
-    library_command(verbs.PRUNE, "prune", _open, _say_pruned, own={"hard": _HARD}, said=_one_wins),
-    library_command(verbs.BACKFILL, "backfill-decay", _open, _say_backfilled),
-    library_command(verbs.STATS, "stats", _open, _say_stats),
-):
-    memory.add_command(_command)
-
-
-@memory.command("checkpoint", cls=BsdCommand)
+@memory_group.command("checkpoint")
 @click.argument("action", required=False, metavar="save|restore")
 @click.option("--intent", metavar="TEXT", help="What is about to be done.")
 @click.option("--state", metavar="TEXT", help="How things stand.")
 @click.option("--expected-outcome", metavar="TEXT", help="What should come of it.")
 @click.option("--working-files", metavar="A,B", type=KEYS, help="The files that matter.")
 @click.pass_obj
-def checkpoint(call: Call, /, action: str | None, **said: Any) -> None:
+def checkpoint_command(
+    call: Call, /, action: str | None, intent: str | None, state: str | None, **more: Any
+) -> None:
     """Keep what is about to be done, or show the last that was kept."""
-    match action:
-        case "save":
-            if not said["intent"] or not said["state"]:
-                raise Invalid(
-                    "--intent and --state required for save",
-                    hint="`bsd memory checkpoint save --intent TEXT --state TEXT`",
-                )
-            _save(call, verbs.SaveCheckpoint(**said))
-        case "restore":
-            _restore(call)
-        case _:
-            raise Invalid("Usage: checkpoint <save|restore>", hint="`bsd memory checkpoint --help`")
+    if action == "save":
+        if not intent or not state:
+            hint = "`bsd memory checkpoint save --intent TEXT --state TEXT`"
+            raise Invalid("--intent and --state required for save", hint=hint)
+        with _open(call, writes=True) as memory:
+            saved = actions.save_checkpoint(memory, intent, state, **more)
+        call.answer(saved, lambda fact: say(f"Checkpoint saved: {fact.id}"))
+    elif action == "restore":
+        with _open(call, writes=False) as memory:
+            answer = actions.restore_checkpoint(memory)
+        call.answer(answer, tell_checkpoint)
+    else:
+        raise Invalid("Usage: checkpoint <save|restore>", hint="`bsd memory checkpoint --help`")
 
 
-def _save(call: Call, asked: verbs.SaveCheckpoint) -> None:
-    with _open(call, True) as opened:
-        done = verbs.SAVE_CHECKPOINT.act(opened, asked)
-    call.answer(done, lambda saved: say(f"Checkpoint saved: {saved.fact.id}"))
-
-
-def _restore(call: Call) -> None:
-    with _open(call, False) as opened:
-        found = verbs.RESTORE_CHECKPOINT.act(opened, verbs.NoArguments())
-    call.answer(found, _say_checkpoint)
-
-
-def _say_checkpoint(found: verbs.CheckpointAnswer) -> None:
+def tell_checkpoint(found: actions.CheckpointAnswer) -> None:
     if found.checkpoint is None:
         say("No active checkpoint.")
     else:

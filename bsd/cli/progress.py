@@ -19,7 +19,8 @@ class Progress:
     It is drawn by the caller, never by a thread of its own: a commit must not wait for one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = _LEAST) -> None:
+        self._least = least  # bytes to read; for fewer nothing is shown
         self._bar: progress.Progress | None = None
         self._drawn = 0.0
 
@@ -30,14 +31,14 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, done: int, of: int | None = None) -> None:
-        """Show that `done` of `of` bytes are read; little work shows nothing."""
-        if of is None or of < _LEAST or not sys.stderr.isatty():
+    def __call__(self, done: int, of: int | None = None, text: str = "") -> None:
+        """Show that `done` of `of` bytes are read, behind a text; little work shows nothing."""
+        if of is None or of < self._least or not sys.stderr.isatty():
             return
         if self._bar is None:
             self._bar = bar(of)
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=done, total=of)
+        self._bar.update(self._bar.task_ids[0], completed=done, total=of, description=text)
         if time.monotonic() - self._drawn >= _REFRESH_SECONDS:
             self._bar.refresh()
             self._drawn = time.monotonic()

@@ -4,124 +4,133 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.progress import Progress
 
-from bsd.cli.call import (
-    BsdCommand,
-    Call,
-    NoRoot,
-    ask_first,
-    group,
-    library_command,
-)
+from bsd.cli.call import BsdGroup, Call, NoRoot, ask_first
 from bsd.cli.completion import offering
+from bsd.cli.options import yes_option
 from bsd.cli.output import counted, note, print_table, safe, say, size
 from bsd.cli.stopping import stop_request
 from bsd.core.errors import Invalid
-from bsd.core.formatting import format_duration, parse_duration
-from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
+from bsd.core.formatting import format_duration, iso_utc, parse_duration
+from bsd.workspaces import ExecutionResult, Limits, PruneResult, actions
+from bsd.workspaces.actions import WorkspaceRoot, rules_of
 from bsd.workspaces.place import DEFAULT_ROOT
 from bsd.workspaces.prune import Rules
-from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
-if TYPE_CHECKING:
-    from bsd.core.layout import Layout
-
-_MORE = """
-The workspaces lie in --workspace-root, else where the setting workspace_root says, else in the
-directory `workspace` here. Pruning never touches one that is in use.
-
-\b
-Examples:
-  bsd workspace create build-7
-  bsd workspace run build-7 -- python3 -c 'print(6 * 7)'
-  bsd workspace list --sizes
-  bsd workspace prune --older-than 24h --dry-run
-  bsd workspace prune --max-count 100 --yes
-  bsd workspace repair --dry-run
-"""
+root_option = click.option(
+    "--workspace-root", "place", metavar="DIR", help="The directory that holds the workspaces."
+)
 
 
-_PLACE = "The directory that holds the workspaces."
-_ROOT = click.option("--workspace-root", "place", metavar="DIR", help=_PLACE)
+def _known(call: Call, _: click.Context) -> Iterator[str]:
+    place = call.settings.workspace_root
+    return iter(sorted(os.listdir(place)) if place else ())
 
 
-workspace = group("workspace", _MORE)
-
-
-# --- the root that is meant ---
-
-
-def _root(call: Call, place: str | None, *, writes: bool = True) -> WorkspaceRoot:
-    """The workspaces that are meant; logs and audits if there is an OpenClaw root."""
+def _open(call: Call, place: str | None, *, writes: bool) -> WorkspaceRoot:
+    """Return the workspaces that are meant. Without an OpenClaw root there is no log or audit."""
     settings = call.settings
-    root = Path(place) if place else settings.workspace_root
-    rules = rules_of(settings)
-    layout = _layout(call)
-    if layout is not None:
-        call.log(writes=writes)
-    elif writes:
-        call.refuse_if_readonly()
-    return WorkspaceRoot(root or DEFAULT_ROOT, layout, rules)
-
-
-def _layout(call: Call) -> Layout | None:
-    """Workspaces need no OpenClaw directory: without one there is no log and no audit."""
     try:
-        return call.layout
+        layout = call.layout
+        call.log(writes=writes)
     except NoRoot:
         if call.root is not None:  # it was named
             raise
-        return None
+        layout = None
+        if writes:
+            call.refuse_if_readonly()
+    root = Path(place) if place else settings.workspace_root or DEFAULT_ROOT
+    return WorkspaceRoot(root, layout, rules_of(settings))
 
 
-def _opening(
-    call: Call, writes: bool, /, place: str | None = None
-) -> AbstractContextManager[WorkspaceRoot]:
-    return nullcontext(_root(call, place, writes=writes))
+@click.group("workspace", cls=BsdGroup)
+def workspace_group() -> None:
+    """Run programs in directories that go when unused.
+
+    The workspaces lie in --workspace-root, else where the setting workspace_root says, else in the
+    directory `workspace` here. Pruning never touches one that is in use.
+
+    \b
+    Examples:
+      bsd workspace create build-7
+      bsd workspace run build-7 -- python3 -c 'print(6 * 7)'
+      bsd workspace list --sizes
+      bsd workspace prune --older-than 24h --dry-run
+      bsd workspace prune --max-count 100 --yes
+      bsd workspace repair --dry-run
+    """
 
 
-# --- to create, to use, to list ---
+@workspace_group.command("create")
+@click.argument("session_id", metavar="[ID]", required=False)
+@root_option
+@click.pass_obj
+def create_command(call: Call, /, session_id: str | None, place: str | None) -> None:
+    """Create a workspace, or open the one of this name; without an ID one is made up."""
+    answer = actions.create(_open(call, place, writes=True), session_id)
+    call.answer(answer, tell_created)
 
 
-def _say_created(made: verbs.Created) -> None:
+def tell_created(made: actions.CreatedWorkspace) -> None:
     say(f"{made.session_id} {'is made' if made.created else 'was there already'}: {made.path}")
 
 
-def _say_touched(done: verbs.TouchedWorkspace) -> None:
+@workspace_group.command("touch")
+@click.argument("session_id", metavar="ID", shell_complete=offering(_known))
+@root_option
+@click.pass_obj
+def touch_command(call: Call, /, session_id: str, place: str | None) -> int:
+    """Note that a workspace is used now. Exit code 1 if it has no metadata to note that in."""
+    answer = actions.touch(_open(call, place, writes=True), session_id)
+    call.answer(answer, tell_touched)
+    return int(answer.metadata is None)
+
+
+def tell_touched(done: actions.TouchedWorkspace) -> None:
     name = done.session_id
     if done.metadata is not None:
-        say(f"{name} counts as used now, {done.metadata.as_json()['updated_at']}")
+        say(f"{name} counts as used now, {iso_utc(done.metadata.updated_at)}")
     else:
         note(f"{name} has no usable metadata: `bsd workspace repair {name}` makes some")
 
 
-def _say_list(found: verbs.Workspaces) -> None:
+@workspace_group.command("list")
+@root_option
+@click.option("--sizes", is_flag=True, help="Look at every file, and say what they take.")
+@click.pass_obj
+def list_command(call: Call, /, place: str | None, sizes: bool) -> None:
+    """List the workspaces, the longest unused first."""
+    answer = actions.list_workspaces(_open(call, place, writes=False), sizes=sizes)
+    call.answer(answer, tell_workspaces)
+
+
+def tell_workspaces(found: actions.Workspaces) -> None:
     if not found.workspaces:
         say(f"there are no workspaces in {found.workspace_root}")
         return
-    sizes = any(one.bytes is not None for one in found.workspaces)
-    columns = ["ID", "UNUSED", "RUNS", "LAST ERROR"]
-    if sizes:
-        columns.insert(2, "SIZE")
+    sizes = any(workspace.bytes is not None for workspace in found.workspaces)
+    columns = ["ID", "UNUSED", *(["SIZE"] if sizes else []), "RUNS", "LAST ERROR"]
     rows = []
-    for one in found.workspaces:
-        known = one.metadata
-        row = [
-            one.session_id,
-            _hours(one.age_hours),
-            str(known.execution_count) if known else "?",
-            (known.last_error or "") if known else f"({one.detail})",
-        ]
-        if sizes:
-            row.insert(2, "?" if one.bytes is None else size(one.bytes))
-        rows.append(row)
+    for workspace in found.workspaces:
+        used = workspace.metadata
+        amount = "?" if workspace.bytes is None else size(workspace.bytes)
+        rows.append(
+            [
+                workspace.session_id,
+                _hours(workspace.age_hours),
+                *([amount] if sizes else []),
+                str(used.execution_count) if used else "?",
+                (used.last_error or "") if used else f"({workspace.detail})",
+            ]
+        )
     print_table(columns, rows, right=("UNUSED", "SIZE", "RUNS"), last_may_shrink=True)
 
 
@@ -131,53 +140,23 @@ def _hours(hours: float | None) -> str:
     return "in the future" if hours < 0 else format_duration(int(hours * 3_600_000))
 
 
-def _root_option() -> click.Option:
-    return click.Option(["--workspace-root", "place"], metavar="DIR", help=_PLACE)
-
-
-def _there(call: Call, _: click.Context) -> Iterator[str]:
-    place = call.settings.workspace_root
-    return iter(sorted(os.listdir(place)) if place else ())
-
-
-_known = offering(_there)
-
-for _command in (
-    library_command(verbs.CREATE, "create", _opening, _say_created, also=[_root_option()]),
-    library_command(
-        verbs.TOUCH,
-        "touch",
-        _opening,
-        _say_touched,
-        completed={"session_id": _known},
-        also=[_root_option()],
-        failed=lambda done: done.metadata is None,
-    ),
-    library_command(verbs.LIST, "list", _opening, _say_list, also=[_root_option()]),
-):
-    workspace.add_command(_command)
-
-
-# --- to run a program ---
-
-
-@workspace.command("run", cls=BsdCommand)
-@click.argument("session_id", metavar="ID", shell_complete=_known)
+@workspace_group.command("run")
+@click.argument("session_id", metavar="ID", shell_complete=offering(_known))
 @click.argument("argv", metavar="-- ARGV...", nargs=-1, required=True, type=click.UNPROCESSED)
-@_ROOT
+@root_option
 @click.option("--time-limit", metavar="SECONDS", type=float, help="Kill it after so long.")
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="Give it a variable, too.")
 @click.option(
     "--isolate/--no-isolate",
-    default=None,
-    help="Insist on bubblewrap, or go without; otherwise it is used if it works here (for root it"
-    " must).",
+    default=True,
+    help="Isolate it with bubblewrap (unless that does not work here, then it is refused), or run"
+    " it with all of your rights.",
 )
 @click.option(
     "--readable", metavar="DIR", multiple=True, help="Let an isolated program read this, too."
 )
 @click.pass_obj
-def run(
+def run_command(
     call: Call,
     /,
     *,
@@ -186,48 +165,48 @@ def run(
     place: str | None,
     time_limit: float | None,
     env: tuple[str, ...],
-    isolate: bool | None,
+    isolate: bool,
     readable: tuple[str, ...],
 ) -> int:
     """Run a program in a workspace. Exit code 1 if it fails; its own is in --json.
 
-    An isolated program has no network, and writes nothing but its workspace. Root's runs as another
-    user, to whom what root has put into the workspace is given; outside a box root's runs only with
-    --no-isolate. --json says which limits hold.
+    An isolated program has no network, and writes nothing but its workspace. If bubblewrap does not
+    work here, it runs only with --no-isolate. --json says which limits hold.
     """
-    done = _root(call, place).run(
+    answer = actions.run(
+        _open(call, place, writes=True),
         session_id,
         argv,
         limits=_limits(call, time_limit),
         env=_environment(env),
         isolate=isolate,
-        readable=[Path(os.path.abspath(each)) for each in readable],
+        readable=[Path(os.path.abspath(path)) for path in readable],
     )
-    call.answer(done, _show_run)
-    return 0 if done.succeeded else 1
+    call.answer(answer, tell_run)
+    return 0 if answer.succeeded else 1
 
 
 def _limits(call: Call, seconds: float | None) -> Limits:
-    known = asdict(call.settings.workspace_limits)
+    limits: dict[str, Any] = asdict(call.settings.workspace_limits)
     if seconds is not None:
         if not 0 < seconds < float("inf"):
             raise Invalid("--time-limit must be a number of seconds, more than 0")
-        known["seconds"] = seconds
-    return Limits(**known)
+        limits["seconds"] = seconds
+    return Limits(**limits)
 
 
 def _environment(pairs: tuple[str, ...]) -> dict[str, str]:
-    found = {}
+    variables = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise Invalid(f"--env {pair!r} is not of the form NAME=VALUE")
-        found[name] = value
-    return found
+        variables[name] = value
+    return variables
 
 
-def _show_run(done: ExecutionResult) -> None:
-    """Its output as it is, and what there is to say of it to stderr."""
+def tell_run(done: ExecutionResult) -> None:
+    """Print the program's output as it is, and what there is to say of it to stderr."""
     for text, stream in ((done.stdout, sys.stdout), (done.stderr, sys.stderr)):
         stream.write(safe(text, lines=True) if stream.isatty() else text)
         stream.flush()
@@ -244,20 +223,17 @@ def _show_run(done: ExecutionResult) -> None:
         note(f"{done.argv[0]}: {done.error}")
 
 
-# --- to prune ---
-
-
-@workspace.command("prune", cls=BsdCommand)
-@_ROOT
+@workspace_group.command("prune")
+@root_option
 @click.option("--older-than", metavar="AGE", help='Unused for so long: 24h, 7d, 30m, or "never".')
 @click.option("--max-count", metavar="N", type=click.IntRange(0), help="Let at most N stay.")
 @click.option(
     "--max-bytes", metavar="N", type=click.IntRange(0), help="Let N bytes in all of them stay."
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_obj
-def prune(
+def prune_command(
     call: Call,
     /,
     place: str | None,
@@ -271,25 +247,30 @@ def prune(
 
     Without an option by the settings: those unused for workspace_max_age.
     """
-    root = _root(call, place, writes=not dry_run)
+    root = _open(call, place, writes=not dry_run)
     rules = _rules(root, older_than, max_count, max_bytes)
     if not (dry_run or yes):
         _ask(root, rules)
-    with stop_request() as request, _progress() as progress:
-        done = root.prune(
+    bar = Progress(
+        console=Console(stderr=True), transient=True, disable=dry_run or not sys.stderr.isatty()
+    )
+    task = bar.add_task("pruning")
+    with stop_request() as request, bar:
+        answer = actions.prune(
+            root,
             rules,
             dry_run=dry_run,
-            progress=progress,
+            progress=lambda done, planned: bar.update(task, completed=done, total=planned),
             stopping=lambda: request.number is not None,
         )
-    call.answer(done, _show_prune)
-    return 1 if done.errors else request.exit_code
+    call.answer(answer, tell_pruned)
+    return 1 if answer.errors else request.exit_code
 
 
 def _rules(
     root: WorkspaceRoot, older_than: str | None, max_count: int | None, max_bytes: int | None
 ) -> Rules:
-    """As the options say; as the settings say, if there is none."""
+    """Return the rules of the options; those of the settings if there is no option."""
     if older_than is None and max_count is None and max_bytes is None:
         return root.rules
     hours = None
@@ -299,36 +280,15 @@ def _rules(
 
 
 def _ask(root: WorkspaceRoot, rules: Rules) -> None:
-    found = root.prune(rules, dry_run=True)
-    if not found.deleted_sessions and not found.leftovers:
-        return
-    what = f"{counted(len(found.deleted_sessions), 'workspace')} ({size(found.reclaimed_bytes)})"
-    question = f"Delete {what} in {root.place.resolve()} for good?"
-    ask_first(question, "`bsd workspace prune --yes`", "deleted")
+    """Ask before anything is deleted; raises Conflict if the answer is no."""
+    found = actions.prune(root, rules, dry_run=True)
+    if found.deleted_sessions or found.leftovers:
+        count = counted(len(found.deleted_sessions), "workspace")
+        what = f"{count} ({size(found.reclaimed_bytes)}) in {root.place.resolve()}"
+        ask_first(f"Delete {what} for good?", "`bsd workspace prune --yes`", "deleted")
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Shows how far it is, on a terminal: workspaces that are done, and planned."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _planned: None
-        return
-    from rich import console, progress  # it takes longer to load than most prunings
-
-    bar = progress.Progress(console=console.Console(stderr=True), transient=True)
-    task = bar.add_task("pruning")
-
-    def show(done: int, planned: int) -> None:
-        bar.start()  # once there is something to show; again it does nothing
-        bar.update(task, completed=done, total=planned)
-
-    try:
-        yield show
-    finally:
-        bar.stop()
-
-
-def _show_prune(done: PruneResult) -> None:
+def tell_pruned(done: PruneResult) -> None:
     if done.dry_run:
         for session_id in done.deleted_sessions:
             say(session_id)
@@ -339,31 +299,27 @@ def _show_prune(done: PruneResult) -> None:
     say(str(done))
 
 
-# --- to repair ---
-
-
-@workspace.command("repair", cls=BsdCommand)
+@workspace_group.command("repair")
 @click.argument("session_id", metavar="[ID]", required=False)
-@_ROOT
+@root_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
 @click.pass_obj
-def repair(call: Call, /, session_id: str | None, place: str | None, dry_run: bool) -> int:
+def repair_command(call: Call, /, session_id: str | None, place: str | None, dry_run: bool) -> int:
     """Make missing or broken metadata anew from the files' times; without an ID in all."""
-    root = _root(call, place, writes=not dry_run)
-    done = verbs.Repairs(dry_run, root.repair(session_id, dry_run=dry_run))
-    call.answer(done, _show_repairs)
-    return 1 if any(one.error for one in done.workspaces) else 0
+    answer = actions.repair(_open(call, place, writes=not dry_run), session_id, dry_run=dry_run)
+    call.answer(answer, tell_repairs)
+    return 1 if any(workspace.error for workspace in answer.workspaces) else 0
 
 
-def _show_repairs(done: verbs.Repairs) -> None:
-    for one in done.workspaces:
-        if one.error:
-            note(f"{one.session_id}: {one.error}")
-        elif one.metadata and one.reason:
+def tell_repairs(done: actions.Repairs) -> None:
+    for workspace in done.workspaces:
+        if workspace.error:
+            note(f"{workspace.session_id}: {workspace.error}")
+        elif workspace.metadata and workspace.reason:
             would = "would count" if done.dry_run else "counts"
-            moment = one.metadata.as_json()["updated_at"]
-            say(f"{one.session_id}: {one.detail}; it {would} as used at {moment}")
+            moment = iso_utc(workspace.metadata.updated_at)
+            say(f"{workspace.session_id}: {workspace.detail}; it {would} as used at {moment}")
         else:
-            say(f"{one.session_id} needs no repair")
+            say(f"{workspace.session_id} needs no repair")
     if not done.workspaces:
         say("no workspace needs a repair")

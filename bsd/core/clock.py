@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -34,7 +34,6 @@ import structlog
 from bsd.core.errors import os_problem
 from bsd.core.files import LARGEST_NOTE, read_ours, write_private
 from bsd.core.formatting import format_duration, iso_utc
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
 
 # What a clock may be put forward by at once, and what it may gain by being slewed: 1 in 1000 (ntpd
@@ -50,7 +49,7 @@ _MOST_SECONDS = 1e11  # three thousand years
 _MOST_STEPS = 32  # of one kind; then the oldest two become one
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What the clocks say."""
 
@@ -67,7 +66,7 @@ class StepKind(StrEnum):
     CORRECTED = "corrected"  # set soon after a start, or when it was behind: believed
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Step:
     """The wall clock was set."""
 
@@ -82,7 +81,7 @@ class Step:
         return (self.since is None or self.since <= mtime) and mtime <= self.until
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class ClockRecord:
     """What is known of the clocks from the last look at them."""
 
@@ -234,7 +233,7 @@ def _both(one: Step, other: Step) -> Step:
     )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Ages:
     """How old things are at one moment. Lifetimes and ages are seconds."""
 

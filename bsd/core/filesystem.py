@@ -21,12 +21,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Literal, Self
 
-from bsd.core.immutable import immutable
 from bsd.core.leases import swap_names
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -69,7 +69,7 @@ MOVE_ELSEWHERE = (
 )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Strength:
     """How sure a commit can be that nobody else has the session open (DESIGN §4).
 

@@ -9,11 +9,11 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from bsd.core.errors import Forbidden, Invalid, NotFound
-from bsd.core.immutable import immutable
 from bsd.core.sources import Source
 
 _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
@@ -34,7 +34,7 @@ def check_name(text: str, what: str) -> str:
     return text
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class SessionName:
     """`agent/session`, the name of a session everywhere."""
 
@@ -79,7 +79,7 @@ class _Place:
         return _at(layout.root, self._place)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Where things lie under one root; beside it, only sessions in sources lie elsewhere."""
 

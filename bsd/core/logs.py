@@ -59,15 +59,16 @@ def _drop_disabled(logger: Any, method: str, event: MutableMapping[str, Any]) ->
     return event
 
 
-structlog.configure(
-    processors=[
-        _drop_disabled,
-        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-    ],
-    wrapper_class=BoundLogger,
-    logger_factory=structlog.stdlib.LoggerFactory(),
-    cache_logger_on_first_use=True,
-)
+if not structlog.is_configured():  # by a program that uses bsd as a library
+    structlog.configure(
+        processors=[
+            _drop_disabled,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
 
 
 def configure_logs(

@@ -1,23 +1,43 @@
-"""What is fixed at start (SPEC §4): the table. `settings_reader` reads and checks it.
+"""The settings that are fixed at start (SPEC §4): a setting is one field of `Settings`.
 
-A setting is one line: its name, its type with what a value must be, its default, and the words for
-that, which a bad value is answered with. A table of the file (`[memory]`) is a field whose type is
-a dataclass. Nothing here loads pydantic, which checks the values: a daemon would keep its 10 MB.
+They come from the command line, the environment, `bsd.toml` and the defaults, in this order. A
+table of the file (`[memory]`) is a field whose type is a model. The settings that work at once are
+in `bsd.core.config`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from annotated_types import Ge, Le, MinLen
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
-from bsd.core.errors import Invalid
+from bsd.core.config import check_cron
+from bsd.core.errors import ConfigError, FieldError, Invalid
+from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.formatting import (
     LANGUAGES,
     LIFETIMES,
@@ -26,107 +46,68 @@ from bsd.core.formatting import (
     REFRESHED,
     WEEK,
     lifetime_seconds,
+    nearest,
 )
-from bsd.core.pruning_fields import check_cron
+from bsd.core.locations import (
+    LONGEST_SOCKET_PATH,
+    find_socket,
+    named_root,
+    read_settings_file,
+    settings_file,
+    usual_root,
+)
+from bsd.core.validation import details_of, is_unknown, reason_of
 
 PREFIX = "BRAINSURGEON_"  # of variables in the environment
-AT_ONCE = "at once"  # marks what a running daemon follows
-_WORDS = "words"  # in the metadata of a field
 
-_MOST_WORKERS = 8  # unless somebody says more: each has a child, of some 50 MB
+_MOST_WORKERS = 8  # by default: each has a child process of some 60 MB
 _LONGEST = 5200 * WEEK  # a century
 _MOST = 1 << 50
 
 
-# --- what a value must be, beyond its type ---
+# --- types of values ---
 
 
-@dataclass(frozen=True)
-class _Read:
-    """Metadata of a type: what pydantic calls when it checks a value of it."""
-
-    read: Callable[..., Any]
-    _how: ClassVar[str]  # by which function of `core_schema`
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic asks
-
-        return getattr(core_schema, self._how)(self._called, handler(source))
-
-    def _called(self, value: Any) -> Any:
-        return self.read(value)
-
-
-class Before(_Read):
-    """`read` is given what came, and what it returns is checked."""
-
-    _how = "no_info_before_validator_function"
-
-
-class After(_Read):
-    """`read` is given a value of the type, and returns what it becomes."""
-
-    _how = "no_info_after_validator_function"
-
-
-class Beside(_Read):
-    """`read` is given a value of the type, and the table's fields before it."""
-
-    _how = "with_info_after_validator_function"
-
-    def _called(self, value: Any, info: Any = None) -> Any:
-        return self.read(value, info.data)
-
-
-def _like(pattern: str) -> After:
-    def check(text: str) -> str:
-        if not re.search(pattern, text):
-            raise ValueError(pattern)
-        return text
-
-    return After(check)
-
-
-def _no_boolean(value: object) -> object:
-    """Refuse what Python would take for 0 or 1."""
+def _refuse_boolean(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("a boolean is no number")  # noqa: TRY004 - pydantic reports ValueError only
+        raise ValueError("a number is expected, not a boolean")  # noqa: TRY004 - for pydantic
     return value
 
 
-def _listed(value: object) -> object:
-    """Split a list that came as text with commas."""
+def _split(value: object) -> object:
+    """Split a list that is given in the environment, with commas."""
     if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        return [part.strip() for part in value.split(",") if part.strip()]
     return value
-
-
-def _origin(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
-        raise ValueError(text)
-    if parts.path not in {"", "/"} or parts.query or parts.fragment:
-        raise ValueError(text)
-    return f"{parts.scheme}://{parts.netloc}".lower()
-
-
-def _address(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            return HttpAddress.parse(value)
-        except Invalid as problem:
-            raise ValueError(problem.message) from None
-    return value
-
-
-def _level(value: object) -> object:
-    if isinstance(value, str):
-        value = value.strip().lower()
-    return "warn" if value == "warning" else value
 
 
 def _lower(value: object) -> object:
     return value.strip().lower() if isinstance(value, str) else value
+
+
+def _log_level(value: object) -> object:
+    return "warn" if _lower(value) == "warning" else _lower(value)
+
+
+def _absolute(value: object) -> Path:
+    path = os.path.expanduser(value) if isinstance(value, str | os.PathLike) else ""
+    if not os.path.isabs(path):  # it would mean another place wherever bsd is started
+        raise ValueError("a path must be absolute, or begin with ~")
+    return Path(os.path.abspath(path))
+
+
+def _socket(path: Path) -> Path:
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise ValueError(f"the path of a socket has at most {LONGEST_SOCKET_PATH} bytes")
+    return path
+
+
+def _origin(text: str) -> str:
+    parts = urlsplit(text)
+    is_web = parts.scheme in {"http", "https"} and parts.hostname and not parts.username
+    if not is_web or parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise ValueError("an origin is like https://bs.example.com (no path, no *)")
+    return f"{parts.scheme}://{parts.netloc}".lower()
 
 
 def _age(text: str) -> str:
@@ -136,10 +117,10 @@ def _age(text: str) -> str:
         raise ValueError(problem.message) from None
 
 
-def _lifetime_of_class(value: object) -> object:
+def _class_lifetime(value: object) -> int | None:
     """Turn `14d` into seconds, and `never` into None."""
     if not isinstance(value, str):
-        raise ValueError("a lifetime is a text")  # noqa: TRY004 - pydantic reports ValueError only
+        raise ValueError('a lifetime is a text, as in "14d", or "never"')  # noqa: TRY004
     try:
         seconds = lifetime_seconds(value, minimum=MINUTE, maximum=_LONGEST)
     except Invalid as problem:
@@ -147,120 +128,10 @@ def _lifetime_of_class(value: object) -> object:
     return None if seconds is None else int(seconds)
 
 
-def _place(path: Path) -> Path:
-    path = path.expanduser()
-    if not path.is_absolute():  # it would mean another place wherever bsd is started
-        raise ValueError("relative")
-    return path
-
-
-def _word(text: str) -> str:
-    if not text.strip():
-        raise ValueError("empty")
-    return text.lower()
-
-
 def _language(text: str) -> str:
     if text not in LANGUAGES:
-        raise ValueError("unknown")
+        raise ValueError(f"languages beside English are {', '.join(LANGUAGES)}")
     return text
-
-
-def _known_classes(value: Any, before: Mapping[str, Any]) -> Any:
-    if not {*LIFETIMES, *before.get("ttl", {})}.issuperset(value):
-        raise ValueError("unknown class")
-    return value
-
-
-_Text = Annotated[str, MinLen(1)]
-_Texts = Annotated[tuple[_Text, ...], Before(_listed)]
-_Origins = Annotated[tuple[Annotated[str, After(_origin)], ...], Before(_listed)]
-_Amount = Annotated[int, Ge(0), Le(_MOST), Before(_no_boolean)]  # 0: no limit
-_Class = Annotated[str, _like(r"^[a-z][a-z0-9_-]{0,31}$")]
-_Lifetime = Annotated[int | None, Before(_lifetime_of_class)]
-_Place = Annotated[Path, After(_place)]
-_Words = tuple[Annotated[str, After(_word)], ...]
-_Languages = tuple[Annotated[str, After(_language)], ...]
-
-
-def line(words: str, default: Any = MISSING) -> Any:
-    """A field of a table, and what a value of it must be, as in `workers must be …`."""
-    if isinstance(default, type):
-        return field(default_factory=default, metadata={_WORDS: words})
-    return field(default=default, metadata={_WORDS: words})
-
-
-# --- the tables of the file: [memory] (SPEC §10), [[sources]], [workspace_limits] ---
-
-
-class Table:
-    """A table of the settings file, all of whose keys are known."""
-
-    __slots__ = ()
-    __pydantic_config__: ClassVar = {"extra": "forbid"}
-
-
-@dataclass(frozen=True, slots=True)
-class ClassWords(Table):
-    """What tells that a fact belongs to a class."""
-
-    keys: _Words = line("a list of texts that a key holds", ())
-    texts: _Words = line("a list of words and phrases that stand in the text", ())
-    entities: tuple[str, ...] = line("a list of whole names of entities", ())
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySettings(Table):
-    """Where the facts are, how long each class lives, and what belongs to which."""
-
-    enabled: bool | None = line(
-        "true or false; left out, the daemon cares for what bsd created", None
-    )
-    database: _Place | None = line("a path, absolute or from ~", None)
-    vectors: _Place | None = line("a path, absolute or from ~", None)
-    ttl: dict[_Class, _Lifetime] = line(
-        'lifetimes by class from 1m on, or "never", as in ephemeral = "1h"', dict
-    )
-    refresh: Annotated[tuple[str, ...], Beside(_known_classes)] = line(
-        "a list of classes that live on when they are recalled", REFRESHED
-    )
-    languages: _Languages = line(f"a list of languages beside English: {', '.join(LANGUAGES)}", ())
-    words: Annotated[dict[str, ClassWords], Beside(_known_classes)] = line(
-        "tables by class, as in [memory.words.active] with keys, texts, entities", dict
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSettings(Table):
-    """A directory of another program's sessions that is to be watched."""
-
-    kind: _Text  # which are known, bsd.transcripts.agents.programs says
-    path: Path
-    # Else the kind is its name.
-    name: Annotated[str, _like(r"^[A-Za-z0-9_-][A-Za-z0-9._@-]{0,63}$")] | None = None
-
-    @property
-    def called(self) -> str:
-        """How the names of its agents begin."""
-        return self.name or self.kind
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceLimits(Table):
-    """What a program that is run in a workspace may use."""
-
-    seconds: Annotated[float, Ge(0), Le(604_800), Before(_no_boolean)] = line(
-        "a number between 0 and 604800", 60.0
-    )
-    cpu_seconds: _Amount = line("a whole number, 0 for no limit", 60)
-    memory_bytes: _Amount = line("a whole number, 0 for no limit", 4 << 30)
-    processes: _Amount = line("a whole number, 0 for no limit", 512)
-    file_bytes: _Amount = line("a whole number, 0 for no limit", 256 << 20)
-    disk_bytes: _Amount = line("a whole number, 0 for no limit", 8 << 30)
-    output_bytes: _Amount = line("a whole number", 1 << 20)
-
-
-# --- all of them ---
 
 
 class HttpAddress(NamedTuple):
@@ -285,93 +156,311 @@ class HttpAddress(NamedTuple):
         return f"{host}:{self.port}"
 
 
-_HOURLY = "0 * * * *"
+def _address(value: object) -> HttpAddress:
+    if isinstance(value, HttpAddress):
+        return value
+    try:
+        return HttpAddress.parse(value if isinstance(value, str) else "")
+    except Invalid:
+        raise ValueError("an address is HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000") from None
+
+
+AbsolutePath = Annotated[Path, PlainValidator(_absolute)]
+Text = Annotated[str, Field(min_length=1)]
+Amount = Annotated[int, BeforeValidator(_refuse_boolean), Field(ge=0, le=_MOST)]  # 0: no limit
+Whole = Annotated[int, BeforeValidator(_refuse_boolean)]
+Seconds = Annotated[float, BeforeValidator(_refuse_boolean)]
+FactClass = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+Words = tuple[Annotated[str, Field(pattern=r"\S"), AfterValidator(str.lower)], ...]
+
+
+# --- tables of the file ---
+
+
+class Table(BaseModel):
+    """A table of the settings file; other keys than its fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClassWords(Table):
+    """`[memory.words.CLASS]`: what tells that a fact belongs to the class."""
+
+    keys: Words = Field((), description="texts that a key holds")
+    texts: Words = Field((), description="words and phrases that stand in the text")
+    entities: tuple[str, ...] = Field((), description="whole names of entities")
+
+
+class MemorySettings(Table):
+    """`[memory]` (SPEC §10): where the facts are, and how long each class of them lives."""
+
+    enabled: bool | None = Field(None, description="by default only for what bsd created")
+    database: AbsolutePath | None = None
+    vectors: AbsolutePath | None = None
+    ttl: dict[FactClass, Annotated[int | None, BeforeValidator(_class_lifetime)]] = Field(
+        default_factory=dict, description='lifetimes by class, as in ephemeral = "1h", or "never"'
+    )
+    refresh: tuple[str, ...] = Field(
+        REFRESHED, description="classes that live on when they are recalled"
+    )
+    languages: tuple[Annotated[str, AfterValidator(_language)], ...] = ()
+    words: dict[str, ClassWords] = Field(default_factory=dict)
+
+    @field_validator("refresh", "words")
+    @classmethod
+    def _refuse_unknown_classes(cls, value: Any, info: ValidationInfo) -> Any:
+        known = {*LIFETIMES, *info.data.get("ttl", {})}
+        if unknown := sorted(set(value) - known):
+            raise ValueError(f"there is no class {unknown[0]}; [memory.ttl] defines new ones")
+        return value
+
+
+class SourceSettings(Table):
+    """`[[sources]]`: a directory of another program's sessions that bsd watches."""
+
+    kind: Text  # bsd.transcripts.agents.programs says which are known
+    path: AbsolutePath
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._@-]{0,63}$")] | None = None
+
+    @property
+    def called(self) -> str:
+        """How the names of its agents begin."""
+        return self.name or self.kind
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Fixed for the life of the process, but for what is marked `AT_ONCE`.
+class WorkspaceLimits:
+    """`[workspace_limits]`: what a program that runs in a workspace may use; 0 is no limit.
 
-    All else but the root and the tables has a variable in the environment (`VARIABLES`).
+    A plain dataclass: the library `workspaces` derives from it.
     """
 
-    root: Path = line("the path of the OpenClaw directory, absolute or from ~")
-    socket: Path = line("the path of the socket, absolute or from ~")
-    api_keys: _Texts = line("a list of keys (in the environment: with commas)", ())
-    cors_origins: _Origins = line(
-        "a list of origins like https://bs.example.com (no path, no *)", ()
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    seconds: Annotated[Seconds, Field(ge=0, le=604_800)] = 60.0
+    cpu_seconds: Amount = 60
+    memory_bytes: Amount = 4 << 30
+    processes: Amount = 512
+    file_bytes: Amount = 256 << 20
+    disk_bytes: Amount = 8 << 30
+    output_bytes: Amount = 1 << 20
+
+
+# --- all settings ---
+
+
+class Settings(BaseSettings):
+    """The settings of one process; they do not change, but for those in `RELOADABLE`."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_by_name=True,
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        enable_decoding=False,  # lists in the environment are separated by commas
+        allow_inf_nan=False,
     )
-    readonly: bool = line("true or false", default=False)
-    http: Annotated[HttpAddress | None, Before(_address)] = line(
-        "HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000", None
+
+    config_file: AbsolutePath | None = None  # bsd.toml, which need not be there
+    root: AbsolutePath
+    socket: Annotated[AbsolutePath, AfterValidator(_socket)] = Field(
+        default_factory=lambda given: find_socket(given["root"], os.environ),
+        description="the path of the socket, absolute or from ~",
     )
-    http_open: bool = line("true or false", default=False)  # beyond loopback, without keys
-    workers: Annotated[int, Ge(0), Le(32), Before(_no_boolean)] = line(
-        f"a whole number between 0 (one a core, {_MOST_WORKERS} at most) and 32", 0
+    api_keys: Annotated[tuple[Text, ...], BeforeValidator(_split)] = Field(
+        (), repr=False, description="a list of keys (in the environment: with commas)"
     )
-    debounce_seconds: Annotated[float, Ge(0), Le(3600), Before(_no_boolean)] = line(
-        "a number between 0 and 3600", 2.0
+    cors_origins: Annotated[
+        tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(_split)
+    ] = Field((), description="a list of origins like https://bs.example.com (no path, no *)")
+    readonly: bool = Field(default=False, description="true or false")
+    http: Annotated[HttpAddress, PlainValidator(_address)] | None = Field(
+        None, description="HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000"
     )
-    # Nothing is planned on a file younger than 2 s (DESIGN §4), so less would be a lie.
-    quiet_seconds: Annotated[float, Ge(2), Le(3600), Before(_no_boolean)] = line(
-        "a number between 2 and 3600", 2.0
+    http_open: bool = Field(default=False, description="true or false")  # beyond loopback, no keys
+    workers: Whole = Field(
+        0,
+        ge=0,
+        le=32,
+        description=f"a whole number between 0 (one a core, {_MOST_WORKERS} at most) and 32",
     )
+    debounce_seconds: Seconds = Field(2.0, ge=0, le=3600, description="a number between 0 and 3600")
+    # Nothing is planned on a file younger than 2 s (DESIGN §4).
+    quiet_seconds: Seconds = Field(2.0, ge=2, le=3600, description="a number between 2 and 3600")
     log_level: Annotated[
-        Literal["trace", "debug", "info", "warn", "error"], Before(_level), AT_ONCE
-    ] = line("trace, debug, info, warn or error", "info")
-    log_format: Annotated[Literal["auto", "json", "console"], Before(_lower), AT_ONCE] = line(
-        "auto, json or console", "auto"
+        Literal["trace", "debug", "info", "warn", "error"], BeforeValidator(_log_level)
+    ] = Field("info", description="trace, debug, info, warn or error")
+    log_format: Annotated[Literal["auto", "json", "console"], BeforeValidator(_lower)] = Field(
+        "auto", description="auto, json or console"
     )
-    auto_refresh_ms: Annotated[int, Ge(0), Le(86_400_000), Before(_no_boolean), AT_ONCE] = line(
-        "a whole number between 0 (off) and 86400000", 10_000
+    auto_refresh_ms: Whole = Field(
+        10_000,
+        ge=0,
+        le=86_400_000,
+        validation_alias=AliasChoices("AUTO_REFRESH_MS", "BRAINSURGEON_AUTO_REFRESH_MS"),
+        description="a whole number between 0 (off) and 86400000",
     )
-    workspace_root: Path | None = line(
-        "the path of the directory of workspaces, absolute or from ~", None
+    workspace_root: AbsolutePath | None = Field(
+        None, description="the path of the directory of workspaces, absolute or from ~"
     )
-    workspace_cron: Annotated[str, After(check_cron)] = line(
-        f'a valid cron expression (e.g., "{_HOURLY}")', _HOURLY
+    workspace_cron: Annotated[str, AfterValidator(check_cron)] = Field(
+        "0 * * * *", description='a valid cron expression (e.g., "0 * * * *")'
     )
-    workspace_max_age: Annotated[str, After(_age)] = line(
-        'a duration of 1m to 52w, such as "24h", or "never"', "24h"
+    workspace_max_age: Annotated[str, AfterValidator(_age)] = Field(
+        "24h", description='a duration of 1m to 52w, such as "24h", or "never"'
     )
-    workspace_max_count: _Amount = line("a whole number, 0 for no limit", 0)
-    workspace_max_bytes: _Amount = line("a whole number, 0 for no limit", 0)
-    workspace_limits: WorkspaceLimits = line("a table: [workspace_limits]", WorkspaceLimits)
-    memory: MemorySettings = line("a table: [memory]", MemorySettings)
-    sources: tuple[SourceSettings, ...] = line(
-        "tables [[sources]], each with `kind`, `path` (absolute or from ~) and, if it"
-        " shall not be called like its kind, `name` (letters, digits and . _ @ -)",
-        (),
-    )
+    workspace_max_count: Amount = Field(0, description="a whole number, 0 for no limit")
+    workspace_max_bytes: Amount = Field(0, description="a whole number, 0 for no limit")
+    workspace_limits: WorkspaceLimits = Field(default_factory=WorkspaceLimits)
+    memory: MemorySettings = Field(default_factory=MemorySettings)
+    sources: tuple[SourceSettings, ...] = ()
 
     @property
     def threads(self) -> int:
         """How many workers there are."""
         return self.workers or max(1, min(os.cpu_count() or 1, _MOST_WORKERS))
 
-    def __repr__(self) -> str:
-        return f"<settings of {self.root}>"  # keys shall stand in no log
+    @field_validator("sources")
+    @classmethod
+    def _refuse_overlap(
+        cls, sources: tuple[SourceSettings, ...], info: ValidationInfo
+    ) -> tuple[SourceSettings, ...]:
+        root = info.data.get("root")
+        for number, source in enumerate(sources):
+            for other in sources[:number]:
+                if other.called == source.called:
+                    raise ValueError(
+                        f"two sources are called {source.called}: give one another `name`"
+                    )
+                if _overlap(other.path, source.path):
+                    raise ValueError(
+                        f"{source.path} is named twice, or one source lies in the other"
+                    )
+            if root is not None and _overlap(root, source.path):
+                raise ValueError(
+                    f"the source {source.path} and bsd's root {root} lie in each other"
+                )
+        return sources
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there is no .env
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - nor such files
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources: what is passed, the environment, the file that is passed."""
+        file = init_settings().get("config_file")
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
 
 
-_IN_FILE_ONLY = {"root", "workspace_limits", "memory", "sources"}  # the root has older variables
+def _overlap(one: Path, other: Path) -> bool:
+    one, other = one.resolve(), other.resolve()
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+# What a running daemon follows when it reads the settings again.
+RELOADABLE = frozenset({"log_level", "log_format", "auto_refresh_ms"})
+
+# The root has older variables; tables are set in the file only.
+_WITHOUT_VARIABLE = {"config_file", "root", "workspace_limits", "memory", "sources"}
 # Environment variable → setting. Where two name the same one, the first that is set counts.
 VARIABLES = {"AUTO_REFRESH_MS": "auto_refresh_ms"} | {
-    f"{PREFIX}{one.name.upper()}": one.name
-    for one in fields(Settings)
-    if one.name not in _IN_FILE_ONLY
+    f"{PREFIX}{name.upper()}": name
+    for name in Settings.model_fields
+    if name not in _WITHOUT_VARIABLE
 }
+# Read by `named_root`, or by the client scripts of the original.
+_OTHER_VARIABLES = ("BRAINSURGEON_AGENTS_DIR", "BRAINSURGEON_URL")
 
 
-def types_of(table: type) -> dict[str, Any]:
-    """The types of a table's settings by name, with what a value of each must be."""
-    return get_type_hints(table, include_extras=True)
+# --- loading ---
 
 
-def words_of(table: type, name: str) -> str:
-    """What a value of a setting must be, as in `workers must be …`."""
-    return str(next(one.metadata[_WORDS] for one in fields(table) if one.name == name))
+def load_settings(config_file: Path | None = None, root: Path | None = None) -> Settings:
+    """Read the settings from the command line, the environment, the file and the defaults.
+
+    Args:
+        config_file: `--config`; it must exist. By default `$XDG_CONFIG_HOME/bsd/bsd.toml`.
+        root: `--root`.
+
+    Raises:
+        ConfigError: With a FieldError for every key and variable that is not valid.
+    """
+    path = config_file or settings_file(os.environ)
+    in_file = read_settings_file(path, required=config_file is not None)
+    given: dict[str, Any] = {"config_file": path.absolute()}
+    named = named_root(root, os.environ)
+    if named is not None or "root" not in in_file:
+        given["root"] = named or usual_root(os.environ)
+    problems = _unknown_variables()
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        problems += [_problem(detail, path) for detail in details_of(error)]
+    if problems:
+        raise _refusal(problems)
+    return settings
 
 
-def table_of(kind: Any) -> type | None:
-    """The table that a setting is, by its type."""
-    return kind if isinstance(kind, type) and issubclass(kind, Table) else None
+def _unknown_variables() -> list[FieldError]:
+    known = [*VARIABLES, *_OTHER_VARIABLES]
+    problems = []
+    for name in sorted(os.environ):
+        if not name.startswith(PREFIX) or name in known:
+            continue
+        if name.startswith("BRAINSURGEON_RATE_LIMIT_"):
+            advice = "rates are limited by the web server in front, not here: unset it"
+        else:
+            advice = f"did you mean {nearest(name, known)}?"
+        problems.append(FieldError(name, f"{name} is not a known variable; {advice}"))
+    return problems
+
+
+def _problem(detail: ErrorDetails, file: Path) -> FieldError:
+    """Return what is wrong with one setting, and where it was set."""
+    location = detail["loc"]
+    setting = VARIABLES.get(str(location[0]), str(location[0]))  # it may be an alias
+    names = [*(name for name in VARIABLES if VARIABLES[name] == setting), PREFIX + setting.upper()]
+    if variable := next(filter(os.environ.get, names), None):
+        return FieldError(variable, f"{variable}: {reason_of(detail)}")
+    steps = [step for step in location[1:] if isinstance(step, str) and step != "[key]"]
+    keys = [setting, *steps]
+    name = ".".join(keys)
+    where = f"{file}{_line(file, keys[-1])}: {name}"
+    if is_unknown(detail):
+        advice = f"did you mean {nearest(keys[-1], _keys_of_table(keys[:-1]))}?"
+        return FieldError(name, f"{where} is not a known key; {advice}")
+    return FieldError(name, f"{where}: {reason_of(detail)}")
+
+
+def _keys_of_table(path: list[str]) -> Iterable[str]:
+    """Return the keys that the table at `path` may have."""
+    match path:
+        case ["memory", "words", *_]:
+            return ClassWords.model_fields
+        case ["memory", *_]:
+            return MemorySettings.model_fields
+        case ["sources", *_]:
+            return SourceSettings.model_fields
+        case ["workspace_limits", *_]:
+            return WorkspaceLimits.__dataclass_fields__
+    return Settings.model_fields
+
+
+def _line(file: Path, key: str) -> str:
+    """Return `, line N` for the first line of the file that sets a key."""
+    pattern = re.compile(rf"""\s*\[{{0,2}}\s*["']?{re.escape(key)}["']?\s*[=\].]""")
+    lines = read_plain(file, LARGEST_NOTE, follow=True).decode().split("\n")
+    return next((f", line {n}" for n, line in enumerate(lines, 1) if pattern.match(line)), "")
+
+
+def _refusal(problems: list[FieldError]) -> ConfigError:
+    hint = "mend or remove it; config/bsd.toml shows every key with its default"
+    if len(problems) == 1:
+        return ConfigError(problems[0].message, hint=hint, errors=tuple(problems))
+    text = "\n".join(["the settings cannot be used:", *(f"  {p.message}" for p in problems)])
+    return ConfigError(text, hint=hint, errors=tuple(problems))

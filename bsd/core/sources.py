@@ -12,10 +12,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-
-from bsd.core.immutable import immutable
 
 # What no name may hold, and the two characters that mean something here.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._@-]")
@@ -38,7 +37,7 @@ class ProgramArchive(NamedTuple):
     status: str  # the program's word for a session that lies there
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Source:
     """One such directory. `kind` is for those who know what its owner does."""
 

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple, NoReturn
 from bsd import __version__
 from bsd.actions.context import ActionContext
 from bsd.actions.outlines import Outlines
+from bsd.core.config_file import ConfigService, Known
 from bsd.core.errors import BsdError, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import close_logs, configure_logs
 from bsd.core.processes import give_back_memory
-from bsd.core.pruning_config import ConfigService, Known
 from bsd.sessions.commit.inflight import InFlight, Memory
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.operate import Noticed

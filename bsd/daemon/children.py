@@ -28,11 +28,11 @@ from typing import Any, TypeVar, cast
 import structlog
 
 import bsd
+from bsd.core.config_file import ConfigService, Known
 from bsd.core.errors import BsdError, TemporaryFailure, os_problem
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import terminal_or_service
-from bsd.core.pruning_config import ConfigService, Known
 from bsd.daemon import tasks
 from bsd.daemon.child import Order, Reply, Said, Setup, Stopping
 from bsd.sessions.commit.inflight import InFlight

@@ -15,7 +15,7 @@ from bsd.daemon.scheduler import Cron, Every
 from bsd.daemon.state import DaemonState
 
 if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
-    from bsd.memory.facts import Memory
+    from bsd.memory.memory import Memory
 
 _log = structlog.stdlib.get_logger(module="memory")
 
@@ -46,7 +46,11 @@ def add_workspace_cron(schedule: JobSchedule, state: DaemonState) -> None:
     root = settings.workspace_root
     if root is None or settings.readonly:
         return
-    from bsd.workspaces.verbs import WorkspaceRoot, rules_of  # noqa: PLC0415 - for few only
+    from bsd.workspaces.actions import (  # noqa: PLC0415 - for few only
+        WorkspaceRoot,
+        prune,
+        rules_of,
+    )
 
     workspaces = WorkspaceRoot(
         root,
@@ -57,13 +61,13 @@ def add_workspace_cron(schedule: JobSchedule, state: DaemonState) -> None:
         steady=state.clocks.steady,
     )
 
-    def prune() -> None:
+    def run() -> None:
         if not root.is_dir():  # made with the first workspace
             _workspaces_log.debug("There is no workspace root yet", workspace_root=str(root))
             return
-        workspaces.prune(stopping=state.stopping.is_set)
+        prune(workspaces, stopping=state.stopping.is_set)
 
-    schedule.add(WORKSPACE_CRON, Cron(settings.workspace_cron), prune)
+    schedule.add(WORKSPACE_CRON, Cron(settings.workspace_cron), run)
 
 
 class MemoryKeeper:
@@ -94,14 +98,16 @@ class MemoryKeeper:
             return None
 
     def _begin(self, memory: Memory) -> float:
-        done = memory.prune(soft=False)
+        from bsd.memory import actions  # noqa: PLC0415 - see above
+
+        done = actions.prune(memory, soft=False)
         if done.expired:
             _log.info(
                 f"startup prune removed {done.expired} expired facts",
                 vectors_deleted=done.vectors_deleted,
             )
         now = int(self._state.clocks.wall())
-        if memory.expired():
+        if actions.count_expired(memory):
             return now - _HOUR  # the hourly run goes on with them as soon as the daemon stands
         last_run = memory.noted(_LAST_RUN)
         if isinstance(last_run, int) and last_run <= now:
@@ -113,12 +119,14 @@ class MemoryKeeper:
 
     def run(self) -> None:
         """Every hour; raises BsdError, and an hour later nothing is lost by that."""
+        from bsd.memory import actions  # noqa: PLC0415 - see above
+
         started = int(self._state.clocks.wall())
         try:
             with self._memory() as memory:
                 if not self._is_mine(memory):
                     return
-                done = memory.prune()
+                done = actions.prune(memory)
                 if not self._state.stopping.is_set():
                     memory.note(_LAST_RUN, started)
         except BsdError as problem:
@@ -140,7 +148,7 @@ class MemoryKeeper:
 
     def _memory(self, *, deadline: float = math.inf) -> Memory:
         """`deadline`: when to break off what is going on, in steady seconds."""
-        from bsd.memory.facts import open_memory  # noqa: PLC0415 - see above
+        from bsd.memory.memory import open_memory  # noqa: PLC0415 - see above
 
         return open_memory(
             self._layout,

@@ -13,11 +13,12 @@ from typing import Any, Literal
 import orjson
 
 from bsd import __version__
+from bsd.core.answers import as_json
 from bsd.core.clock import Ages, look
+from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError
 from bsd.core.formatting import document, iso_utc, lifetime_seconds
 from bsd.core.layout import Layout
-from bsd.core.pruning_fields import PruningConfig
 from bsd.core.sources import Source
 from bsd.daemon.children import Children
 from bsd.daemon.directories import Trouble, WatchProblem
@@ -84,14 +85,15 @@ class DaemonReport:
         if state.config.problem:
             problems.append(state.config.problem.message)
         well: Literal["ok", "degraded"] = "degraded" if late or problems else "ok"
-        return Health(
+        health = Health(
             status=well if state.phase == "running" else state.phase,
             version=__version__,
             pid=os.getpid(),
             uptime_seconds=self._uptime(),
             late=late,
             problems=list(dict.fromkeys(problems)),
-        ).as_json()
+        )
+        return as_json(health)
 
     def status(self) -> dict[str, Any]:
         sessions = json.loads(self._state.ledger.sessions())
@@ -108,7 +110,7 @@ class DaemonReport:
     def _status(self, sessions: Any) -> dict[str, Any]:
         state = self._state
         config, problem = state.config.current, state.config.problem
-        return DaemonStatus(
+        status = DaemonStatus(
             state=state.phase,
             pid=os.getpid(),
             version=__version__,
@@ -136,7 +138,8 @@ class DaemonReport:
                 "problem": problem.message if problem else None,
             },
             retention=self._next_retention.answer(config, self._next_run()),
-        ).as_json()
+        )
+        return as_json(status)
 
     def in_short(self) -> str:
         """One line for the service manager."""
@@ -282,8 +285,8 @@ def _in_trash(layout: Layout, config: PruningConfig) -> dict[str, int]:
 
 def _copies(layout: Layout) -> dict[str, Any]:
     with suppress(BsdError, OSError):  # it is told as a problem of the archive
-        return copies_use(layout).as_json()
-    return NO_COPIES.as_json()
+        return as_json(copies_use(layout))
+    return as_json(NO_COPIES)
 
 
 def _archive(layout: Layout, config: PruningConfig, ages: Ages, at: float) -> dict[str, Any]:

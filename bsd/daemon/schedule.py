@@ -13,10 +13,11 @@ from typing import Any
 
 import structlog
 
+from bsd.core.answers import as_json
+from bsd.core.config import JOBS, OFF, SETTABLE, UNSETTLING, PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Conflict
 from bsd.core.formatting import iso_utc, lifetime_seconds
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import OFF, SETTABLE, SETTINGS, UNSETTLING, PruningConfig
 from bsd.daemon.scheduler import Cron, Every, JobStatus, Run, Schedule, Scheduler
 from bsd.daemon.status import Job, LastResult
 from bsd.daemon.watches import Watches, open_watches
@@ -174,15 +175,17 @@ class JobSchedule:
             now = self._config.current  # `bsd retention` has runs noted there, too
             noted = {AUTO_CRON: _at(now.last_run_at), RETENTION: _at(now.last_retention_run_at)}
         return [
-            Job(
-                name=job.name,
-                schedule=job.schedule,
-                enabled=enabled.get(job.name, job.schedule is not None),
-                running=job.running,
-                last_run=_iso(_latest(job.last_run, noted.get(job.name))),
-                last_result=_result(job.last),
-                next_run=_iso(job.next_run),
-            ).as_json()
+            as_json(
+                Job(
+                    name=job.name,
+                    schedule=job.schedule,
+                    enabled=enabled.get(job.name, job.schedule is not None),
+                    running=job.running,
+                    last_run=_iso(_latest(job.last_run, noted.get(job.name))),
+                    last_result=_result(job.last),
+                    next_run=_iso(job.next_run),
+                )
+            )
             for job in self._scheduler.status()
         ]
 
@@ -261,7 +264,7 @@ def _result(run: Run | None) -> LastResult | None:
 
 def _schedules(config: PruningConfig) -> dict[str, Schedule]:
     """The times of all jobs that a setting gives its times: an expression, or seconds."""
-    times = {one.job: getattr(config, name) for name, one in SETTINGS.items() if one.job}
+    times = {job: getattr(config, name) for job, name in JOBS.items()}
     return {job: Cron(at) if isinstance(at, str) else Every(at) for job, at in times.items()}
 
 

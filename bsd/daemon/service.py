@@ -9,9 +9,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import structlog
 
@@ -20,7 +19,7 @@ from bsd.core.errors import BsdError
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import configure_logs
-from bsd.core.settings import AT_ONCE, Settings, types_of
+from bsd.core.settings import RELOADABLE, Settings
 from bsd.daemon import tasks
 from bsd.daemon.children import Children
 from bsd.daemon.indexer import Indexer
@@ -53,15 +52,14 @@ _log = structlog.stdlib.get_logger(module="daemon")
 _SWITCH_SECONDS = 0.0005
 STOP_SECONDS = 5.0
 _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
-_WHILE_RUNNING = {name for name, kind in types_of(Settings).items() if AT_ONCE in get_args(kind)}
 
 
 def follow(old: Settings, new: Settings) -> Settings:
     """Return `old` with the changes that a running daemon can follow; the log names the others."""
-    changed = {key for key in types_of(Settings) if getattr(old, key) != getattr(new, key)}
-    if waiting := sorted(changed - _WHILE_RUNNING):
+    changed = {key for key in Settings.model_fields if getattr(old, key) != getattr(new, key)}
+    if waiting := sorted(changed - RELOADABLE):
         _log.warning("These settings take effect at the next start", keys=waiting)
-    return replace(old, **{key: getattr(new, key) for key in changed & _WHILE_RUNNING})
+    return old.model_copy(update={key: getattr(new, key) for key in changed & RELOADABLE})
 
 
 class Daemon:
@@ -232,6 +230,7 @@ class Daemon:
         state.stopping.set()
         self._notifier.stopping("finishing what has begun")
         _log.info("bsd stops")
+        state.events.close()
         state.queue.close()
         self.children.stop()
         for loop in (self._first_copies, *state.loops.values()):
@@ -241,7 +240,6 @@ class Daemon:
         for loop in (self._first_copies, *state.loops.values()):
             if loop.alive:
                 ended &= loop.join(max(0.0, deadline - time.monotonic()))
-        state.events.close()
         if ended:
             self._watcher.close()
             self._settings_watch.close()

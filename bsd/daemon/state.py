@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import structlog
 
+from bsd.core.answers import as_json
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.core.settings import Settings
 from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts
@@ -147,7 +148,7 @@ class Ledger:
 
 def _listed(result: SessionResult, at: float) -> bytes:
     # A copy has the size that it needs; what comes from orjson has kept all that it might need.
-    return bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
+    return bytes(memoryview(document({**as_json(result), "at": iso_utc(at)})))
 
 
 class IdleSessions:

@@ -11,9 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from bsd.core.definition import Answer, contract
+from pydantic import Field
+
 from bsd.core.formatting import iso_utc
 
 # --- what happens, told to whoever listens; a slow listener delays nobody and loses the oldest ---
@@ -129,7 +130,7 @@ EntryInfo = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Health(Answer):
+class Health:
     """Whether all is well; needs no API key."""
 
     # It is degraded if there is a problem, a source that cannot be served among them, or a loop is
@@ -138,12 +139,12 @@ class Health(Answer):
     version: str
     pid: int
     uptime_seconds: float
-    late: list[str] = field(metadata=contract("Loops that do not answer"))
+    late: Annotated[list[str], Field(description="Loops that do not answer")]
     problems: list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class DaemonStatus(Answer):
+class DaemonStatus:
     """Everything at a glance. Sizes are bytes, times ISO 8601; totals count since the start."""
 
     schema_name: ClassVar[str] = "Status"
@@ -157,55 +158,63 @@ class DaemonStatus(Answer):
     enabled: bool
     readonly: bool
     auto_refresh_ms: int
-    roots: list[EntryInfo] = field(
-        metadata=contract("path, level (strong, weak, none), filesystem, why")
-    )
-    watcher: EntryInfo = field(metadata=contract("directories, watched, scan_only, problems"))
-    queue: EntryInfo = field(
-        metadata=contract(
-            "debouncing, waiting, ready, working, gathering, refused, retried, parked"
-        )
-    )
-    workers: list[EntryInfo] = field(metadata=contract("name, session, since"))
-    children: list[EntryInfo] = field(
-        metadata=contract("Processes that work on sessions: pid, since, session")
-    )
+    roots: Annotated[
+        list[EntryInfo], Field(description="path, level (strong, weak, none), filesystem, why")
+    ]
+    watcher: Annotated[EntryInfo, Field(description="directories, watched, scan_only, problems")]
+    queue: Annotated[
+        EntryInfo,
+        Field(
+            description="debouncing, waiting, ready, working, gathering, refused, retried, parked"
+        ),
+    ]
+    workers: Annotated[list[EntryInfo], Field(description="name, session, since")]
+    children: Annotated[
+        list[EntryInfo], Field(description="Processes that work on sessions: pid, since, session")
+    ]
     totals: EntryInfo
-    left_alone: EntryInfo = field(metadata=contract("count, reasons"))
-    sessions: list[EntryInfo] = field(metadata=contract("The last result of each session, and at"))
-    orphans: EntryInfo = field(metadata=contract("count, bytes"))
-    sources: list[EntryInfo] = field(
-        metadata=contract("name, kind, path, served_by, left_alone, problem")
-    )
-    clock: str | None = field(
-        metadata=contract("Why the clock is not believed, and nothing deleted")
-    )
-    disk: EntryInfo = field(
-        metadata=contract(
-            "What bsd takes on disk: store, archive, index, history, orphans, databases, others, "
-            "log; copies (of whole sessions), trash, in_flight (replaced versions). saved: what "
-            "left the sessions that are there; uncounted: those of which that is not known yet; "
+    left_alone: Annotated[EntryInfo, Field(description="count, reasons")]
+    sessions: Annotated[
+        list[EntryInfo], Field(description="The last result of each session, and at")
+    ]
+    orphans: Annotated[EntryInfo, Field(description="count, bytes")]
+    sources: Annotated[
+        list[EntryInfo], Field(description="name, kind, path, served_by, left_alone, problem")
+    ]
+    clock: Annotated[
+        str | None, Field(description="Why the clock is not believed, and nothing deleted")
+    ]
+    disk: Annotated[
+        EntryInfo,
+        Field(
+            description="What bsd takes on disk: store, archive, index, history, orphans, "
+            "databases, others, log; copies (of whole sessions), trash, in_flight (replaced "
+            "versions). saved: what left the sessions that are there; uncounted: those of which "
+            "that is not known yet; "
             "kept: all but copies, trash and in_flight; total: all; net: saved less kept; "
             "net_with_copies: saved less total; net_when_packed: net once the store is packed"
-        )
-    )
-    search: EntryInfo = field(metadata=contract("complete, waiting, problem: the index of words"))
-    config: EntryInfo = field(metadata=contract("path, problem"))
+        ),
+    ]
+    search: Annotated[
+        EntryInfo, Field(description="complete, waiting, problem: the index of words")
+    ]
+    config: Annotated[EntryInfo, Field(description="path, problem")]
     # Of the trash likewise; `held` says why nothing is deleted: the clock is not believed.
-    retention: EntryInfo = field(
-        metadata=contract(
-            "keep, next_run, files, bytes (of the next run), next_expiry, held, trash "
+    retention: Annotated[
+        EntryInfo,
+        Field(
+            description="keep, next_run, files, bytes (of the next run), next_expiry, held, trash "
             "(all_sessions, all_bytes: of all that lies there); archive: "
             "these, and on, most_bytes, used_bytes (by packs and copies; null: there is no limit), "
             "nearly_full (90 % of most_bytes or more), packs, lines, content (bytes of these), "
             "kept (bytes that they take), ratio, oldest, newest; copies (of sessions): keep, "
             "sessions, gone, content, kept, ratio, oldest"
-        )
-    )
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class LastResult(Answer):
+class LastResult:
     """How a job ended last."""
 
     ok: bool
@@ -214,7 +223,7 @@ class LastResult(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Job(Answer):
+class Job:
     """A scheduled job; a schedule of null: it runs only when asked."""
 
     name: str
@@ -227,7 +236,7 @@ class Job(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs(Answer):
+class JobList:
     """All jobs, by name."""
 
     jobs: list[Job]

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Busy, NotFound
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
@@ -241,7 +242,7 @@ class Worker:
         at = self._state.clocks.wall()
         self._state.ledger.worked(name, result, at)
         if self._state.events.is_heard:
-            self._state.events.publish("session", **result.as_json())
+            self._state.events.publish("session", **as_json(result))
         if result.postponed:
             _log.debug(
                 f"Session {name} can give up too little yet, waiting for more",

@@ -1,7 +1,4 @@
-"""What `/api/metrics` tells Prometheus, taken from one status; names and helps are a contract.
-
-Loaded when it is asked for the first time: many a daemon never is, and it takes a megabyte.
-"""
+"""The page `/api/metrics` for Prometheus, made of one status; names and helps are a contract."""
 
 from __future__ import annotations
 
@@ -16,26 +13,99 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 Document = Mapping[str, Any]
 
-# Counters since the start: status' `totals` → name without `_total`, help.
-_TOTALS = {
-    "commits": ("bsd_commits", "Session files that were replaced."),
-    "values": ("bsd_extracted_values", "Values moved into the store."),
-    "entries": ("bsd_extracted_entries", "Entries of which at least one value was moved."),
-    "bytes_saved": ("bsd_bytes_saved", "Bytes by which session files became smaller."),
-    "tokens_saved": (
-        "bsd_tokens_saved",
+# Counters since the start: name without `_total` → where in the status, help.
+_COUNTERS = {
+    "bsd_commits": ("totals.commits", "Session files that were replaced."),
+    "bsd_extracted_values": ("totals.values", "Values moved into the store."),
+    "bsd_extracted_entries": (
+        "totals.entries",
+        "Entries of which at least one value was moved.",
+    ),
+    "bsd_bytes_saved": ("totals.bytes_saved", "Bytes by which session files became smaller."),
+    "bsd_tokens_saved": (
+        "totals.tokens_saved",
         "Tokens of text, estimated, that are no longer sent; pictures and PDFs count none.",
     ),
-    "bytes_written": (
-        "bsd_bytes_written",
+    "bsd_bytes_written": (
+        "totals.bytes_written",
         "Bytes written; divided by bsd_bytes_saved_total: what saving a byte costs the disk.",
     ),
-    "busy": ("bsd_sessions_busy", "Times that a session was in use and work on it was put off."),
-    "failed": ("bsd_sessions_failed", "Times that work on a session failed."),
-    "children_started": ("bsd_children_started", "Child processes that were started."),
-    "children_died": ("bsd_children_died", "Child processes that died at work."),
-    "workers_replaced": ("bsd_workers_replaced", "Workers that died and were replaced."),
-    "crashes": ("bsd_loop_crashes", "Steps of loops that ended with an exception."),
+    "bsd_sessions_busy": (
+        "totals.busy",
+        "Times that a session was in use and work on it was put off.",
+    ),
+    "bsd_sessions_failed": ("totals.failed", "Times that work on a session failed."),
+    "bsd_children_started": ("totals.children_started", "Child processes that were started."),
+    "bsd_children_died": ("totals.children_died", "Child processes that died at work."),
+    "bsd_workers_replaced": ("totals.workers_replaced", "Workers that died and were replaced."),
+    "bsd_loop_crashes": ("totals.crashes", "Steps of loops that ended with an exception."),
+    "bsd_queue_refused": ("queue.refused", "Sessions that found the queue full."),
+    "bsd_queue_retried": ("queue.retried", "Jobs that were tried again."),
+}
+# Gauges: name → where in the status, help.
+_GAUGES = {
+    "bsd_uptime_seconds": ("uptime_seconds", "Since the start."),
+    "bsd_extraction_enabled": ("enabled", "1 unless `enabled` is false."),
+    "bsd_sessions": ("totals.sessions", "Sessions that are known."),
+    "bsd_sessions_left_alone": ("left_alone.count", "Transcripts not ours to edit."),
+    "bsd_disk_saved_bytes": (
+        "disk.saved",
+        "What left the sessions that are there, by which they are shorter.",
+    ),
+    "bsd_disk_uncounted_sessions": (
+        "disk.uncounted",
+        "Sessions of which it is not known yet what left them.",
+    ),
+    "bsd_disk_kept_bytes": (
+        "disk.kept",
+        "What bsd takes on disk without copies, trash and replaced versions of whole sessions.",
+    ),
+    "bsd_disk_net_bytes": ("disk.net", "bsd_disk_saved_bytes less bsd_disk_kept_bytes."),
+    "bsd_disk_net_with_copies_bytes": (
+        "disk.net_with_copies",
+        "bsd_disk_saved_bytes less all that bsd takes on disk.",
+    ),
+    "bsd_disk_net_when_packed_bytes": (
+        "disk.net_when_packed",
+        "What bsd_disk_net_bytes will be once the store is packed into the archive.",
+    ),
+    "bsd_orphan_files": ("orphans.count", "Late lines without a place, kept aside."),
+    "bsd_orphan_bytes": ("orphans.bytes", "Their size."),
+    "bsd_retention_due_files": (
+        "retention.files",
+        "Stored files that leave the store with the next run.",
+    ),
+    "bsd_retention_due_bytes": ("retention.bytes", "Their size."),
+    "bsd_trash_sessions": ("retention.trash.all_sessions", "Deleted sessions in the trash."),
+    "bsd_archive_lines": ("retention.archive.lines", "Original lines in the archive."),
+    "bsd_archive_content_bytes": ("retention.archive.content", "Their size as they were."),
+    "bsd_archive_kept_bytes": ("retention.archive.kept", "What they take in the archive."),
+}
+_COPIES = {  # if there are any
+    "bsd_copied_sessions": (
+        "retention.copies.sessions",
+        "Sessions of which the archive has a copy.",
+    ),
+    "bsd_gone_sessions": (
+        "retention.copies.gone",
+        "Those of them that their program has deleted.",
+    ),
+    "bsd_copied_content_bytes": (
+        "retention.copies.content",
+        "Size of what was copied, without what was taken out of it.",
+    ),
+    "bsd_copied_kept_bytes": ("retention.copies.kept", "What the copies take."),
+}
+# Gauges of moments, if there is one.
+_MOMENTS = {
+    "bsd_archive_oldest_timestamp_seconds": (
+        "retention.archive.oldest",
+        "When the oldest of them came into the archive.",
+    ),
+    "bsd_copied_oldest_timestamp_seconds": (
+        "retention.copies.oldest",
+        "When the oldest copy was made.",
+    ),
 }
 _PARTS = (
     *("store", "archive", "index", "history", "orphans", "databases", "others", "log"),
@@ -55,12 +125,13 @@ class MetricsPage:
         jobs: Callable[[], list[dict[str, Any]]],
         health: Callable[[], Document],
     ) -> None:
-        # Not the global registry: what some library puts there is none of ours.
+        # Not the global registry, in which libraries put metrics of their own.
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Daemon(status, jobs, health))
         ProcessCollector(namespace="bsd", registry=self._registry)
 
     def render(self) -> bytes:
+        """Return the page as Prometheus reads it."""
         return generate_latest(self._registry)
 
 
@@ -74,29 +145,39 @@ class _Daemon(Collector):
         self._status, self._jobs, self._health = status, jobs, health
 
     def describe(self) -> list[Metric]:
-        return []  # asked at registration, before there is a status
+        """Describe nothing: at registration there is no status yet."""
+        return []
 
     def collect(self) -> Iterator[Metric]:
-        status, health = self._status(), self._health()
-        yield from _state(status, health)
-        yield from _totals(status["totals"])
-        yield from _queue(status["queue"], status["workers"], status["children"])
-        yield from _watcher(status["watcher"])
-        yield from _disk(status["disk"])
-        yield from _stock(status)
+        """Yield all metrics."""
+        status = self._status()
+        for name, (place, text) in _COUNTERS.items():
+            yield CounterMetricFamily(name, text, _find(status, place) or 0)
+        copies = _COPIES if _find(status, "retention.copies") else {}
+        for name, (place, text) in {**_GAUGES, **copies}.items():
+            yield GaugeMetricFamily(name, text, _find(status, place) or 0)
+        for name, (place, text) in _MOMENTS.items():
+            if moment := _find(status, place):
+                yield GaugeMetricFamily(name, text, _epoch(moment))
+        yield from _state(status, self._health())
+        yield from _work(status)
         yield from _jobs(self._jobs())
+
+
+def _find(document: Document, place: str) -> Any:
+    """Return the member at a place such as `disk.saved`; None if there is none."""
+    found: Any = document
+    for name in place.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def _state(status: Document, health: Document) -> Iterator[Metric]:
     yield _by("version", "bsd_info", "Always 1; says which bsd this is.", {status["version"]: 1})
-    yield from _gauges(
-        (
-            "bsd_healthy",
-            "1 if no loop is late and no problem is known.",
-            health["status"] == "ok",
-        ),
-        ("bsd_uptime_seconds", "Since the start.", status["uptime_seconds"]),
-        ("bsd_extraction_enabled", "1 unless `enabled` is false.", status["enabled"]),
+    yield GaugeMetricFamily(
+        "bsd_healthy",
+        "1 if no loop is late and no problem is known.",
+        health["status"] == "ok",
     )
     yield _by(
         "root",
@@ -115,23 +196,20 @@ def _state(status: Document, health: Document) -> Iterator[Metric]:
         "0 while config.json is broken and the last good settings hold.",
         status["config"]["problem"] is None,
     )
+    disk = status["disk"]
+    parts = {part: disk[part] for part in _PARTS} | {"in_flight": disk["in_flight"]["bytes"]}
+    yield _by("part", "bsd_disk_bytes", "What bsd takes on disk, by what it is for.", parts)
 
 
-def _totals(totals: Document) -> Iterator[Metric]:
-    for key, (name, text) in _TOTALS.items():
-        yield CounterMetricFamily(name, text, totals[key])
-    given_up = CounterMetricFamily(
+def _work(status: Document) -> Iterator[Metric]:
+    yield _by(
+        "reason",
         "bsd_commits_given_up",
         "Commits that left a session as it was, since something else happened to it.",
-        labels=["reason"],
+        status["totals"]["give_ups"],
+        kind=CounterMetricFamily,
     )
-    for reason, count in totals["give_ups"].items():
-        given_up.add_metric([_label(reason)], count)
-    yield given_up
-    yield GaugeMetricFamily("bsd_sessions", "Sessions that are known.", totals["sessions"])
-
-
-def _queue(queue: Document, workers: list[Document], children: list[Document]) -> Iterator[Metric]:
+    queue, workers, watcher = status["queue"], status["workers"], status["watcher"]
     yield _by(
         "state",
         "bsd_queue_sessions",
@@ -139,24 +217,19 @@ def _queue(queue: Document, workers: list[Document], children: list[Document]) -
         "or until enough can be saved.",
         {state: queue[state] for state in _QUEUE},
     )
-    yield CounterMetricFamily(
-        "bsd_queue_refused", "Sessions that found the queue full.", queue["refused"]
-    )
-    yield CounterMetricFamily("bsd_queue_retried", "Jobs that were tried again.", queue["retried"])
     busy = sum(worker["session"] is not None for worker in workers)
-    yield from _gauges(
+    for name, text, value in (
         (
             "bsd_parked_sessions",
             "Sessions that kept failing and are left until they change.",
             len(queue["parked"]),
         ),
         ("bsd_workers", "Workers.", len(workers)),
-        ("bsd_children", "Child processes.", len(children)),
+        ("bsd_children", "Child processes.", len(status["children"])),
         ("bsd_workers_busy", "Workers with a session on the table.", busy),
-    )
-
-
-def _watcher(watcher: Document) -> Iterator[Metric]:
+        ("bsd_watch_problems", "Problems of the watcher.", len(watcher["problems"])),
+    ):
+        yield GaugeMetricFamily(name, text, value)
     unwatched = watcher["directories"] - watcher["watched"] - watcher["scan_only"]
     known = {"watched": watcher["watched"], "scan_only": watcher["scan_only"]}
     yield _by(
@@ -165,97 +238,6 @@ def _watcher(watcher: Document) -> Iterator[Metric]:
         "Session directories by how changes are noticed; unwatched means: for want of watches.",
         {**known, "unwatched": max(unwatched, 0)},
     )
-    problems = len(watcher["problems"])
-    yield GaugeMetricFamily("bsd_watch_problems", "Problems of the watcher.", problems)
-
-
-def _disk(disk: Document) -> Iterator[Metric]:
-    parts = {part: disk[part] for part in _PARTS} | {"in_flight": disk["in_flight"]["bytes"]}
-    yield _by("part", "bsd_disk_bytes", "What bsd takes on disk, by what it is for.", parts)
-    yield from _gauges(
-        (
-            "bsd_disk_saved_bytes",
-            "What left the sessions that are there, by which they are shorter.",
-            disk["saved"],
-        ),
-        (
-            "bsd_disk_uncounted_sessions",
-            "Sessions of which it is not known yet what left them.",
-            disk["uncounted"],
-        ),
-        (
-            "bsd_disk_kept_bytes",
-            "What bsd takes on disk without copies, trash and replaced versions of whole sessions.",
-            disk["kept"],
-        ),
-        (
-            "bsd_disk_net_bytes",
-            "bsd_disk_saved_bytes less bsd_disk_kept_bytes.",
-            disk["net"],
-        ),
-        (
-            "bsd_disk_net_with_copies_bytes",
-            "bsd_disk_saved_bytes less all that bsd takes on disk.",
-            disk["net_with_copies"],
-        ),
-        (
-            "bsd_disk_net_when_packed_bytes",
-            "What bsd_disk_net_bytes will be once the store is packed into the archive.",
-            disk["net_when_packed"],
-        ),
-    )
-
-
-def _stock(status: Document) -> Iterator[Metric]:
-    orphans, retention = status["orphans"], status["retention"]
-    archive = retention.get("archive", {})
-    yield from _gauges(
-        ("bsd_sessions_left_alone", "Transcripts not ours to edit.", status["left_alone"]["count"]),
-        ("bsd_orphan_files", "Late lines without a place, kept aside.", orphans["count"]),
-        ("bsd_orphan_bytes", "Their size.", orphans["bytes"]),
-        (
-            "bsd_retention_due_files",
-            "Stored files that leave the store with the next run.",
-            retention["files"],
-        ),
-        ("bsd_retention_due_bytes", "Their size.", retention["bytes"]),
-        (
-            "bsd_trash_sessions",
-            "Deleted sessions in the trash.",
-            retention.get("trash", {}).get("all_sessions", 0),
-        ),
-        ("bsd_archive_lines", "Original lines in the archive.", archive.get("lines", 0)),
-        ("bsd_archive_content_bytes", "Their size as they were.", archive.get("content", 0)),
-        ("bsd_archive_kept_bytes", "What they take in the archive.", archive.get("kept", 0)),
-    )
-    if archive.get("oldest"):
-        yield GaugeMetricFamily(
-            "bsd_archive_oldest_timestamp_seconds",
-            "When the oldest of them came into the archive.",
-            _epoch(archive["oldest"]),
-        )
-    if copies := retention.get("copies"):
-        yield from _copies(copies)
-
-
-def _copies(copies: Document) -> Iterator[Metric]:
-    of_what = "Size of what was copied, without what was taken out of it."
-    yield from _gauges(
-        (
-            "bsd_copied_sessions",
-            "Sessions of which the archive has a copy.",
-            copies["sessions"],
-        ),
-        ("bsd_gone_sessions", "Those of them that their program has deleted.", copies["gone"]),
-        ("bsd_copied_content_bytes", of_what, copies["content"]),
-        ("bsd_copied_kept_bytes", "What the copies take.", copies["kept"]),
-    )
-    if copies["oldest"]:
-        yield GaugeMetricFamily(
-            "bsd_copied_oldest_timestamp_seconds",
-            "When the oldest copy was made.",
-            _epoch(copies["oldest"]),
-        )
 
 
 def _jobs(jobs: list[dict[str, Any]]) -> Iterator[Metric]:
@@ -278,24 +260,20 @@ def _jobs(jobs: list[dict[str, Any]]) -> Iterator[Metric]:
     )
 
 
-def _gauges(*rows: tuple[str, str, float]) -> Iterator[Metric]:
-    """A gauge for each: name, help, value."""
-    for name, text, value in rows:
-        yield GaugeMetricFamily(name, text, value)
-
-
-def _by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
-    """One gauge with a value for each of the label's."""
-    gauge = GaugeMetricFamily(name, text, labels=[label])
+def _by(
+    label: str,
+    name: str,
+    text: str,
+    values: Mapping[str, float],
+    kind: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily,
+) -> Metric:
+    """Return a metric with a value for each of the label's."""
+    metric = kind(name, text, labels=[label])
     for key, value in values.items():
-        gauge.add_metric([_label(key)], value)
-    return gauge
+        # The exposition format wants UTF-8.
+        metric.add_metric([str(key).encode(errors="backslashreplace").decode()], value)
+    return metric
 
 
 def _epoch(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
-
-
-def _label(value: object) -> str:
-    """A label's value in UTF-8, which the exposition format wants."""
-    return str(value).encode(errors="backslashreplace").decode()

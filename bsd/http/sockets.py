@@ -1,20 +1,15 @@
-"""Where the daemon listens: on a Unix socket, and on TCP when somebody asks for it.
-
-The Unix socket is put in its place, found stale or alive, and taken away again.
-"""
+"""The sockets on which the API listens: a Unix socket, and TCP if the settings name an address."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import ipaddress
 import os
 import socket
 import stat
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -27,79 +22,102 @@ from bsd.core.errors import (
     os_problem,
 )
 from bsd.core.files import make_private_dir
-from bsd.core.locations import LONGEST_SOCKET_PATH
+from bsd.core.locations import LONGEST_SOCKET_PATH, may_talk_to_us, peer_uid
 from bsd.core.settings import HttpAddress, Settings
 
 _log = structlog.stdlib.get_logger(module="api")
 
 _BACKLOG = 64
 _PROBE_SECONDS = 1.0
-_TRIES = 50
-_TURN_SECONDS = 5.0  # how long another bsd may be busy putting its socket there
+_REFUSAL = (
+    b"HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
+    b'{"error":"this socket is for another user",'
+    b'"hint":"run it as the user whose daemon this is"}'
+)
 
-_Identity = tuple[int, int]  # device, inode
+# --- the Unix socket ---
+
+
+class OwnersSocket(socket.socket):
+    """A listening Unix socket that accepts connections of its owner and of root only.
+
+    The mode of the socket keeps other users out before; this is a second lock.
+    """
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return the next connection of a user who may use the API."""
+        while True:
+            connection, address = super().accept()
+            uid = _uid(connection)
+            if uid is not None and may_talk_to_us(uid):
+                return connection, address
+            _log.warning("A connection of another user is refused", uid=uid)
+            with connection, suppress(OSError):
+                connection.settimeout(0)
+                connection.send(_REFUSAL)
+
+
+def _uid(connection: socket.socket) -> int | None:
+    try:
+        return peer_uid(connection)
+    except OSError:  # gone already, or the system does not tell
+        return None
 
 
 class LocalSocket:
-    """A listening socket at a path, for its owner only."""
+    """A listening Unix socket, and the path at which it was put."""
 
-    def __init__(self, path: Path, listening: socket.socket, identity: _Identity) -> None:
+    def __init__(self, path: Path, listening: socket.socket) -> None:
         self.path = path
         self.socket = listening
-        self._identity = identity
+        self._inode = _inode(path)
 
     def remove(self) -> None:
-        """Take the path away if it is still ours; call it before the socket is closed.
+        """Remove the path if it is still this socket's; call it before the socket is closed.
 
-        As long as it is open, no other file can have got its inode number.
+        As long as the socket is open, no other file can have its inode number.
         """
         try:
-            with _our_turn(self.path):
-                if _identity(self.path) == self._identity:
-                    self.path.unlink()
-        except (BsdError, OSError) as error:
+            if _inode(self.path) == self._inode:
+                self.path.unlink()
+        except OSError as error:
             _log.warning("The socket could not be removed", path=str(self.path), error=str(error))
 
     def close(self) -> None:
+        """Close the socket."""
         self.socket.close()
 
 
 def open_local_socket(path: Path, *, tighten: bool = False) -> LocalSocket:
     """Listen at `path` with mode 0600 in a directory with mode 0700; a stale socket is replaced.
 
-    `tighten`: the directory is ours alone, and gets its mode if it has another. Raises
-    TemporaryFailure if somebody listens there, ConfigError if the path cannot be one of a socket
-    or something else is there, Forbidden if others may enter the directory.
+    Args:
+        tighten: give the directory its mode if it has another; for a directory of bsd alone.
+
+    Raises:
+        TemporaryFailure: another bsd listens there.
+        ConfigError: the path is too long for a socket, or of another file.
+        Forbidden: other users may enter the directory.
     """
-    temporary = path.with_name("~" + path.name[1:])  # no longer than the name itself
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-        raise _too_long(path)
+        raise ConfigError(
+            f"the socket's path is longer than {LONGEST_SOCKET_PATH} bytes: {path}",
+            hint="choose a shorter one with BRAINSURGEON_SOCKET",
+        )
+    listening = OwnersSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         make_private_dir(path.parent, durable=False)
         _check_directory(path.parent, tighten=tighten)
-        with _our_turn(path):
-            _clear_away(temporary)
-            _refuse_if_taken(path)
-            return _put(temporary, path)
-    except OSError as error:
-        raise os_problem(error, f"listening on {path}") from error
-
-
-def _put(temporary: Path, path: Path) -> LocalSocket:
-    """Make a socket that listens, then show it: nobody ever finds one that does not answer."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listening.bind(str(temporary))
-        os.chmod(temporary, 0o600)
+        _remove_stale(path)
+        listening.bind(str(path))
+        os.chmod(path, 0o600)
         listening.listen(_BACKLOG)
-        status = os.lstat(temporary)
-        os.rename(temporary, path)
-    except BaseException:  # an interrupt, too, must leave nothing behind
+        return LocalSocket(path, listening)
+    except BaseException as error:
         listening.close()
-        with suppress(OSError):
-            temporary.unlink()
+        if isinstance(error, OSError):
+            raise os_problem(error, f"listening on {path}") from error
         raise
-    return LocalSocket(path, listening, (status.st_dev, status.st_ino))
 
 
 def _check_directory(directory: Path, *, tighten: bool) -> None:
@@ -119,8 +137,8 @@ def _check_directory(directory: Path, *, tighten: bool) -> None:
         )
 
 
-def _refuse_if_taken(path: Path) -> None:
-    """Raise unless there is nothing, or a socket that nobody listens on."""
+def _remove_stale(path: Path) -> None:
+    """Remove a socket on which no process listens; raise if anything else is at the path."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -135,6 +153,7 @@ def _refuse_if_taken(path: Path) -> None:
             f"another bsd is listening on {path}", hint="`bsd status` asks it how it is"
         )
     _log.info("A stale socket is replaced", path=str(path))
+    path.unlink(missing_ok=True)
 
 
 def _is_alive(path: Path) -> bool:
@@ -144,44 +163,12 @@ def _is_alive(path: Path) -> bool:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except OSError:  # too busy to accept, forbidden, another kind: somebody's in any case
+        except OSError:  # too busy to accept, forbidden, another kind: a process has it
             return True
     return True
 
 
-def _clear_away(temporary: Path) -> None:
-    """Remove what a bsd left that died between making its socket and showing it."""
-    try:
-        if stat.S_ISSOCK(os.lstat(temporary).st_mode):
-            temporary.unlink()
-    except FileNotFoundError:
-        pass
-
-
-@contextmanager
-def _our_turn(path: Path) -> Iterator[None]:
-    """Keep other bsds out while we look at the path and change it."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for attempt in range(_TRIES):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if attempt + 1 == _TRIES:
-                    raise TemporaryFailure(
-                        f"another program keeps {path.parent} locked",
-                        hint="wait a moment and run it again",
-                    ) from None
-                time.sleep(_TURN_SECONDS / _TRIES)
-            except OSError:  # a file system without flock: rename is atomic even so
-                break
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _identity(path: Path) -> _Identity | None:
+def _inode(path: Path) -> tuple[int, int] | None:
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -189,31 +176,28 @@ def _identity(path: Path) -> _Identity | None:
     return status.st_dev, status.st_ino
 
 
-def _too_long(path: Path) -> ConfigError:
-    return ConfigError(
-        f"the socket's path is longer than {LONGEST_SOCKET_PATH} bytes: {path}",
-        hint="choose a shorter one with BRAINSURGEON_SOCKET",
-    )
+# --- TCP ---
 
 
 def check_exposure(settings: Settings) -> None:
     """Raise ConfigError if anyone on the network could use the API on TCP without a key."""
-    if settings.http is not None and _needs_keys(settings):
-        _refuse_exposed(settings.http, _places(settings.http))
+    if settings.http is not None:
+        _check_places(settings.http, _places(settings.http), settings)
 
 
 def open_tcp_sockets(address: HttpAddress, settings: Settings) -> list[socket.socket]:
     """Listen on every address that the host's name stands for (one, if the port is any free).
 
-    Raises ConfigError (also for an address beyond loopback without keys), Forbidden, Unavailable.
+    Raises:
+        ConfigError: the host is unknown, or an address beyond loopback needs keys.
+        Forbidden, Unavailable: it cannot listen there.
     """
     places = _places(address)
-    if _needs_keys(settings):
-        _refuse_exposed(address, places)
+    _check_places(address, places, settings)
     opened: list[socket.socket] = []
     try:
         for family, place in places:
-            opened.append(_listen(family, place))
+            opened.append(socket.create_server(place, family=family, backlog=_BACKLOG))
     except OSError as error:
         for one in opened:
             one.close()
@@ -221,14 +205,12 @@ def open_tcp_sockets(address: HttpAddress, settings: Settings) -> list[socket.so
     return opened
 
 
-def _needs_keys(settings: Settings) -> bool:
-    """True if there are no keys, and the settings do not say that TCP is open all the same."""
-    return not settings.api_keys and not settings.http_open
+_Place = tuple[socket.AddressFamily, tuple[str, int]]
 
 
-def _refuse_exposed(
-    address: HttpAddress, places: list[tuple[socket.AddressFamily, tuple[str, int]]]
-) -> None:
+def _check_places(address: HttpAddress, places: list[_Place], settings: Settings) -> None:
+    if settings.api_keys or settings.http_open:
+        return
     if not all(_is_loopback(host) for _, (host, _) in places):
         raise ConfigError(
             f"without an API key, everybody who reaches {address} over the network could read and"
@@ -241,14 +223,14 @@ def _refuse_exposed(
 def _is_loopback(host: str) -> bool:
     try:
         place = ipaddress.ip_address(host)
-    except ValueError:  # no form that is known: nothing says that it is this machine alone
+    except ValueError:  # an unknown form: nothing says that it is this machine alone
         return False
     if isinstance(place, ipaddress.IPv6Address) and place.ipv4_mapped is not None:
         return place.ipv4_mapped.is_loopback
     return place.is_loopback
 
 
-def _places(address: HttpAddress) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+def _places(address: HttpAddress) -> list[_Place]:
     try:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -261,21 +243,6 @@ def _places(address: HttpAddress) -> list[tuple[socket.AddressFamily, tuple[str,
     places = list(dict.fromkeys((family, place[:2]) for family, _, _, _, place in found))
     kept = places if address.port else places[:1]
     return [(family, (str(host), int(port))) for family, (host, port) in kept]
-
-
-def _listen(family: socket.AddressFamily, place: tuple[str, int]) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # So that a restart need not wait for the last connections to be forgotten.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.bind(place)
-        listening.listen(_BACKLOG)
-    except BaseException:  # an interrupt, too
-        listening.close()
-        raise
-    return listening
 
 
 def _problem(error: OSError, address: HttpAddress) -> BsdError:

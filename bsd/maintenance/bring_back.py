@@ -19,11 +19,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import structlog
+from pydantic import Field
 
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.audit import AuditLog
-from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.directories import give_to_owner_of, make_directories, opened
 from bsd.core.errors import (
     BsdError,
@@ -66,33 +68,35 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.bsd-restored")
 
 
 @dataclass(frozen=True, slots=True)
-class BroughtBack(Answer):
+class BroughtBack:
     """What came back. Sizes are bytes."""
 
     session: str
-    id: str = field(metadata=contract("What it was called in the archive"))
-    path: str = field(metadata=contract("Of its transcript"))
-    sessions: list[str] = field(metadata=contract("All that came back, those with it included"))
+    id: Annotated[str, Field(description="What it was called in the archive")]
+    path: Annotated[str, Field(description="Of its transcript")]
+    sessions: Annotated[list[str], Field(description="All that came back, those with it included")]
     files: int
     bytes: int
-    unavailable: dict[str, str] = field(
-        default_factory=dict,
-        metadata=contract("What stays a placeholder: session and key, and why", omit=True),
-    )
-    left_out: list[str] = field(
-        default_factory=list, metadata=contract("What was not copied, and why", omit=True)
-    )
-    keys: list[str] = field(
-        default_factory=list, metadata=contract("Its keys in its owner's list, put back", omit=True)
-    )
-    keys_taken: list[str] = field(
-        default_factory=list,
-        metadata=contract("Keys that name another session by now: those stay", omit=True),
-    )
-    advice: str | None = field(
-        default=None, metadata=contract("What its program may do with it", omit=True)
-    )
-    name: SessionName | None = field(default=None, metadata=INTERNAL)
+    unavailable: Annotated[
+        dict[str, str],
+        Field(description="What stays a placeholder: session and key, and why"),
+        OMIT_EMPTY,
+    ] = field(default_factory=dict)
+    left_out: Annotated[
+        list[str], Field(description="What was not copied, and why"), OMIT_EMPTY
+    ] = field(default_factory=list)
+    keys: Annotated[
+        list[str], Field(description="Its keys in its owner's list, put back"), OMIT_EMPTY
+    ] = field(default_factory=list)
+    keys_taken: Annotated[
+        list[str],
+        Field(description="Keys that name another session by now: those stay"),
+        OMIT_EMPTY,
+    ] = field(default_factory=list)
+    advice: Annotated[
+        str | None, Field(description="What its program may do with it"), OMIT_EMPTY
+    ] = None
+    name: Internal[SessionName | None] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
-from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.core.files import is_directory
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.locations import usual_roots
 from bsd.maintenance.strays import StoredFiles
@@ -30,7 +28,7 @@ from bsd.transcripts.agents.program import ENDING, Registered, Registry
 from bsd.transcripts.agents.programs import program_of
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class ListedSession:
     """One session as the list shows it. Sizes are bytes, times epoch seconds."""
 
@@ -53,8 +51,8 @@ _Files = Mapping[str, list[os.DirEntry[str]]]
 _File = tuple[str, os.stat_result]
 
 
-@immutable
-class AgentInfo(Answer):
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
     """One agent; `note` says why its sessions are not listed or not edited, if so."""
 
     schema_name: ClassVar[str] = "Agent"
@@ -65,8 +63,8 @@ class AgentInfo(Answer):
     sqlite: bool = False  # its sessions moved to SQLite: nothing of it is edited
 
 
-@immutable
-class Agents(Answer):
+@dataclass(frozen=True, slots=True)
+class Agents:
     """All agents."""
 
     agents: tuple[AgentInfo, ...]
@@ -361,7 +359,7 @@ def find_session(layout: Layout, text: str) -> SessionName:
 # --- whose children they are ---
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Member:
     """A session of a family, and whose child it is (None for the one that was asked for)."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from bsd.core.errors import BsdError, ConfigError
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.titles import ends_in
@@ -21,7 +21,7 @@ from bsd.transcripts.reader import TranscriptFile
 SOON_SECONDS = 7 * 24 * 3600.0
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class CopyScope:
     """Which sessions a run copies.
 
@@ -47,7 +47,7 @@ class CopyStatus(StrEnum):
     FAILED = "failed"
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class CopyOutcome:
     """One session of a run. `size`: bytes of its transcript."""
 
@@ -57,7 +57,7 @@ class CopyOutcome:
     problem: BsdError | None = None
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A session in its place, or put aside. `deleted_at`: by its program (epoch seconds)."""
 

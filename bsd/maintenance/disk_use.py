@@ -9,12 +9,13 @@ import stat
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from bsd.core.definition import Answer, contract
+from pydantic import Field
+
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.core.formatting import iso_utc
@@ -207,18 +208,18 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SavedInHour(Answer):
+class SavedInHour:
     """How sessions became shorter in one hour, and longer again."""
 
-    at: str = field(metadata=contract("When the hour began"))
-    saved: int = field(metadata=contract("Bytes by which sessions became shorter"))
-    given_back: int = field(
-        metadata=contract("Bytes by which they became longer: restored, undone")
-    )
+    at: Annotated[str, Field(description="When the hour began")]
+    saved: Annotated[int, Field(description="Bytes by which sessions became shorter")]
+    given_back: Annotated[
+        int, Field(description="Bytes by which they became longer: restored, undone")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Savings(Answer):
+class Savings:
     """Bytes saved over time; hours of which nothing is to be told are left out."""
 
     step_seconds: int

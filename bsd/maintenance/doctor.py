@@ -22,7 +22,6 @@ from pathlib import Path
 
 from bsd import __version__
 from bsd.core.clock import look
-from bsd.core.definition import Answer
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import BsdError
 from bsd.core.files import MEND_PLANTED, is_there
@@ -55,7 +54,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Answer):
+class Check:
     """One thing that was looked at."""
 
     name: str

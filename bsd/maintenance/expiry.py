@@ -5,22 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import structlog
+from pydantic import Field
 
+from bsd.core.answers import Internal
 from bsd.core.clock import Ages
-from bsd.core.definition import INTERNAL, Answer, contract
 from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
-from bsd.core.immutable import immutable
 
 _log = structlog.stdlib.get_logger(module="retention")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Thing:
     """One file (or directory) that is kept for a time; its age counts from `mtime` (epoch s)."""
 
@@ -64,8 +64,8 @@ class Shelf(Protocol):
         ...
 
 
-@immutable
-class Cleaned(Answer):
+@dataclass(frozen=True, slots=True)
+class Cleaned:
     """How much was deleted (bytes), and how much could not be: seed 000's fields."""
 
     cleaned: int = 0
@@ -78,8 +78,8 @@ class Cleaned(Answer):
         )
 
 
-@immutable
-class ExpiredFile(Answer):
+@dataclass(frozen=True, slots=True)
+class ExpiredFile:
     """One file that goes, and since when it is old enough. Times are ISO 8601."""
 
     path: str
@@ -96,31 +96,37 @@ def _expired_files(found: Forecast) -> tuple[ExpiredFile, ...]:
     )
 
 
-@immutable
-class Forecast(Answer):
+@dataclass(frozen=True, slots=True)
+class Forecast:
     """What a run at `at` (epoch seconds) would delete, and what comes after it."""
 
-    at: float = field(metadata=INTERNAL)
+    at: Internal[float]
     keep: str
-    going: tuple[Thing, ...] = field(metadata=INTERNAL)  # the oldest first
-    next_expiry: float | None = field(metadata=INTERNAL)  # of what stays: epoch seconds
-    cleaned: int = field(init=False, metadata=contract(by=lambda one: len(one.going)))
-    bytes: int = field(
-        init=False, metadata=contract(by=lambda one: sum(thing.size for thing in one.going))
-    )
+    going: Internal[tuple[Thing, ...]]  # the oldest first
+    next_expiry: Internal[float | None]  # of what stays: epoch seconds
+    cleaned: int = field(init=False, default=0)
+    bytes: int = field(init=False, default=0)
     staying: int
-    held: str | None = field(
-        default=None, metadata=contract("Why nothing is deleted, whatever its age")
+    held: Annotated[str | None, Field(description="Why nothing is deleted, whatever its age")] = (
+        None
     )
-    expires: str | None = field(
-        init=False,
-        metadata=contract(
-            "When the first of what stays will be old enough",
-            name="next_expiry",
-            by=lambda one: None if one.next_expiry is None else iso_utc(one.next_expiry),
+    expires: Annotated[
+        str | None,
+        Field(
+            description="When the first of what stays will be old enough",
+            serialization_alias="next_expiry",
         ),
-    )
-    files: tuple[ExpiredFile, ...] = field(init=False, metadata=contract(by=_expired_files))
+    ] = field(init=False, default=None)
+    files: tuple[ExpiredFile, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        """Fill the members that follow from others."""
+        expires = None if self.next_expiry is None else iso_utc(self.next_expiry)
+        fill = object.__setattr__
+        fill(self, "cleaned", len(self.going))
+        fill(self, "bytes", sum(thing.size for thing in self.going))
+        fill(self, "expires", expires)
+        fill(self, "files", _expired_files(self))
 
 
 def clean(shelf: Shelf, ages: Ages, stopping: Callable[[], bool] = lambda: False) -> Cleaned:

@@ -17,17 +17,18 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 import structlog
+from pydantic import Field
 
 from bsd.core.audit import AuditLog
-from bsd.core.definition import Answer, contract
+from bsd.core.config import OFF
 from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.core.files import sync_dir
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.expiry import Cleaned, Expired, Lot, Thing
 from bsd.maintenance.keepers import Begun, Keepers, begun, emptied, lines_of, values_of
@@ -69,23 +70,23 @@ _log = structlog.stdlib.get_logger(module="archive")
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten(Answer):
+class Forgotten:
     """What is known no more. Sizes are bytes."""
 
     session: str
     entry: str | None
     files: int
     bytes: int
-    kept_by: list[str] = field(
-        metadata=contract("Sessions that still keep it: copies, forks, children")
-    )
-    in_transcript: bool = field(
-        metadata=contract("Whether the session is in its place, and may still say it")
-    )
-    said_in: list[str] = field(
-        default_factory=list,
-        metadata=contract("What belongs to the session and says the same, of an entry's texts"),
-    )
+    kept_by: Annotated[
+        list[str], Field(description="Sessions that still keep it: copies, forks, children")
+    ]
+    in_transcript: Annotated[
+        bool, Field(description="Whether the session is in its place, and may still say it")
+    ]
+    said_in: Annotated[
+        list[str],
+        Field(description="What belongs to the session and says the same, of an entry's texts"),
+    ] = field(default_factory=list)
 
 
 class Forgetting:

@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from bsd.core.files import (
     sync_dir,
     write_private,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
@@ -57,7 +57,7 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _FORGOTTEN = encode_string("[content forgotten]")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Begun:
     """One call of `forget`: what it takes. `at` is when it began, in epoch seconds."""
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import structlog
 
+from bsd.core.config import OFF
 from bsd.core.errors import (
     BsdError,
     Busy,
@@ -33,10 +34,8 @@ from bsd.core.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_fields import OFF
 from bsd.maintenance import catalog
 from bsd.maintenance.copy_scope import (
     SOON_SECONDS,
@@ -89,7 +88,7 @@ _TURN_SECONDS, _TURNS = 600, 1008
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class KeptNow:
     """What a run has done. Sizes are bytes."""
 

@@ -13,19 +13,20 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import structlog
+from pydantic import Field
 
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.audit import AuditLog
 from bsd.core.clock import Ages, look, steady
-from bsd.core.definition import INTERNAL, Answer, contract
+from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.formatting import NEVER, format_size, iso_utc, lifetime_seconds
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
 from bsd.core.logs import BoundLogger
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,
@@ -63,40 +64,50 @@ _HELD = "Why nothing is deleted: the clock is not believed"
 
 
 @dataclass(frozen=True, slots=True)
-class CleanedPlace(Answer):
+class CleanedPlace:
     """What a run has deleted in one place (bytes), and how much could not be."""
 
     keep: str
-    held: str | None = field(metadata=contract(_HELD))
-    done: Cleaned = field(metadata=INTERNAL)
-    cleaned: int = field(init=False, metadata=contract(by=lambda one: one.done.cleaned))
-    bytes: int = field(init=False, metadata=contract(by=lambda one: one.done.bytes))
-    errors: int = field(init=False, metadata=contract(by=lambda one: one.done.errors))
+    held: Annotated[str | None, Field(description=_HELD)]
+    cleaned: int
+    bytes: int
+    errors: int
+
+    @classmethod
+    def of(cls, keep: str, held: str | None, done: Cleaned) -> CleanedPlace:
+        """Return what `done` says of a place."""
+        return cls(keep, held, done.cleaned, done.bytes, done.errors)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retention(Answer):
+class Retention:
     """What was deleted, or with dry_run what would be: of what was extracted, and of the rest."""
 
-    store: CleanedPlace | Forecast = field(metadata=INTERNAL)
+    store: Internal[CleanedPlace | Forecast]
     dry_run: bool
-    keep: str = field(init=False, metadata=contract(by=lambda one: one.store.keep))
-    held: str | None = field(init=False, metadata=contract(_HELD, by=lambda one: one.store.held))
-    cleaned: int = field(init=False, metadata=contract(by=lambda one: one.store.cleaned))
-    bytes: int = field(init=False, metadata=contract(by=lambda one: one.store.bytes))
-    archived_bytes: int | None = field(
-        metadata=contract(
-            "What the extracted files take in the archive (before they do: about); null: they are "
-            "deleted for good"
-        )
-    )
+    keep: str = field(init=False, default="")
+    held: Annotated[str | None, Field(description=_HELD)] = field(init=False, default=None)
+    cleaned: int = field(init=False, default=0)
+    bytes: int = field(init=False, default=0)
+    archived_bytes: Annotated[
+        int | None,
+        Field(
+            description="What the extracted files take in the archive (before they do: about); "
+            "null: they are deleted for good"
+        ),
+    ]
     archive: CleanedPlace | Forecast
     sessions: CleanedPlace | Forecast
     history: CleanedPlace | Forecast
     trash: CleanedPlace | Forecast
-    problem: str | None = field(
-        default=None, metadata=contract("Why it is not noted that there was a run", omit=True)
-    )
+    problem: Annotated[
+        str | None, Field(description="Why it is not noted that there was a run"), OMIT_EMPTY
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Fill the members that are those of the store."""
+        for one in ("keep", "held", "cleaned", "bytes"):
+            object.__setattr__(self, one, getattr(self.store, one))
 
     @property
     def held_places(self) -> dict[str, str]:
@@ -114,13 +125,17 @@ class Retention(Answer):
 class CleanedAll(Retention):
     """What a run has deleted."""
 
-    store: CleanedPlace = field(metadata=INTERNAL)
+    store: Internal[CleanedPlace]
     archive: CleanedPlace
     sessions: CleanedPlace
     history: CleanedPlace
     trash: CleanedPlace
     dry_run: bool = False
-    errors: int = field(init=False, metadata=contract(by=lambda one: one.store.errors))
+    errors: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        Retention.__post_init__(self)
+        object.__setattr__(self, "errors", self.store.errors)
 
     @property
     def failures(self) -> int:
@@ -133,19 +148,22 @@ class CleanedAll(Retention):
 class ForecastAll(Retention):
     """What a run would delete."""
 
-    store: Forecast = field(metadata=INTERNAL)
+    store: Internal[Forecast]
     archive: Forecast
     sessions: Forecast
     history: Forecast
     trash: Forecast
     dry_run: bool = True
-    staying: int = field(init=False, metadata=contract(by=lambda one: one.store.staying))
-    expires: str | None = field(
-        init=False, metadata=contract(name="next_expiry", by=lambda one: one.store.expires)
+    staying: int = field(init=False, default=0)
+    expires: Annotated[str | None, Field(serialization_alias="next_expiry")] = field(
+        init=False, default=None
     )
-    files: tuple[ExpiredFile, ...] = field(
-        init=False, metadata=contract(by=lambda one: one.store.files)
-    )
+    files: tuple[ExpiredFile, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        Retention.__post_init__(self)
+        for one in ("staying", "expires", "files"):
+            object.__setattr__(self, one, getattr(self.store, one))
 
 
 class RetentionRun:
@@ -191,12 +209,12 @@ class RetentionRun:
         sessions = self.clean_gone(config.archive_sessions)
         history, trash = self.clean_history(others), self.clean_trash(others)
         return CleanedAll(
-            store=CleanedPlace(keep, held, store),
+            store=CleanedPlace.of(keep, held, store),
             archived_bytes=sum(taken.packed for taken in packing.done) if packing else None,
-            archive=CleanedPlace(archived, held_archive, archive),
-            sessions=replace(sessions, done=sessions.done + Cleaned(errors=not_forgotten)),
-            history=CleanedPlace(others, held_others, history),
-            trash=CleanedPlace(others, held_others, trash),
+            archive=CleanedPlace.of(archived, held_archive, archive),
+            sessions=replace(sessions, errors=sessions.errors + not_forgotten),
+            history=CleanedPlace.of(others, held_others, history),
+            trash=CleanedPlace.of(others, held_others, trash),
         )
 
     def _packing(self, keep: str) -> Packing:
@@ -266,7 +284,7 @@ class RetentionRun:
         budget = RetryBudget(self._wait, clock=self._clock)
         shelf = GoneShelf(self._layout, keep, actor=self._actor, budget=budget)
         held = self._ages.why_held(lifetime_seconds(shelf.keep))
-        return CleanedPlace(keep, held, clean(shelf, self._ages, self._stopping))
+        return CleanedPlace.of(keep, held, clean(shelf, self._ages, self._stopping))
 
     def clean_history(self, keep: str) -> Cleaned:
         """Forget operations that are older than `keep`: they can no longer be undone.
@@ -420,7 +438,7 @@ def _drafts(edits: Path) -> Iterator[Path]:
 _NEARLY = 0.9  # of what may be taken: then people are told
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Goer:
     """What goes together, in this order."""
 

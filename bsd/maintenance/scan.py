@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from bsd.core.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
@@ -79,7 +78,7 @@ class _Piece(NamedTuple):
     size: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Scanned:
     """What a search has found, and how far it came; `place` is None if it came to the end."""
 

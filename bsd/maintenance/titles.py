@@ -11,11 +11,11 @@ import os
 import struct
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from bsd.core.errors import BsdError
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.strays import StoredFiles
 from bsd.store.search import SearchIndex, ask
@@ -38,7 +38,7 @@ _BEYOND_SECONDS = 24 * 3600.0
 _MARKERS_BUDGET = 256 << 20  # bytes that one list reads for what is out of sessions
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Ends:
     """The title and the times that stand in a session."""
 

@@ -182,7 +182,7 @@ class Trash:
             self._forget_beside(journal)
         if head in moves.refused:
             raise moves.refused[head]
-        return Deleted(tuple(journal.items), permanent)
+        return Deleted.of(journal.items, permanent=permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
         """Raise LeftAlone for what only its owner can delete: not for what is left of it.
@@ -315,10 +315,17 @@ class Trash:
         if head.id in moves.refused:
             raise moves.refused[head.id]
         stayed = {**refused, **moves.refused}
+        returned = tuple(journal.items)
         return Returned(
-            tuple(journal.items),
-            tuple(key for done in moves.put_back.values() for key in done.taken),
-            {each: problem.message for each, problem in stayed.items()},
+            items=returned,
+            id=returned[0].id,
+            session=returned[0].session,
+            sessions=[item.session for item in returned],
+            bytes=sum(item.size for item in returned),
+            extracted_files=sum(item.extracted_files for item in returned),
+            extracted_bytes=sum(item.extracted_bytes for item in returned),
+            keys_taken=tuple(key for done in moves.put_back.values() for key in done.taken),
+            not_restored={each: problem.message for each, problem in stayed.items()},
         )
 
     def _refuse_closed(self, items: Iterable[Trashed], *, back: bool = False) -> None:

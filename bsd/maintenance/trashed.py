@@ -13,15 +13,17 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from bsd.core.definition import INTERNAL, Answer, contract
+from pydantic import Field
+
+from bsd.core.answers import Internal, as_json
 from bsd.core.errors import BsdError, Conflict, Invalid, os_problem
 from bsd.core.files import (
     LARGEST_RECORD,
@@ -141,59 +143,57 @@ def _stamp(millis: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trashed(Answer):
+class Trashed:
     """A session in the trash. Sizes are bytes, times ISO 8601."""
 
     schema_name: ClassVar[str] = "TrashItem"
 
     id: str
-    name: SessionName = field(metadata=INTERNAL)
-    session: str = field(init=False, metadata=contract(by=lambda one: str(one.name)))
-    original_agent: str = field(init=False, metadata=contract(by=lambda one: one.name.agent))
-    original_session_id: str = field(init=False, metadata=contract(by=lambda one: one.name.session))
+    name: Internal[SessionName]
+    session: str = field(init=False, default="")
+    original_agent: str = field(init=False, default="")
+    original_session_id: str = field(init=False, default="")
     original_path: str
-    trashed_at: float = field(metadata=INTERNAL)  # epoch seconds
-    trashed: str = field(
-        init=False, metadata=contract(name="trashed_at", by=lambda one: iso_utc(one.trashed_at))
-    )
+    trashed_at: Internal[float]  # epoch seconds
+    trashed: Annotated[str, Field(serialization_alias="trashed_at")] = field(init=False, default="")
     # Epoch seconds, by the setting, that of today if there is one; None is never.
-    expires_at: float | None = field(metadata=INTERNAL)
-    expires: str | None = field(
-        init=False,
-        metadata=contract(
-            name="expires_at",
-            by=lambda one: None if one.expires_at is None else iso_utc(one.expires_at),
-        ),
+    expires_at: Internal[float | None]
+    expires: Annotated[str | None, Field(serialization_alias="expires_at")] = field(
+        init=False, default=None
     )
     parent: str | None  # id of the session that it was deleted with, as its child
-    entries: int = field(default=0, metadata=contract(name="entry_count"))
+    entries: Annotated[int, Field(serialization_alias="entry_count")] = 0
     # Of the transcript: inode, size, mtime in ns, mode. None: there was none.
-    transcript: tuple[int, int, int, int] | None = field(metadata=INTERNAL)
-    size: int = field(
-        init=False, metadata=contract(by=lambda one: one.transcript[1] if one.transcript else 0)
-    )
+    transcript: Internal[tuple[int, int, int, int] | None]
+    size: int = field(init=False, default=0)
     extracted_files: int = 0
     extracted_bytes: int = 0
     # Its entries in its owner's list, see `Owner.unlist`.
-    sessions_json: str | None = field(default=None, metadata=INTERNAL)
-    keys: tuple[str, ...] = field(
-        init=False,
-        metadata=contract(
-            by=lambda one: tuple(
-                key for key, value in json.loads(one.sessions_json or "{}").items() if value != 0
-            )
-        ),
-    )
-    problem: str | None = field(
-        default=None,
-        metadata=contract("Why its meta file is of no use: it can only be deleted for good"),
-    )
+    sessions_json: Internal[str | None] = None
+    keys: tuple[str, ...] = field(init=False, default=())
+    problem: Annotated[
+        str | None,
+        Field(description="Why its meta file is of no use: it can only be deleted for good"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Fill the members that follow from others."""
+        entries = json.loads(self.sessions_json or "{}")
+        expires = None if self.expires_at is None else iso_utc(self.expires_at)
+        fill = object.__setattr__
+        fill(self, "session", str(self.name))
+        fill(self, "original_agent", self.name.agent)
+        fill(self, "original_session_id", self.name.session)
+        fill(self, "trashed", iso_utc(self.trashed_at))
+        fill(self, "expires", expires)
+        fill(self, "size", self.transcript[1] if self.transcript else 0)
+        fill(self, "keys", tuple(key for key, value in entries.items() if value != 0))
 
     def document(self) -> dict[str, Any]:
         """What the meta file says: the contract's fields, and what restoring needs."""
         return {
             "format": _FORMAT,
-            **self.as_json(),
+            **as_json(self),
             "transcript": self.transcript,
             "sessions_json": self.sessions_json,
         }
@@ -330,7 +330,7 @@ def transcripts(layout: Layout) -> Iterator[tuple[SessionName, TrashPlace]]:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedSession(Answer):
+class DeletedSession:
     """One session that a delete took. Sizes are bytes."""
 
     session: str
@@ -338,73 +338,71 @@ class DeletedSession(Answer):
     size: int
     extracted_files: int
     extracted_bytes: int
-    keys: list[str] = field(metadata=contract("Those of its owner's list that named it"))
+    keys: Annotated[list[str], Field(description="Those of its owner's list that named it")]
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted(Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
     """What a delete moved or removed; the session that was asked for first, then its children."""
 
-    items: tuple[Trashed, ...] = field(metadata=INTERNAL)
-    permanent: bool = field(metadata=INTERNAL)
-    deleted: bool = field(init=False, default=True)
-    session: str = field(init=False, metadata=contract(by=lambda one: str(one.items[0].name)))
-    moved_to_trash: bool = field(init=False, metadata=contract(by=lambda one: not one.permanent))
-    trash_id: str | None = field(
-        init=False, metadata=contract(by=lambda one: None if one.permanent else one.items[0].id)
-    )
-    children_deleted: int = field(init=False, metadata=contract(by=lambda one: len(one.items) - 1))
-    bytes: int = field(init=False, metadata=contract(by=lambda one: _sum_of(one.items, "size")))
-    extracted_files: int = field(
-        init=False, metadata=contract(by=lambda one: _sum_of(one.items, "extracted_files"))
-    )
-    extracted_bytes: int = field(
-        init=False, metadata=contract(by=lambda one: _sum_of(one.items, "extracted_bytes"))
-    )
-    sessions: tuple[DeletedSession, ...] = field(
-        init=False,
-        metadata=contract(
-            by=lambda one: tuple(
+    items: Internal[tuple[Trashed, ...]]
+    permanent: Internal[bool]
+    deleted: bool = True
+    session: str
+    moved_to_trash: bool
+    trash_id: str | None
+    children_deleted: int
+    bytes: int
+    extracted_files: int
+    extracted_bytes: int
+    sessions: tuple[DeletedSession, ...]
+
+    @classmethod
+    def of(cls, items: Sequence[Trashed], *, permanent: bool) -> Deleted:
+        """Return the answer for these sessions."""
+        return cls(
+            items=tuple(items),
+            permanent=permanent,
+            session=items[0].session,
+            moved_to_trash=not permanent,
+            trash_id=None if permanent else items[0].id,
+            children_deleted=len(items) - 1,
+            bytes=sum(item.size for item in items),
+            extracted_files=sum(item.extracted_files for item in items),
+            extracted_bytes=sum(item.extracted_bytes for item in items),
+            sessions=tuple(
                 DeletedSession(
-                    str(item.name),
-                    None if one.permanent else item.id,
+                    item.session,
+                    None if permanent else item.id,
                     item.size,
                     item.extracted_files,
                     item.extracted_bytes,
                     list(item.keys),
                 )
-                for item in one.items
-            )
-        ),
-    )
+                for item in items
+            ),
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Returned(Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
     """What came back from the trash: the session that was asked for first, then its children."""
 
-    items: tuple[Trashed, ...] = field(metadata=INTERNAL)
-    restored: bool = field(init=False, default=True)
-    id: str = field(init=False, metadata=contract(by=lambda one: one.items[0].id))
-    session: str = field(init=False, metadata=contract(by=lambda one: str(one.items[0].name)))
-    sessions: list[str] = field(
-        init=False, metadata=contract(by=lambda one: [str(item.name) for item in one.items])
-    )
-    bytes: int = field(init=False, metadata=contract(by=lambda one: _sum_of(one.items, "size")))
-    extracted_files: int = field(
-        init=False, metadata=contract(by=lambda one: _sum_of(one.items, "extracted_files"))
-    )
-    extracted_bytes: int = field(
-        init=False, metadata=contract(by=lambda one: _sum_of(one.items, "extracted_bytes"))
-    )
-    keys_taken: tuple[str, ...] = field(
-        metadata=contract("Keys of its owner's list that are somebody else's by now")
-    )
-    not_restored: dict[str, str] = field(metadata=contract("Children that had to stay, by id: why"))
-
-
-def _sum_of(items: tuple[Trashed, ...], name: str) -> int:
-    return sum(getattr(item, name) for item in items)
+    items: Internal[tuple[Trashed, ...]]
+    restored: bool = True
+    id: str
+    session: str
+    sessions: list[str]
+    bytes: int
+    extracted_files: int
+    extracted_bytes: int
+    keys_taken: Annotated[
+        tuple[str, ...],
+        Field(description="Keys of its owner's list that are somebody else's by now"),
+    ]
+    not_restored: Annotated[
+        dict[str, str], Field(description="Children that had to stay, by id: why")
+    ]
 
 
 class Aim(StrEnum):

@@ -14,7 +14,6 @@ from typing import Any
 
 import structlog
 
-from bsd.core.definition import Answer
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import MEND_PLANTED
 from bsd.core.formatting import NEVER, iso_utc
@@ -68,7 +67,7 @@ _MOVING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Answer):
+class Finding:
     """One thing that is not as it should be."""
 
     kind: str
@@ -85,9 +84,10 @@ class Finding(Answer):
 
 
 @dataclass(slots=True)
-class Verification(Answer):
+class Verification:
     """What was looked at, and what was found."""
 
+    clean: bool = True  # nothing is wrong, or all of it has been repaired
     sessions: int = 0
     elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     placeholders: int = 0
@@ -96,15 +96,6 @@ class Verification(Answer):
     files: int = 0
     packed: int = 0  # lines in the packs of the archive
     findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def clean(self) -> bool:
-        """Nothing is wrong, or all of it has been repaired."""
-        return not any(finding.is_open for finding in self.findings)
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {"clean": self.clean, **Answer.as_json(self)}
 
 
 def verify(
@@ -150,6 +141,7 @@ def verify(
         result.findings.append(_unreadable(note, why, kind="half_forgotten"))
     result.findings += _broken_trash(layout)
     result.findings += _without_transcript(layout)
+    result.clean = not any(finding.is_open for finding in result.findings)
     return result
 
 

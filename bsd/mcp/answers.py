@@ -1,9 +1,9 @@
-"""Answers of tools as they are sent over MCP: texts in blocks of their own, and never too much.
+"""Answers of tools as MCP results: texts in blocks of their own, and not more than a page.
 
-An answer is a JSON object. The texts of a session stand behind it, each in a block, as they are:
-inside the object a model would read them with escapes. No answer is larger than the program that
-asks takes (`agents.page_size`): lists and facts come in pages, and of what is still too large the
-ends are cut.
+An answer is a JSON object. The texts of a session follow it, each in a block of its own: inside the
+object a model would read them with escapes. No answer is larger than the client's program takes
+(`agents.page_size`): lists and facts come in pages, and the ends of members that are still too
+large are cut off.
 """
 
 from __future__ import annotations
@@ -12,54 +12,60 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import mcp_types as types
+from mcp_types import CallToolResult, ImageContent, TextContent
 
 from bsd.transcripts.agents.page_size import PageSize
 
-# By this member of a tool Claude Code lets an answer be so long; else it moves those of more than
+# This member of a tool lets Claude Code take longer answers; without, it moves answers of more than
 # 50,000 characters to a file.
 MAX_RESULT_SIZE = {"anthropic/maxResultSizeChars": 500_000}
+MOST_ENTRIES = 50  # a longer listing would fill the context that it helps to keep small
 
 _RECALL = "memory_recall"
 _CUT = "…"
-# What is left of texts and of lists, the first that makes an answer small enough.
+# (characters of a text, members of a list): the first pair that makes an answer small enough.
 _BOUNDS = (
     *((4000, 1000), (4000, 200), (1000, 100), (1000, 50), (400, 50), (400, 20), (200, 20)),
     *((100, 20), (40, 10)),
 )
 
 
-def sent_answer(
+def to_result(
     answer: Mapping[str, Any], size: PageSize, *, failed: bool = False, structured: bool = False
-) -> types.CallToolResult:
-    """Return an answer as it is sent; `structured`: its tool has a schema for it."""
+) -> CallToolResult:
+    """Return an answer as it is sent.
+
+    Args:
+        failed: it is an error.
+        structured: send it as `structuredContent` as well.
+    """
     pictures: Mapping[str, Mapping[str, str]] = answer.get("pictures", {})
     head = {key: value for key, value in answer.items() if key != "pictures"}
     texts = answer.get("texts")
     blocks: list[str] = []
     if isinstance(texts, Mapping) and not structured:
-        blocks = [_sendable(text) for key, text in texts.items() if key not in pictures]
-        head["texts"] = _named(texts, pictures)
+        blocks = [_without_surrogates(text) for key, text in texts.items() if key not in pictures]
+        head["texts"] = _named_blocks(texts, pictures)
     room = size.most - sum(map(size.of, blocks))
-    # Texts that fill a page as a whole leave no room: the little that is said of them is sent.
+    # Texts that fill a page leave no room: the little that is said of them is sent all the same.
     head = fitted(head, size, max(room, size.most - size.texts))
-    said = spelled(head)
-    return types.CallToolResult(
+    text = to_json(head)
+    return CallToolResult(
         content=[
-            types.TextContent(text=said),
-            *(types.TextContent(text=text) for text in blocks),
+            TextContent(text=text),
+            *(TextContent(text=block) for block in blocks),
             *(
-                types.ImageContent(data=one["data"], mime_type=one["media_type"])
-                for one in pictures.values()
+                ImageContent(data=picture["data"], mime_type=picture["media_type"])
+                for picture in pictures.values()
             ),
         ],
-        structured_content=json.loads(said) if structured and not failed else None,
+        structured_content=json.loads(text) if structured and not failed else None,
         is_error=failed,
     )
 
 
-def _named(texts: Mapping[str, str], pictures: Mapping[str, Any]) -> dict[str, str]:
-    """Say of each text in which block below it stands; of a picture what it is."""
+def _named_blocks(texts: Mapping[str, str], pictures: Mapping[str, Any]) -> dict[str, str]:
+    """Return for each text in which block it stands, and for a picture what it is."""
     many = sum(key not in pictures for key in texts)
     named: dict[str, str] = {}
     number = 0
@@ -73,64 +79,34 @@ def _named(texts: Mapping[str, str], pictures: Mapping[str, Any]) -> dict[str, s
     return named
 
 
-def spelled(document: Mapping[str, Any]) -> str:
+def to_json(document: Mapping[str, Any]) -> str:
     """Return a document as JSON that can be sent."""
-    return _sendable(json.dumps(document, ensure_ascii=False, default=str))
+    return _without_surrogates(json.dumps(document, ensure_ascii=False, default=str))
 
 
-def _sendable(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """Replace lone surrogates: transcripts hold some, and messages are UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
-def fitted(document: Mapping[str, Any], size: PageSize, room: int | None = None) -> dict[str, Any]:
-    """Return a document that is no larger than a page (or `room`): ends of long members are cut."""
-    most = size.most if room is None else room
-    whole = dict(document)
-    if size.of(spelled(whole)) <= most:
-        return whole
-    for characters, members in _BOUNDS:
-        cut: dict[str, Any] = _cut(whole, characters, members)
-        if size.of(spelled(cut)) <= most:
-            return cut
-    return cut
-
-
-def _cut(value: Any, characters: int, members: int) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= characters else value[:characters] + _CUT
-    if isinstance(value, Mapping):
-        cut: dict[str, Any] = {}
-        for key, one in list(value.items())[:members]:
-            name = _cut(str(key), characters, members)
-            cut[name] = _cut(one, characters, members)
-            if isinstance(one, list | tuple) and (more := len(one) - members) > 0:
-                cut[f"{name}_left_out"] = more
-        if (more := len(value) - members) > 0:
-            cut[_CUT] = f"{more} more"
-        return cut
-    if isinstance(value, list | tuple):
-        return [_cut(one, characters, members) for one in value[:members]]
-    return value
-
-
-# --- lists ---
-
-
-def first_fitting(
-    page: Callable[[int], dict[str, Any]], most: int, size: PageSize
-) -> dict[str, Any]:
-    """Return the page with the most entries that is small enough; `page` makes one of so many."""
-    while most > 1 and size.of(spelled(page(most))) > size.most:
-        most //= 2
-    return page(most)
-
-
-def paged_results(
+def fit_answer(
     answer: dict[str, Any], tool: str, arguments: Mapping[str, Any], offset: int, size: PageSize
 ) -> dict[str, Any]:
-    """Return an answer with as many of its `results` as fit, and how to ask for the others."""
-    results: list[Any] = answer["results"]
+    """Return the page of an answer that begins at `offset`, with how to call for the next one."""
+    if tool.startswith("memory_"):
+        answer = _shortened_facts(answer, offset, size)
+    if "extracted_ids" in answer:
+        return _page_of_listing(answer, tool, arguments, offset, size)
+    return _page_of_results(answer, tool, arguments, offset, size)
+
+
+# Lists.
+
+
+def _page_of_results(
+    answer: dict[str, Any], tool: str, arguments: Mapping[str, Any], offset: int, size: PageSize
+) -> dict[str, Any]:
+    results: list[Any] = answer.get("results", [])
 
     def page(most: int) -> dict[str, Any]:
         if most >= len(results):
@@ -139,40 +115,76 @@ def paged_results(
         left = len(results) - most
         return {**answer, "results": results[:most], "results_left_out": left, "next": following}
 
-    return first_fitting(page, len(results), size) if results else answer
+    return _largest_page(page, len(results), size) if results else answer
 
 
-# --- facts ---
+def _page_of_listing(
+    answer: dict[str, Any], tool: str, arguments: Mapping[str, Any], offset: int, size: PageSize
+) -> dict[str, Any]:
+    """Return a page of `get_context`: the largest entries first, on a page by their index."""
+    entries: list[dict[str, Any]] = answer["entries"]
+    ids: list[Any] = answer["extracted_ids"]
+    by_size = sorted(entries, key=lambda entry: -int(entry["size_bytes"]))
+    longest = max(len(entries), len(ids))
+
+    def page(most: int) -> dict[str, Any]:
+        if longest <= most and not offset:
+            return answer
+        end = offset + most
+        shown = sorted(by_size[offset:end], key=lambda entry: int(entry["index"]))
+        left = {"entries_left_out": max(len(entries) - end, 0)}
+        found = {**answer, "extracted_ids": ids[offset:end], "entries": shown, **left}
+        if longest > end:
+            found["extracted_ids_left_out"] = max(len(ids) - end, 0)
+            following = {"tool": tool, "action": "get_context", "offset": end}
+            if arguments.get("session"):
+                following["session"] = arguments["session"]
+            found["next"] = following
+        return found
+
+    return _largest_page(page, MOST_ENTRIES, size)
 
 
-def shortened_facts(answer: dict[str, Any], offset: int, size: PageSize) -> dict[str, Any]:
+def _largest_page(
+    page: Callable[[int], dict[str, Any]], most: int, size: PageSize
+) -> dict[str, Any]:
+    """Return the page with the most members that is small enough; `page` makes one of so many."""
+    while most > 1 and size.of(to_json(page(most))) > size.most:
+        most //= 2
+    return page(most)
+
+
+# Facts.
+
+
+def _shortened_facts(answer: dict[str, Any], offset: int, size: PageSize) -> dict[str, Any]:
     """Return an answer about facts in which no text is too long: the rest is read by its id.
 
-    `offset`: how many characters of the text of a single fact were passed over.
+    Args:
+        offset: characters of the text of a single fact that earlier pages had.
     """
-    several = [name for name in ("results", "candidates") if isinstance(answer.get(name), list)]
     found = dict(answer)
-    for name in several:
-        facts = answer[name]
-        room = size.texts if len(facts) == 1 else size.most // 6
-        found[name] = [_shortened(one, room, offset, size) for one in facts]
+    for name in ("results", "candidates"):
+        if isinstance(facts := answer.get(name), list):
+            room = size.texts if len(facts) == 1 else size.most // 6
+            found[name] = [_shortened_fact(fact, room, offset, size) for fact in facts]
     if isinstance(fact := answer.get("fact"), dict):
-        found["fact"] = _shortened(fact, size.most // 6, 0, size)
-    if isinstance(saved := answer.get("checkpoint"), dict) and size.of(spelled(saved)) > size.texts:
+        found["fact"] = _shortened_fact(fact, size.most // 6, 0, size)
+    if isinstance(saved := answer.get("checkpoint"), dict) and size.of(to_json(saved)) > size.texts:
         short = fitted(saved, size, size.texts)
         found["checkpoint"] = {**short, "next": {"tool": _RECALL, "id": saved.get("id")}}
     return found
 
 
-def _shortened(fact: dict[str, Any], room: int, offset: int, size: PageSize) -> dict[str, Any]:
+def _shortened_fact(fact: dict[str, Any], room: int, offset: int, size: PageSize) -> dict[str, Any]:
     """Return a fact with the beginning of its text, measured as it stands in the answer."""
     text = str(fact.get("text", ""))
     others = fitted({**fact, "text": ""}, size, size.most - size.texts)
-    given = _beginning(text, room, size)
-    short = {**others, "text": given}
-    if len(given) < len(text):
-        short["text_left"] = len(text) - len(given)
-        following = {"tool": _RECALL, "id": fact.get("id"), "offset": offset + len(given)}
+    beginning = _beginning(text, room, size)
+    short = {**others, "text": beginning}
+    if len(beginning) < len(text):
+        short["text_left"] = len(text) - len(beginning)
+        following = {"tool": _RECALL, "id": fact.get("id"), "offset": offset + len(beginning)}
         short["next"] = following
     return {name: short[name] for name in (*fact, *(set(short) - set(fact)))}
 
@@ -181,7 +193,42 @@ def _beginning(text: str, room: int, size: PageSize) -> str:
     """Return the longest beginning that is no larger than `room` where it stands in an answer."""
     if size.of(json.dumps(text, ensure_ascii=False)) <= room:
         return text
-    given = size.cut(text, room)
-    while given and size.of(json.dumps(given, ensure_ascii=False)) > room:
-        given = given[: len(given) * 4 // 5]
-    return given
+    beginning = size.cut(text, room)
+    while beginning and size.of(json.dumps(beginning, ensure_ascii=False)) > room:
+        beginning = beginning[: len(beginning) * 4 // 5]
+    return beginning
+
+
+# Whatever is still too large.
+
+
+def fitted(document: Mapping[str, Any], size: PageSize, room: int | None = None) -> dict[str, Any]:
+    """Return a document that is no larger than a page (or `room`): ends of long members are cut."""
+    most = size.most if room is None else room
+    whole = dict(document)
+    if size.of(to_json(whole)) <= most:
+        return whole
+    for characters, members in _BOUNDS:
+        cut: dict[str, Any] = _cut(whole, characters, members)
+        if size.of(to_json(cut)) <= most:
+            return cut
+    return cut
+
+
+def _cut(value: Any, characters: int, members: int) -> Any:
+    """Return a value with texts of so many characters, and lists and objects of so many members."""
+    if isinstance(value, str):
+        return value if len(value) <= characters else value[:characters] + _CUT
+    if isinstance(value, Mapping):
+        cut: dict[str, Any] = {}
+        for key, member in list(value.items())[:members]:
+            name = _cut(str(key), characters, members)
+            cut[name] = _cut(member, characters, members)
+            if isinstance(member, list | tuple) and (more := len(member) - members) > 0:
+                cut[f"{name}_left_out"] = more
+        if (more := len(value) - members) > 0:
+            cut[_CUT] = f"{more} more"
+        return cut
+    if isinstance(value, list | tuple):
+        return [_cut(member, characters, members) for member in value[:members]]
+    return value

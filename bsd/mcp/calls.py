@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.actions.verbs import (
-    ChangeContext,
-    GetContext,
-    ReadExtracted,
-    SearchExtracted,
-    SetExtractable,
-)
-from bsd.mcp.restoring import RestoreInline
-from bsd.mcp.tools import read_call as read_as_verb
+from bsd.core.errors import Invalid
+from bsd.mcp.arguments import read_arguments
+from bsd.mcp.tools import TOOLS, check_purge_control
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +72,28 @@ def read_call(tool: str, arguments: object) -> tuple[str | None, ParsedCall]:
     Raises:
         Invalid: there is no such tool, or arguments are wrong; all of them are named.
     """
-    read = read_as_verb(tool, arguments)
-    return read.session, _of_verb(read.arguments)
+    if tool not in TOOLS:
+        raise Invalid(f"there is no tool {tool}", hint=f"one of {', '.join(TOOLS)}")
+    given = read_arguments(TOOLS[tool], arguments)
+    return given.pop("session", None), _parsed(tool, given)
 
 
-def _of_verb(asked: Any) -> ParsedCall:
-    match asked:
-        case RestoreInline():
-            return RestoreCall(asked.entry, asked.keys, asked.inline, asked.offset)
-        case ReadExtracted():
-            return ReadCall(asked.entry, asked.keys, asked.offset)
-        case SetExtractable():
-            return SetExtractableCall(asked.entry, asked.value)
-        case ChangeContext():
-            targets = [one.as_json() for one in asked.targets]
-            return ChangeContextCall(asked.action, targets, asked.include_user)
-        case SearchExtracted():
-            return SearchCall(asked.query, asked.limit, asked.offset)
-        case GetContext():
-            return GetContextCall()
-    raise TypeError(asked)
+def _parsed(tool: str, given: dict[str, Any]) -> ParsedCall:
+    match tool:
+        case "restore":
+            return RestoreCall(given.pop("entry_id"), **given)
+        case "restore_remote":
+            return RestoreCall(**given)
+        case "read_extracted":
+            return ReadCall(**given)
+        case "context":
+            return ChangeContextCall(**given)
+        case "search_extracted":
+            return SearchCall(**given)
+    action, entry, value = given.pop("action"), given.pop("entry", None), given.pop("value", None)
+    check_purge_control(action, entry, value)
+    if action == "get_context":
+        return GetContextCall()
+    if action == "restore":
+        return RestoreCall(entry, **given)
+    return SetExtractableCall(entry, None if value == "unset" else value)

@@ -1,9 +1,9 @@
-"""Calls of our tools that stand in a transcript: carried out once, then out of the agent's sight.
+"""Calls of bsd's tools in a transcript: carried out once, then taken out of the agent's context.
 
 All calls of finished turns are one plan: what they ask for, and that they are redacted. So a crash
-cannot come between the two, and what stands in the transcript says what is done: the call is gone,
-its entry is `_redacted`, or (where nothing may be changed that the model sees) `_answered` names
-it. The audit says it as well: after an undo the transcript shows the call as it was.
+cannot come between the two. The transcript says what was done: the call is gone, its entry is
+`_redacted`, or (if nothing may be changed that the model sees) `_answered` names it. The audit
+says it as well, since after an undo the transcript shows the call as it was.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import structlog
 
-from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
 from bsd.actions.context_tool import plan_change
 from bsd.actions.edit import plan_with_reason
-from bsd.actions.read_extracted import ReadOut, read_page
+from bsd.actions.read_extracted import read_page
 from bsd.actions.restore import explain_missing
 from bsd.actions.search import ExtractedHits, search_extracted
 from bsd.core.audit import AuditLog
@@ -38,23 +36,23 @@ from bsd.mcp.calls import (
     read_call,
 )
 from bsd.mcp.tools import error_answer
-from bsd.mcp.transcript_calls import (
-    ANSWERED,
-    READING_TOOLS,
-    OwnCall,
-    own_calls,
+from bsd.mcp.transcript_answers import (
+    describe_change,
+    describe_context,
+    describe_error,
+    describe_extractable,
+    describe_hits,
+    describe_restored,
+    describe_texts,
     read_answer,
-    told,
-    told_error,
 )
-from bsd.planning.edit import ExtractableSet
+from bsd.mcp.transcript_calls import ANSWERED, READING_TOOLS, OwnCall, own_calls
 from bsd.planning.locate import locate
 from bsd.planning.plan import Means, Plan, Report, Revised
 from bsd.planning.redact import CallToRedact, RedactionKind, plan_redact
 from bsd.planning.restore import Restored, plan_restore
 from bsd.planning.rules import Policy
-from bsd.planning.targets import ContextChanged, Refused, read_targets
-from bsd.planning.view import Context
+from bsd.planning.targets import Refused, read_targets
 from bsd.planning.view import context as view_context
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import Session
@@ -77,41 +75,33 @@ _ACTION = "in_band"
 _REMOTE = "restore_remote"
 _CONTEXT = "context"
 _MESSAGES_TO_STAY = 10
-# What our commands print when they fail; a shell's result may not say so in any other way.
+# What our commands print if they fail; the result of a shell may show it in no other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 _FAILED = re.compile(r"Error: |Restore failed: ")
 
 Found = Mapping[str, ExtractedHits | BsdError]  # answers of searches, by the call's key
 
-# What log and audit call an action that only reads.
-_ACTIONS: Mapping[type, str] = {
-    ReadCall: "read_extracted",
-    GetContextCall: "get_context",
-    SearchCall: "search_extracted",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A call, and what came of it."""
+    """A call that was dealt with."""
 
     call: OwnCall
     action: str
     note: str  # for the model, in place of the result
     failed: bool = False
-    only_read: bool = False  # it changed nothing: the note is all that it was called for
+    only_read: bool = False  # the note is all that it was called for
     entry_id: str | None = None  # of the entry it was about
     values: int = 0
     restored: Restored | None = None
-    how: str | None = None  # it left the agent's sight: consumed, marked
-    # The note as log and audit have it: they outlive what is said in sessions, and must not quote
-    # it. None: the note quotes nothing.
+    how: str | None = None  # it left the context: consumed, marked
+    # The note for log and audit, which must not quote sessions. None: the note quotes nothing.
     outcome: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InBand:
-    """Carries out the calls that stand in a session; `state` knows where new lines begin."""
+    """Carries out the calls in a session; `state` has the checkpoint where new lines begin."""
 
     context: ActionContext
     state: StateDb | None = None
@@ -169,7 +159,7 @@ class InBand:
             if call.is_done:
                 continue
             try:
-                asked = _own(call, names)
+                asked = _read_own_call(call, names)
                 if isinstance(asked, SearchCall):
                     found[call.key] = _search(self.context, name, asked)
             except BsdError as error:
@@ -177,7 +167,7 @@ class InBand:
         return found
 
     def _due(self, name: SessionName) -> list[OwnCall]:
-        """Look without a lock: nearly always there is nothing, and that costs only the tail."""
+        """Return the calls to deal with, read without a lock: usually none, and only new lines."""
         source, fmt = Session(self.context.layout, name).open()
         with source:
             return self._calls(source, fmt, name)
@@ -191,7 +181,7 @@ class InBand:
         return [call for call in found if call.is_due]
 
     def _audited(self, name: SessionName) -> set[tuple[str, str]]:
-        """The calls of a session that were dealt with, whatever the transcript says now."""
+        """Return the calls of a session that were dealt with, by the audit."""
         audit = AuditLog(self.context.layout.audit_file)
         return {
             (str(line.get("callEntry")), str(line.get("call")))
@@ -259,7 +249,7 @@ class _Round:
         return self._revised.plan(_ACTION), final
 
     def _answer(self, call: OwnCall) -> Answered | None:
-        """Do what a call asks for, unless it was done; None: there is nothing left to do."""
+        """Do what a call asks for, unless it was done; return None if nothing is left to do."""
         if call.by_shell and call.is_done:
             seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
             return None if seen or not self._may_leave(call) else Answered(call, "redact", "")
@@ -271,106 +261,86 @@ class _Round:
                 return None  # its result is its answer
             return self._redacted(call)
         try:
-            return self._carry_out(call, _own(call, self._names))
+            return self._carry_out(call, _read_own_call(call, self._names))
         except (Busy, TemporaryFailure, Unavailable):
-            raise  # of the session or the disk, not of the call
-        except _Elsewhere as error:
+            raise  # a problem of the session or the disk, not of the call
+        except _OtherSession as error:
             if (read_answer(call.result or "") or {}).get("busy"):
-                return None  # a door could have reached it, and has said all there is to say
+                return None  # the MCP server could reach that session, and has answered
             return _failure(call, error)
         except BsdError as error:
             return _failure(call, error)
         except Exception as error:  # noqa: BLE001 - a call must not be tried for ever
             _log.exception("A call cannot be carried out", session=str(self._name), tool=call.tool)
             problem = {"error": f"internal error: {error!r}"}
-            return Answered(call, call.tool, told_error(call.tool, problem), failed=True)
+            return Answered(call, call.tool, describe_error(call.tool, problem), failed=True)
 
     def _is_for_us(self, call: OwnCall) -> bool:
-        """Whether a command that found its session in use meant this one, and can be understood."""
+        """Return True if a command that found its session in use can be read and meant this one."""
         given = call.arguments if call.alone and isinstance(call.arguments, dict) else {}
         return given.get("session") in self._names
 
     def _redacted(self, call: OwnCall) -> Answered:
-        """A call that one of our doors has dealt with; what it said was heard in its turn."""
+        """Return how to redact a call that a command or the MCP server has answered."""
         text = call.result or ""
         answer = read_answer(text)
-        if answer is None:  # in words: they may stay, if they say what went wrong
+        if answer is None:  # in words: they stay if they say what went wrong
             failed = _FAILED.match(text) is not None
             return Answered(call, "redact", text if failed else "", failed=failed)
         failed = "error" in answer or answer.get("success") is False
-        note = told_error(call.tool, answer) if failed else ""
+        note = describe_error(call.tool, answer) if failed else ""
         return Answered(call, "redact", note, failed=failed)
 
     def _carry_out(self, call: OwnCall, asked: ParsedCall) -> Answered:
         """Plan what a call asks for, or read it; raises what planners raise."""
-        if isinstance(asked, RestoreCall) and asked.inline is False:
-            asked = ReadCall(asked.entry, asked.keys, asked.offset)
-        match asked:
-            case RestoreCall() | SetExtractableCall() | ChangeContextCall():
-                return self._change(call, asked)
-            case _:
-                document = as_json(self._read(call, asked))
-                return Answered(
-                    call,
-                    _ACTIONS[type(asked)],
-                    told(asked, document),
-                    only_read=True,
-                    entry_id=document.get("entry_id") or getattr(asked, "entry", None),
-                    outcome=_in_numbers(document),
-                )
-
-    def _change(
-        self, call: OwnCall, asked: RestoreCall | SetExtractableCall | ChangeContextCall
-    ) -> Answered:
         source, fmt, means = self._revised, self._fmt, self._means
-        restored, entry_id, plan = None, None, None
-        answer: Restored | ExtractableSet | ContextChanged
         match asked:
+            case RestoreCall(inline=False) | ReadCall():
+                page = read_page(source, fmt, means, asked.entry, asked.keys, asked.offset)
+                outcome = f"[{len(page.texts)} values read]"
+                done = Answered(call, "read_extracted", describe_texts(page), outcome=outcome)
+                return replace(done, only_read=True, entry_id=page.entry_id)
+            case GetContextCall():
+                listing = view_context(self._name, source, fmt)
+                outcome = f"[{listing.total_entries} entries listed]"
+                done = Answered(call, "get_context", describe_context(listing), outcome=outcome)
+                return replace(done, only_read=True)
+            case SearchCall():
+                hits = self._hits(call, asked)
+                outcome = f"[{len(hits.results)} places found]"
+                done = Answered(call, "search_extracted", describe_hits(hits), outcome=outcome)
+                return replace(done, only_read=True)
             case RestoreCall():
-                plan, answer = plan_restore(
+                plan, restored = plan_restore(
                     source, fmt, asked.entry, asked.keys, means.now, means.stored
                 )
-                restored = answer = explain_missing(self._context.layout, answer)
-                action, entry_id = "restore", answer.entry_id
+                restored = explain_missing(self._context.layout, restored)
+                done = Answered(call, "restore", describe_restored(restored), restored=restored)
+                # If a call that restored nothing were taken out, the model would repeat it.
+                failed = not restored.keys_restored
+                done = replace(done, failed=failed, entry_id=restored.entry_id)
             case SetExtractableCall():
-                plan, answer = plan_with_reason(source, fmt, asked.entry, asked.value, means)
-                action, entry_id = "set_extractable", answer.entry_id
+                plan, pinned = plan_with_reason(source, fmt, asked.entry, asked.value, means)
+                done = Answered(call, "set_extractable", describe_extractable(pinned))
+                done = replace(done, entry_id=pinned.entry_id)
             case ChangeContextCall():
-                action, targets = asked.action, read_targets(asked.action, asked.targets)
-                plan, answer = plan_change(
-                    source, fmt, action, targets, means, include_user=asked.include_user
+                targets = read_targets(asked.action, asked.targets)
+                plan, changed = plan_change(
+                    source, fmt, asked.action, targets, means, include_user=asked.include_user
                 )
+                done = Answered(call, asked.action, describe_change(changed))
         source.take(plan)
-        return Answered(
-            call,
-            action,
-            told(asked, as_json(answer)),
-            # Nothing came back: were the call taken out, it would be called again and again.
-            failed=restored is not None and not restored.keys_restored,
-            entry_id=entry_id or getattr(asked, "entry", None),
-            values=plan.report.values,
-            restored=restored,
-        )
+        return replace(done, values=plan.report.values)
 
-    def _read(
-        self, call: OwnCall, asked: ReadCall | GetContextCall | SearchCall
-    ) -> ReadOut | Context | ExtractedHits:
-        match asked:
-            case ReadCall():
-                return read_page(
-                    self._revised, self._fmt, self._means, asked.entry, asked.keys, asked.offset
-                )
-            case GetContextCall():
-                return view_context(self._name, self._revised, self._fmt)
-            case SearchCall():
-                found = self._found.get(call.key)
-                if isinstance(found, BsdError):
-                    raise found
-                # A search that was written behind the others is done now.
-                return found or _search(self._context, self._name, asked)
+    def _hits(self, call: OwnCall, asked: SearchCall) -> ExtractedHits:
+        found = self._found.get(call.key)
+        if isinstance(found, BsdError):
+            raise found
+        # A search that was written after the others had been done is done now.
+        return found or _search(self._context, self._name, asked)
 
     def _stays(self, call: OwnCall) -> bool:
-        """Whether settings or the provider want the call to stay as it is."""
+        """Return True if settings or the provider want the call to stay as it is."""
         remote = call.tool == _REMOTE
         config = self._config
         kept = config.keep_restore_remote_calls if remote else config.keep_purge_control_calls
@@ -380,7 +350,7 @@ class _Round:
         return not self._stays(call) and not (call.gives_text and self._is_missed(call))
 
     def _is_missed(self, call: OwnCall) -> bool:
-        """Whether what a result gives is not inline here, so that it would vanish with it."""
+        """Return True if the text of a result is not inline here, and would vanish with it."""
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         answer = read_answer(call.result or "") or {}
         session = answer.get("session", arguments.get("session"))
@@ -390,7 +360,7 @@ class _Round:
             return True
         try:
             located = locate(self._revised, self._fmt, entry)
-        except BsdError:  # of another session, then
+        except BsdError:  # it is of another session
             return True
         given = answer.get("texts")
         if isinstance(given, dict):
@@ -400,7 +370,7 @@ class _Round:
         return any(standing_at(located.entry, path) for path in paths)
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
-        """Take calls out of context; returns how, by where they stood."""
+        """Take calls out of the context; return how each left, by its place."""
         wishes = {_place(one.call): _wish(one) for one in answers}
         if not wishes:
             return {}
@@ -410,7 +380,7 @@ class _Round:
             self._revised.take(plan)
         except (Busy, TemporaryFailure, Unavailable):
             raise
-        except Exception:  # noqa: BLE001 - what was asked for is done all the same, and noted
+        except Exception:  # noqa: BLE001 - what the calls asked for is done all the same
             _log.exception("Calls cannot be redacted", session=str(self._name))
             return {}
         return {
@@ -423,7 +393,7 @@ class _Round:
         }
 
     def _mark(self, answered: Answered) -> None:
-        """Note on the entry itself what came of a call that stays as it is."""
+        """Note on its entry what came of a call that stays as it is."""
         call = answered.call
         line = self._line(call.index)
         before = (parse_entry(line.raw) or {}).get(ANSWERED)
@@ -435,7 +405,7 @@ class _Round:
 
     @contextmanager
     def _unless_odd(self, call: OwnCall) -> Iterator[None]:
-        """Let a line stay as it is that cannot be edited (a key stands in it twice)."""
+        """Leave a line as it is if it cannot be edited (a key stands in it twice)."""
         try:
             yield
         except SpliceError as error:  # the audit says what came of the call
@@ -445,7 +415,7 @@ class _Round:
             )
 
     def _finish_result(self, answered: Answered) -> None:
-        """Make the rest of a result fit its new text: its owner knew nothing of that."""
+        """Correct the error flag of a result that has a new text, and keep a text that was read."""
         if answered.call.result_index is None:
             return
         line = self._line(answered.call.result_index)
@@ -456,7 +426,7 @@ class _Round:
         with self._unless_odd(answered.call):
             new = edit(line.raw, replace=flags) if flags else line.raw
             if answered.only_read and EXTRACTABLE not in entry:
-                # Written when the turn was over, it shall be there when somebody reads it.
+                # It was written after the turn, and must be there when the agent goes on.
                 new = edit(new, put={EXTRACTABLE: b"%d" % _MESSAGES_TO_STAY})
             if new != line.raw:
                 self._put(line, new, self._fmt.info(entry).id)
@@ -476,43 +446,30 @@ class _Round:
 
 
 def _wish(answered: Answered) -> CallToRedact:
-    """How a call shall leave the agent's sight."""
+    """Return how a call shall leave the context."""
     call = answered.call
     consumed = call.tool == _REMOTE and not answered.failed
     how = RedactionKind.CONSUMED if consumed else RedactionKind.MARKED
     return CallToRedact(call.name, how, call.call_id or None, call.entry_id, note=answered.note)
 
 
-class _Elsewhere(Forbidden):
-    """A call means another session than the one in which it stands."""
+class _OtherSession(Forbidden):
+    """A call names another session than the one in which it stands."""
 
 
 def _failure(call: OwnCall, error: BsdError) -> Answered:
     outcome = None
-    if isinstance(error, Refused):  # it quotes what was searched for, and what is there instead
+    if isinstance(error, Refused):  # its message quotes the session
         outcome = f"[{call.tool} failed: {', '.join(one.field for one in error.errors)} refused]"
-    note = told_error(call.tool, error_answer(error))
+    note = describe_error(call.tool, error_answer(error))
     return Answered(call, call.tool, note, failed=True, outcome=outcome)
 
 
-def _in_numbers(answer: Mapping[str, Any]) -> str:
-    """How much was found, and nothing of it."""
-    for name, what in (
-        ("texts", "values read"),
-        ("total_entries", "entries listed"),
-        ("results", "places found"),
-    ):
-        if name in answer:
-            many = answer[name] if isinstance(answer[name], int) else len(answer[name])
-            return f"[{many} {what}]"
-    return "[answered]"
-
-
-def _own(call: OwnCall, names: Collection[str]) -> ParsedCall:
-    """Understand a call; raises Invalid, and Forbidden (`_Elsewhere`)."""
+def _read_own_call(call: OwnCall, names: Collection[str]) -> ParsedCall:
+    """Return what a call asks of its own session; raises Invalid, and _OtherSession."""
     session, asked = read_call(call.tool, call.arguments)
     if session is not None and session not in names:
-        raise _Elsewhere(
+        raise _OtherSession(
             f"{session} is out of reach: a call in a session reaches that session only",
             hint="leave `session` out",
         )
@@ -524,7 +481,7 @@ def _search(context: ActionContext, session: SessionName, asked: SearchCall) -> 
 
 
 def names_of(layout: Layout, name: SessionName) -> set[str]:
-    """What an agent may call its own session."""
+    """Return the names that an agent may call its own session by."""
     ids = program_of(layout, name.agent).ids_in(name.session)
     return {*ids, *(f"{name.agent}/{one}" for one in ids)}
 

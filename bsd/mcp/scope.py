@@ -1,7 +1,7 @@
-"""Which session a caller of the tools means: one that is named, its own, or that of an entry.
+"""Which session a call of a tool means: the one that it names, the caller's own, or an entry's.
 
-The program that asks is found by its process, and what it has at work by its owner. Where an entry
-is of which only the id is known is told by bytes alone, as there may be much to read.
+The calling program is the nearest process above this one that has sessions open, as its module in
+`transcripts.agents` knows. The session of an entry is found by searching files for its id.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ _HINT = "AGENT/SESSION, or an id that only one agent has; `bsd sessions` lists t
 
 
 def sessions_of_client(layout: Layout, pid: int | None = None) -> tuple[SessionName, ...]:
-    """The sessions of the nearest process above us that has any; `pid` is the first to be asked.
+    """Return the sessions of the nearest process above this one that has any open.
 
-    More than one if the program does not tell which of them asks.
+    They are several if the program does not tell which of them calls.
+
+    Args:
+        pid: the process where the search begins; None: the parent.
     """
     for each in ancestors(os.getppid() if pid is None else pid):
         if found := at_work(layout, each):
@@ -44,7 +47,7 @@ def sessions_of_client(layout: Layout, pid: int | None = None) -> tuple[SessionN
 
 
 def ancestors(pid: int) -> Iterator[Process]:
-    """A process, the one that started it, and so on; only the first where /proc does not tell."""
+    """Yield a process, its parent, and so on; only the first where there is no /proc."""
     above: int | None = pid
     for _ in range(_MOST_ANCESTORS):
         if not above:
@@ -66,16 +69,27 @@ def _process(pid: int) -> Process:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """All sessions, those of one agent, or one session; `client` says whose asks."""
+    """The sessions that a caller may reach: all, those of one agent, or one.
+
+    Attributes:
+        client: returns the sessions that the calling program has open.
+    """
 
     agent: str | None = None
     session: SessionName | None = None
     client: Callable[[Layout], Sequence[SessionName]] = sessions_of_client
 
     def find(self, layout: Layout, text: str | None, entry: str | None = None) -> SessionName:
-        """Find the session that a caller means; `entry` is one that is away of it.
+        """Return the session that a caller means.
 
-        Raises Invalid, NotFound, Forbidden.
+        Args:
+            text: the session as the caller names it; None: its own.
+            entry: an entry that was extracted from it, to choose among several by.
+
+        Raises:
+            Invalid: no session is named, and it is not clear which one is meant.
+            NotFound: there is no such session.
+            Forbidden: it is out of reach.
         """
         if self.session is not None:
             if text and text not in {str(self.session), self.session.session}:
@@ -98,16 +112,16 @@ class Scope:
         return name
 
     def own(self, layout: Layout) -> tuple[SessionName, ...]:
-        """The sessions that the program which asks has at work, as far as they may be reached."""
+        """Return the sessions that the calling program has open and may reach."""
         found = self.client(layout)
         return tuple(one for one in found if self.agent in (None, one.agent))
 
     def may_wait(self, layout: Layout, name: SessionName) -> bool:
-        """Whether a session may be waited for: an agent's own run does not end while it waits."""
+        """Return False for a session that stays in use while its agent waits for the answer."""
         return name not in self.own(layout) and not in_use(layout, name)
 
     def _unnamed(self, layout: Layout, entry: str | None) -> SessionName:
-        """The caller's own session; else the only one that an entry is away of."""
+        """Return the caller's own session, else the only one from which `entry` was extracted."""
         own = self.own(layout)
         if entry is None:
             if len(own) == 1:
@@ -117,7 +131,7 @@ class Scope:
             if len(found) == 1:
                 return found[0]
             raise _required(found, f"several of yours have the entry {entry}")
-        elsewhere = sessions_that_lack(layout, entry, self.agent)
+        elsewhere = sessions_with_placeholder(layout, entry, self.agent)
         if len(elsewhere) == 1:
             return elsewhere[0]
         if elsewhere:
@@ -137,18 +151,19 @@ def _required(among: Sequence[SessionName], why: str) -> Invalid:
 
 
 def mentions(layout: Layout, name: SessionName, entry: str) -> bool:
-    """Whether a session's file speaks of an entry; one that cannot be read does not."""
+    """Return True if the file of a session can be read and contains the id of an entry."""
     try:
         return holds(layout.session_file(name), entry.encode("utf-8", "surrogatepass"))
     except BsdError:
         return False
 
 
-def sessions_that_lack(layout: Layout, entry: str, agent: str | None = None) -> list[SessionName]:
-    """The sessions in which the placeholder of an entry stands, and whose store knows it.
+def sessions_with_placeholder(
+    layout: Layout, entry: str, agent: str | None = None
+) -> list[SessionName]:
+    """Return the sessions that contain the placeholder of an entry which their store has.
 
-    Or their archive. The stores' indexes are searched as text: of thousands of sessions that takes
-    a moment.
+    The indexes of all stores are searched as text, which takes a moment for thousands of sessions.
     """
     needle = b'"entry_id":%b' % json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")
     stands = placeholder(entry).encode("utf-8", "replace")
@@ -178,7 +193,7 @@ def _indexes(layout: Layout) -> Iterator[Path]:
 
 
 def _name_in(index: Path) -> SessionName:
-    """Whose store it is, by its index: the directory's name may be cut. Raises Invalid."""
+    """Return the session of a store, by its index: the name of the directory may be cut."""
     with suppress(OSError), plain_stream(index) as file:
         if head := _SESSION.match(file.read(_HEAD)):
             return SessionName.parse(head[1].decode("ascii"))

@@ -1,32 +1,20 @@
-"""Our tools in a transcript: calls, answers, and what has become of each. Pure.
+"""Calls of bsd's tools in a transcript, with what the lines after them say of each. Pure.
 
-Calls are found by name, and by the commands of a shell; only real ones. Answers stand there in
-words for the model, and are known again.
+Only real calls count, of a tool or of a shell that runs our commands; never text that looks like
+one. `transcript_answers` knows the answers.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.actions.parameters import AFTER_THE_TURN, TEXT_ONLY, read_words
-from bsd.actions.parameters import TOOLS as COMMANDS
-from bsd.core.verb_names import split_command
-from bsd.mcp.calls import (
-    ChangeContextCall,
-    GetContextCall,
-    ParsedCall,
-    ReadCall,
-    RestoreCall,
-    SearchCall,
-    SetExtractableCall,
-)
-from bsd.mcp.restoring import Inline
 from bsd.mcp.tools import TOOLS
+from bsd.mcp.transcript_answers import gives_text, is_answered, is_for_later, read_answer
+from bsd.mcp.transcript_commands import AFTER_THE_TURN, TEXT_ONLY, find_shell_command
 from bsd.planning.rules import Policy
 from bsd.planning.targets import ACTIONS
 from bsd.store.state import Checkpoint
@@ -35,19 +23,12 @@ from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat,
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import value_at
 
-# --- calls ---
-
-
 # Tools that change nothing: their result is their answer.
 READING_TOOLS = frozenset(("read_extracted", "search_extracted"))
-# Of our other names nobody else has a tool.
-_ANYBODYS = frozenset(("restore", "context"))
-_UNMISTAKABLE = frozenset(TOOLS) - _ANYBODYS
-_PREFIX = "bsd_"  # as some clients write what others write as `mcp__bsd__`
-# What our commands do, as the tool that does the same.
-_COMMANDS = {**{name: name for name in COMMANDS}, "restore": "restore"}
-_SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+# Names that tools of other programs may have, too.
+_AMBIGUOUS = frozenset(("restore", "context"))
+_UNMISTAKABLE = frozenset(TOOLS) - _AMBIGUOUS
+_PREFIX = "bsd_"  # as some clients write `mcp__bsd__`
 
 # Bytes without which a line holds no such call. Few, since a first look searches whole files.
 NEEDLES = (
@@ -57,10 +38,10 @@ NEEDLES = (
 )
 
 REDACTED = "_redacted"
-# Entry member: id of a call (or of its entry) → what came of it. For calls that stay as they are.
+# Member of an entry whose calls stay as they are: id of a call (or of its entry) → its answer.
 ANSWERED = "_answered"
 
-# What our commands print when the session is in use, as an agent's own is during its turn.
+# What our commands print if the session is in use, as an agent's own is during its turn.
 _BUSY = re.compile(r"session \S+ is in use: ")
 _LATER = re.compile(rf"^{AFTER_THE_TURN}", re.MULTILINE)
 # Where they print a text, one of these stands above it. (Earlier versions of them printed none.)
@@ -72,10 +53,10 @@ _WITH_TEXT = re.compile(
 
 @dataclass(slots=True)
 class OwnCall:
-    """One call, with what the lines after it say of it."""
+    """A call, with what the lines after it say of it."""
 
-    tool: str  # ours that is meant
-    name: str  # as it stands there
+    tool: str  # of bsd
+    name: str  # of the tool as it stands in the transcript
     call_id: str  # "" if it has none
     entry_id: str | None
     index: int  # line number
@@ -83,20 +64,20 @@ class OwnCall:
     by_shell: bool = False
     alone: bool = True  # the shell was asked for nothing else
     ended: bool = False  # its message says that no result will come
-    over: bool = False  # its turn is
-    bound: bool = False  # a later signature covers it: the provider refuses what is changed
+    over: bool = False  # its turn has ended
+    bound: bool = False  # a later signature covers it: a provider refuses a changed call
     result: str | None = None
     result_index: int | None = None  # line number
-    failed: bool = False  # its owner says so
+    failed: bool = False  # its program says so
 
     @property
     def key(self) -> str:
-        """What tells it from other calls in its entry."""
+        """What distinguishes the call from others of its entry."""
         return self.call_id or self.entry_id or ""
 
     @property
     def is_done(self) -> bool:
-        """Whether one of our doors has dealt with it already: a shell, or the MCP server."""
+        """True if a command or the MCP server has carried it out."""
         if self.result is None:
             return False
         if self.by_shell:
@@ -106,7 +87,7 @@ class OwnCall:
 
     @property
     def gives_text(self) -> bool:
-        """Whether its result carries text that was taken out of a session."""
+        """True if its result has text that was extracted from a session."""
         if self.result is None:
             return False
         if self.by_shell and _WITH_TEXT.search(self.result):
@@ -115,19 +96,19 @@ class OwnCall:
 
     @property
     def is_due(self) -> bool:
-        """Whether it can be dealt with now, for good."""
+        """True if it can be dealt with now, for good."""
         if not self.over or (self.result is None and (self.ended or self.by_shell)):
-            return False  # nobody has run it, or nobody knows what it did
-        # What is away of its result may be our answer: it is not done twice.
+            return False  # it was not run, or what it did is not known
+        # The result that was extracted may be our answer: the call is not carried out twice.
         return self.result is None or not is_placeholder(self.result.strip())
 
 
 def own_calls(
     source: Transcript, fmt: TranscriptFormat, policy: Policy, since: Checkpoint | None
 ) -> list[OwnCall]:
-    """List the calls from a checkpoint on that nothing says have been dealt with.
+    """Return the calls from a checkpoint on that are not marked as dealt with.
 
-    A line that cannot hold one costs no more than looking at its bytes, up to the first call.
+    Up to the first call, a line that cannot hold one is not parsed.
     """
     found = _CallsSoFar(policy)
     start = (since.offset, since.index) if since else (0, 0)
@@ -187,8 +168,8 @@ def _own_call(
     line: Line, entry: Entry, fmt: TranscriptFormat, info: EntryInfo, call: ToolCall
 ) -> OwnCall | None:
     arguments = _arguments(entry, call)
-    ran = ran_by_shell(fmt.command(call.name, arguments))
-    tool = ran.tool if ran else own_tool_name(call.name, arguments)
+    command = find_shell_command(fmt.command(call.name, arguments))
+    tool = command.tool if command else own_tool_name(call.name, arguments)
     if tool is None:
         return None
     return OwnCall(
@@ -197,11 +178,11 @@ def _own_call(
         call.id,
         info.id,
         line.index,
-        ran.arguments if ran else arguments,
-        by_shell=ran is not None,
-        alone=ran is None or ran.alone,
+        command.arguments if command else arguments,
+        by_shell=command is not None,
+        alone=command is None or command.alone,
         ended=info.turn is Turn.CLOSES,
-        # Entries without turns: whoever wrote it is idle, or nobody would look.
+        # Without turns in the format, the session is idle, or it would not be looked at.
         over=info.turn in {Turn.NONE, Turn.CLOSES},
     )
 
@@ -225,13 +206,13 @@ def _answers(info: EntryInfo, call: OwnCall) -> bool:
 
 
 def own_tool_name(name: str, arguments: Any) -> str | None:
-    """Return which of our tools a call means, under whatever prefix an MCP client gave it."""
+    """Return the tool of bsd that a call means, under any prefix of an MCP client, or None."""
     prefix, _, bare = name.rpartition("__")
     if not prefix and bare.startswith(_PREFIX):
         prefix, bare = _PREFIX, bare.removeprefix(_PREFIX)
     if bare in _UNMISTAKABLE:
         return bare
-    if bare not in _ANYBODYS:
+    if bare not in _AMBIGUOUS:
         return None
     if prefix:
         ours = "bsd" in prefix.lower() or "brainsurgeon" in prefix.lower()
@@ -241,195 +222,3 @@ def own_tool_name(name: str, arguments: Any) -> str | None:
     else:
         ours = isinstance(arguments, dict) and arguments.get("action") in ACTIONS
     return bare if ours else None
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A command of ours that a shell has run."""
-
-    tool: str
-    alone: bool  # the shell was asked for nothing else
-    arguments: dict[str, Any] | None = None  # if they can be read
-
-
-def ran_by_shell(command: Any) -> Ran | None:
-    """Return what of ours a command is, given to a shell as a text or as words; None: nothing."""
-    if isinstance(command, list):
-        pieces = [[word for word in command if isinstance(word, str)]]
-    elif isinstance(command, str):
-        pieces = [_words(piece) for piece in _SEPARATORS.split(command)]
-    else:
-        return None
-    pieces = [piece for piece in pieces if piece]
-    for piece in pieces:
-        while piece and _ASSIGNMENT.match(piece[0]):
-            piece = piece[1:]  # noqa: PLW2901 - what a shell takes for the environment
-        if piece and piece[0].rpartition("/")[2] == "bsd":
-            _, ours, words = split_command(piece[1:])
-            if ours in _COMMANDS:
-                read = read_words(ours, words) if ours in COMMANDS else None
-                return Ran(_COMMANDS[ours], len(pieces) == 1, read)
-    return None
-
-
-def _words(piece: str) -> list[str]:
-    try:
-        return shlex.split(piece)
-    except ValueError:  # quotes that do not match: a separator stood between them
-        return piece.split()
-
-
-# --- answers ---
-
-
-# What answers hold at least, those of earlier versions included: transcripts are older than bsd.
-_RESTORED = {"restored", "entry_id", "keys_restored", "sizes_bytes"}
-_NEEDED: Mapping[str, tuple[set[str], ...]] = {
-    "restore": (_RESTORED,),
-    "restore_remote": (_RESTORED,),
-    "purge_control": (
-        {"session", "total_entries", "extracted_entries", "extracted_ids", "entries"},
-        _RESTORED,
-        {"updated", "entry_id", "extractable"},
-    ),
-    "context": ({"success", "replacements", "errors"},),
-    "search_extracted": ({"session", "query", "results"},),
-    "read_extracted": ({"entry_id", "texts"},),
-}
-# What our commands print, and what the original tool answered in sessions that are older than bsd.
-_PLAIN = re.compile(
-    r"Restored \d+ keys? for entry |Set _extractable=|Session: .*\nTotal entries: |Restore failed: "
-    r"|Error: (session|entry|value) parameter is required|Error: Unknown action '"
-)
-_DECODER = json.JSONDecoder()
-_MOST_IDS = 50
-_MOST_SHOWN = 20
-_LONGEST = 4000  # characters
-
-
-def read_answer(text: str) -> dict[str, Any] | None:
-    """Read a result's text as an answer: a JSON object, behind which texts may stand that it names.
-
-    Over MCP these are blocks of their own.
-    """
-    try:
-        answer, end = _DECODER.raw_decode(text.lstrip())
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(answer, dict):
-        return None
-    return answer if gives_text(answer) or not text.lstrip()[end:].strip() else None
-
-
-def gives_text(answer: dict[str, Any] | None) -> bool:
-    """Whether an answer of ours carries text that was taken out of a session."""
-    texts = None if answer is None else answer.get("texts")
-    return isinstance(texts, dict) and bool(texts)
-
-
-def is_for_later(answer: dict[str, Any] | None) -> bool:
-    """Whether an answer of ours says that the value comes back inline after the turn."""
-    return answer is not None and answer.get("inline") == Inline.AFTER_THE_TURN
-
-
-def is_answered(tool: str, text: str) -> bool:
-    """Whether a result's text is what one of our doors said when it had dealt with a call.
-
-    Not so: that the session was busy, that a value comes back after the turn, and what others say,
-    for instance that there is no such tool.
-    """
-    if _PLAIN.match(text):
-        return True
-    answer = read_answer(text)
-    if answer is None or answer.get("busy") is True or is_for_later(answer):
-        return False
-    if isinstance(answer.get("error"), str):
-        return set(answer) <= {"error", "hint", "errors"}
-    return any(names <= set(answer) for names in _NEEDED[tool])
-
-
-def told(asked: ParsedCall, answer: Mapping[str, Any]) -> str:
-    """Say for the model what has come of a call, by what it asked for and its answer as JSON."""
-    match asked:
-        case RestoreCall():
-            return _restored(answer)
-        case ReadCall():
-            return _read(answer)
-        case SetExtractableCall(_, value):
-            shown = "unset" if value is None else str(value).lower()
-            return f"[_extractable={shown} for entry {answer['entry_id']}]"
-        case ChangeContextCall(action):
-            done = f"{len(answer['replacements'])} done, {_saved(answer)} tokens saved"
-            return f"[{_cut('; '.join([f'{action}: {done}', *answer['warnings']]))}]"
-        case GetContextCall():
-            return _context(answer)
-        case SearchCall(query):
-            return _found(query, answer["results"])
-
-
-def told_error(tool: str, answer: Mapping[str, Any]) -> str:
-    """Say why a call has failed; `answer` is that of an error."""
-    texts = [answer["error"]] if "error" in answer else list(answer["errors"])
-    if hint := answer.get("hint"):
-        texts.append(f"Try: {hint}")
-    return f"[{tool} failed: {_cut('; '.join(texts))}]"
-
-
-def _restored(answer: Mapping[str, Any]) -> str:
-    parts = []
-    if answer["keys_restored"]:
-        keys = ", ".join(answer["keys_restored"])
-        parts.append(f"restored entry {answer['entry_id']}: {keys}")
-    parts += [f"{key}: {why}" for key, why in answer.get("unavailable", {}).items()]
-    if suggestion := answer.get("suggestion"):
-        parts.append(suggestion)
-    return f"[{_cut('. '.join(part.rstrip('.') for part in parts)) or 'nothing to restore'}]"
-
-
-def _read(answer: Mapping[str, Any]) -> str:
-    """The texts, each below its key if there are several; what follows them is said at the end."""
-    texts = answer["texts"]
-    parts = [text if len(texts) == 1 else f"{key}:\n{text}" for key, text in texts.items()]
-    for name in ("beside", "unavailable"):
-        parts += [f"{key}: {what}" for key, what in answer.get(name, {}).items()]
-    if following := answer.get("next"):
-        more = f"{answer['characters_left']} more characters: read_extracted with"
-        parts.append(f"[{more} keys {following['keys']} and offset {following['offset']}]")
-    return "\n\n".join(parts) or "[nothing to read]"
-
-
-def _saved(answer: Mapping[str, Any]) -> int:
-    return sum(int(one["tokensSaved"]) for one in answer["replacements"])
-
-
-def _context(answer: Mapping[str, Any]) -> str:
-    """The originals' words for get_context."""
-    ids = [str(one) for one in answer["extracted_ids"]]
-    shown = [f"  - {one}" for one in ids[:_MOST_IDS]]
-    if len(ids) > _MOST_IDS:
-        shown.append(f"  … and {len(ids) - _MOST_IDS} more")
-    lines = [
-        f"Session: {answer['session']}",
-        f"Total entries: {answer['total_entries']}",
-        f"Extracted entries: {answer['extracted_entries']}",
-        "",
-        "Extracted entry IDs:",
-        *(shown or ["  (none)"]),
-    ]
-    largest = sorted(answer["entries"], key=lambda entry: -int(entry["size_bytes"]))[:_MOST_SHOWN]
-    if largest:
-        lines += ["", "Largest entries (hash, id, type, bytes):"]
-        lines += [
-            f"  {one['hash']} {one['id']} {one['type']} {one['size_bytes']}" for one in largest
-        ]
-    return "\n".join(lines)
-
-
-def _found(query: str, results: list[Mapping[str, Any]]) -> str:
-    if not results:
-        return f"[nothing that was extracted holds {query}]"
-    return _cut("\n".join(f"{one['entry_id']}: {one['snippet']}" for one in results))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,6 +1,4 @@
-"""The database file: opened so that the gateway may have it open too, its errors in plain words."""
-
-from __future__ import annotations
+"""The database file, which the gateway may have open too, and SQLite's errors in plain words."""
 
 import hashlib
 import os
@@ -25,7 +23,7 @@ from bsd.core.errors import (
 )
 from bsd.core.files import make_private_dir
 
-# As the plugin does: whoever writes is done long before that.
+# Seconds for another program that writes; as the plugin has it.
 WAIT_SECONDS = 5.0
 _CACHE_KIB = 64 << 10  # what one large change touches, written once
 _LEAST_ROOM = 64 << 10  # bytes on the disk, or it is full
@@ -47,16 +45,21 @@ class Database:
         create: bool = False,
         wait: float = WAIT_SECONDS,
     ) -> None:
-        """Open the file; with `create` it is made, with mode 0600.
+        """Open the file.
 
-        `readonly`: nothing will be changed, `seal` makes sure of it. `wait`: seconds for others
-        that write. Raises NotFound, Forbidden, Unavailable, Busy.
+        Args:
+            readonly: nothing will be changed; `seal` makes sure of it.
+            create: make the file if it is missing, with mode 0600.
+            wait: seconds to wait for another program that writes.
+
+        Raises:
+            NotFound, Forbidden, Unavailable, Busy.
         """
         self.path = path
         self.readonly = readonly
         _prepare(path, create=create)
         if not readonly and not os.access(path, os.W_OK):
-            # SQLite would only find out later, and leave files of ours beside it.
+            # SQLite would notice later, and leave files of this user beside the database.
             raise forbidden(path, "its permissions forbid it")
         mode = _mode(path, readonly=readonly)
         if "immutable" not in mode and logs_ahead(path) and not has_room(path):
@@ -93,13 +96,13 @@ class Database:
             return self._db.execute(sql, parameters).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Parameters]) -> int:
-        """Execute a statement for each of `rows`; returns how many rows that changed."""
+        """Execute a statement for each of `rows`; returns how many rows changed."""
         with self._errors():
             return self._db.executemany(sql, rows).rowcount
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """All of what is done inside, or nothing; raises Busy if somebody else writes too long."""
+        """Run the block as one transaction; raises Busy if another program writes too long."""
         self.run("BEGIN IMMEDIATE")
         try:
             yield
@@ -122,12 +125,12 @@ class Database:
 
 
 def nothing_there(path: Path) -> NotFound:
-    """For a file that is missing, or in which nothing has been stored yet."""
+    """Return the error for a file that is missing, or that holds no facts yet."""
     return NotFound(f"there is no database {path}", hint="`bsd memory store` begins one")
 
 
 def _prepare(path: Path, *, create: bool) -> None:
-    """See that there is a file, and that it is one."""
+    """Check that `path` is a file, or make it."""
     try:
         if not path.exists():
             if not create:
@@ -143,8 +146,8 @@ def _prepare(path: Path, *, create: bool) -> None:
 def _mode(path: Path, *, readonly: bool) -> str:
     if not readonly or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         return "rw"
-    # Where nobody has it open, files of the write-ahead log would be made, and stay: of somebody
-    # who may not write, in the way of those who may.
+    # If the database is not open anywhere, SQLite would make files of the write-ahead log. Owned by
+    # a user who may not write the database, they would stay, and keep others from writing.
     return "ro" if Path(f"{path}-wal").exists() or not logs_ahead(path) else "ro&immutable=1"
 
 
@@ -167,28 +170,28 @@ def _connection(path: Path, mode: str, wait: float) -> sqlite3.Connection:
     return database
 
 
-# --- texts of facts: as they can be stored, and what makes two of them the same ---
+# --- texts of facts: as they can be stored, and when two of them are the same ---
 
 
 def storable(text: str) -> str:
-    """Replace what no database holds: lone surrogates, and NULs, at which SQLite stops reading."""
+    """Return a text that SQLite can hold: without lone surrogates and NULs."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
 def normalized_hash(text: object) -> str | None:
-    """SHA-256 of the text without its case and with single spaces, as the plugin has it."""
+    """Return SHA-256 of the text in lower case with single spaces, as the plugin has it."""
     if text is None:
         return None
-    said = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-    normal = " ".join(said.split()).lower()
+    decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    normal = " ".join(decoded.split()).lower()
     return hashlib.sha256(normal.encode("utf-8", "replace")).hexdigest()
 
 
-# --- what errors of SQLite mean for whoever uses the memory, and what to do about them ---
+# --- errors of SQLite in plain words, with a hint ---
 
 
 def problem_of(error: sqlite3.Error, path: Path) -> BsdError:
-    """Say what an error of SQLite means for the user."""
+    """Return the error of bsd for an error of SQLite."""
     text = str(error)
     # The low byte is the kind, the others are details.
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
@@ -225,7 +228,7 @@ def problem_of(error: sqlite3.Error, path: Path) -> BsdError:
 
 
 def forbidden(path: Path, why: str) -> Forbidden:
-    """For a file that we may not write."""
+    """Return the error for a file that may not be written."""
     return Forbidden(
         f"{path} cannot be written: {why}",
         hint="run as the owner of this file, or mend its permissions and its directory's",
@@ -233,7 +236,7 @@ def forbidden(path: Path, why: str) -> Forbidden:
 
 
 def no_room(path: Path) -> Unavailable:
-    """For a disk on which nothing can be changed."""
+    """Return the error for a full disk."""
     return Unavailable(
         f"{path}: there is no room on the disk",
         hint="free some space on this disk and run it again; nothing was half written",
@@ -247,7 +250,7 @@ def _of_the_disk(path: Path, text: str, *, full: bool) -> Unavailable:
 
 
 def _is_full(path: Path) -> bool:
-    # Before it writes, SQLite makes a file for what its processes share; that error has no name.
+    # SQLite's error for the file that its processes share does not say that the disk is full.
     try:
         return shutil.disk_usage(path.parent).free < _LEAST_ROOM
     except OSError:

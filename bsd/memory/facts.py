@@ -1,410 +1,317 @@
-"""The memory: all that doors and the daemon do with facts."""
+"""A fact as callers see it, and the queries that find and keep facts.
 
-from __future__ import annotations
+SQLite stores any type in any column, and the plugin writes to the same database: `fact_from_row`
+converts each value to the type of its column.
+"""
 
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from stat import S_ISREG
-from typing import Any
+import json
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Annotated, Any, TypeVar
 
-from bsd.core.audit import AuditLog
-from bsd.core.clock import look, steady
-from bsd.core.definition import Answer, contract
-from bsd.core.errors import BsdError, Invalid, os_problem
-from bsd.core.files import Closing
-from bsd.core.formatting import LIFETIMES
-from bsd.core.layout import Layout
-from bsd.core.settings import MemorySettings
-from bsd.memory import schema
-from bsd.memory.database import WAIT_SECONDS, Database
-from bsd.memory.decay import (
-    PrunedFacts,
-    Pruner,
-    count_expired,
-    delete_facts,
-    erase_words,
-    leave_nothing_behind,
-)
-from bsd.memory.fact import (
-    Fact,
-    RecalledFact,
-    StoredFact,
-    WantedFacts,
-    by_id,
-    existing,
-    insert,
-    lookup,
-    note_recalled,
-    reclassify,
-    search,
-    text_of,
-    twin,
-)
-from bsd.memory.new_fact import (
-    DEFAULT_CLASS,
-    Classes,
-    Classifier,
-    NewFact,
-    backfill,
-    checkpoint,
-    newest_checkpoint,
-    rules_for,
-)
-from bsd.memory.vectors import Vectors
+from pydantic import Field, PlainSerializer
+
+from bsd.core.errors import NotFound
+from bsd.memory.database import Database, Row, storable
+from bsd.memory.decay import BASE
+from bsd.memory.schema import COLUMNS, MILLISECONDS
+
+Share = Annotated[float, Field(description="0 to 1.", ge=0, le=1)]
+Moment = Annotated[int, Field(ge=0, le=MILLISECONDS)]  # beyond, it is in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryStats(Answer):
-    """What there is in a memory."""
+class Fact:
+    """A fact: the columns of the database. Times are epoch seconds."""
 
-    database: str
-    created_by_bsd: bool
-    facts: int
-    vectors: int | None = field(metadata=contract("null where there are none to be counted"))
-    vectors_problem: str | None = field(metadata=contract("Why they cannot be counted"))
-    by_class: dict[str, int] = field(metadata=contract("Facts of each decay class"))
-    expired: int = field(metadata=contract("Facts that wait to be pruned: their time is over"))
-
-
-class Memory(Closing):
-    """One database of facts, opened when it is first needed; use it as a context.
-
-    What only reads never changes the file: an older version then only looks up to date. Every
-    method raises NotFound if there is no database (those that store make one), Busy, Forbidden,
-    Unavailable (damaged, no room), and Conflict for a database of something else.
-
-    `forgets_by` is the time by which facts expire and fade, as that of `clock` may have been put
-    forward; it is told whether anything is to be changed.
-    """
-
-    def __init__(  # noqa: PLR0913 - the parts of a memory, each with its default
-        self,
-        path: Path,
-        *,
-        classes: Classes | None = None,
-        classifier: Classifier | None = None,
-        vectors: Path | None = None,
-        actor: str = "cli",
-        audit: AuditLog | None = None,
-        clock: Callable[[], float] = time.time,
-        forgets_by: Callable[[bool], float] | None = None,
-        stopping: Callable[[], bool] = lambda: False,
-        wait: float = WAIT_SECONDS,
-    ) -> None:
-        self.path = path
-        self.vectors = Vectors(vectors or path.parent / "lancedb", stopping)
-        self._classes = classes or Classes()
-        self._classifier = classifier or Classifier()
-        self._actor = actor
-        self._audit = audit
-        self._clock = clock
-        self._forgets_by = forgets_by or (lambda _: clock())
-        self._stopping = stopping
-        self._wait = wait
-        self._db: Database | None = None
-
-    def close(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            db.close()
-
-    # --- keeping facts ---
-
-    def store(self, new: NewFact) -> StoredFact:
-        """Keep a fact, unless there is a live one of the same text, entity, key and value.
-
-        That one then takes the class that `new` names, if it names one. Raises Invalid, and
-        NotFound if what it supersedes is not there.
-        """
-        row = new.row(self._classes, self._classifier, self._now())
-        db = self._open(write=True, create=True)
-        with db.change():
-            found = twin(db, row)
-            if found and new.decay_class in {None, found.decay_class}:
-                return StoredFact(created=False, fact=found)
-            fact = reclassify(db, found, row) if found else insert(db, row)
-        self._record("memory_store", fact=fact.id, decay_class=fact.decay_class)
-        return StoredFact(created=found is None, fact=fact)
-
-    def confirm(self, id: str) -> Fact:
-        """Let a fact begin anew, with full confidence; raises NotFound."""
-        now = self._now()
-        db = self._open(write=True)
-        with db.change():
-            fact = existing(db, id)
-            expires_at = self._classes.renewed(fact, now)
-            db.run(
-                "UPDATE facts SET confidence = 1.0, bsd_base_confidence = NULL,"
-                " last_confirmed_at = ?, expires_at = ? WHERE id = ?",
-                (now, expires_at, id),
-            )
-        self._record("memory_confirm", fact=id)
-        return replace(fact, confidence=1.0, last_confirmed_at=now, expires_at=expires_at)
-
-    def forget(self, id: str) -> Fact:
-        """Delete a fact and its vector; returns what it was. Raises NotFound.
-
-        Its words stand nowhere in the database afterwards, not even in what is free there.
-        """
-        db = self._open(write=True)
-        leave_nothing_behind(db)
-        with db.change():
-            fact = existing(db, id)
-            delete_facts(db, "id = :id", {"id": id}, keep_ids=self.vectors.exist)
-        erase_words(db)
-        self.vectors.settle(db)
-        self._record("memory_forget", fact=id)
-        return fact
-
-    # --- finding facts ---
-
-    def recall(
-        self, query: str, *, limit: int = 5, wanted: WantedFacts | None = None, refresh: bool = True
-    ) -> list[RecalledFact]:
-        """The facts that hold any of the words, the best first.
-
-        Being found keeps facts alive; without `refresh` nothing is changed.
-        """
-        db = self._open(write=refresh)
-        now = self._now()
-        found = search(db, query, wanted or WantedFacts(), limit, now)
-        if not (refresh and found):
-            return found
-        anew = self._refresh(db, [one.fact for one in found], now)
-        return [replace(one, fact=anew.get(one.fact.id, one.fact)) for one in found]
-
-    def lookup(
-        self,
-        entity: str,
-        key: str | None = None,
-        *,
-        limit: int = 100,
-        wanted: WantedFacts | None = None,
-        refresh: bool = True,
-    ) -> list[Fact]:
-        """What is known about an entity; the surest and newest first. `refresh`: see `recall`."""
-        db = self._open(write=refresh)
-        now = self._now()
-        found = lookup(db, entity, key, wanted or WantedFacts(), limit, now)
-        if not (refresh and found):
-            return found
-        anew = self._refresh(db, found, now)
-        return [anew.get(fact.id, fact) for fact in found]
-
-    def get(self, id: str, *, refresh: bool = False) -> Fact:
-        """One fact; raises NotFound. Only with `refresh` it lives on by that."""
-        db = self._open(write=refresh)
-        fact = existing(db, id)
-        return self._refresh(db, [fact], self._now()).get(id, fact) if refresh else fact
-
-    # --- forgetting ---
-
-    def prune(
-        self,
-        *,
-        hard: bool = True,
-        soft: bool = True,
-        dry_run: bool = False,
-        orphans: bool = False,
-    ) -> PrunedFacts:
-        """Delete what expired (`hard`), let fade what nobody recalls (`soft`), vectors included.
-
-        `orphans`: also find vectors without a fact, and delete them.
-        """
-        now = int(self._forgets_by(not dry_run))
-        db = self._open(write=not dry_run)
-        pruner = Pruner(db, now, keep_ids=self.vectors.exist, stopping=self._stopping)
-        if dry_run:
-            done = pruner.predict(hard=hard, soft=soft)
-            found = len(self.vectors.orphans(db, now)) if orphans else None
-            return replace(done, vectors_orphaned=found)
-        done = pruner.prune(hard=hard, soft=soft)
-        deleted, pending = self.vectors.settle(db)
-        done = replace(done, vectors_deleted=deleted, vectors_pending=pending)
-        if orphans:
-            lost = self.vectors.orphans(db, now)
-            more = self.vectors.delete(lost) if lost else 0
-            done = replace(done, vectors_orphaned=len(lost), vectors_deleted=deleted + more)
-        if done.changed_anything:
-            told = ("expired", "decayed", "deleted", "vectors_deleted")
-            self._record("memory_prune", **{name: getattr(done, name) for name in told})
-        return done
-
-    def backfill(self) -> dict[str, int]:
-        """Classify all facts anew; returns how many of each class have changed."""
-        changed = backfill(self._open(write=True), self._classifier, self._classes)
-        if changed:
-            self._record("memory_backfill", facts=sum(changed.values()))
-        return changed
-
-    # --- looking at it ---
-
-    def stats(self) -> MemoryStats:
-        """Counts of facts, by class too."""
-        by_class = self.by_class()
-        vectors, problem = None, None
-        if self.vectors.exist:
-            try:
-                vectors = self.vectors.count()
-            except BsdError as error:  # the facts can be counted all the same
-                problem = error.message
-        return MemoryStats(
-            database=str(self.path),
-            created_by_bsd=self.is_ours(),
-            facts=sum(by_class.values()),
-            vectors=vectors,
-            vectors_problem=problem,
-            by_class=by_class,
-            expired=self.expired(),
-        )
-
-    def by_class(self) -> dict[str, int]:
-        """How many facts there are of each class that has any."""
-        rows = self._open(write=False).all(
-            "SELECT decay_class, COUNT(*) FROM facts GROUP BY 1 ORDER BY 1"
-        )
-        counts: Counter[str] = Counter()
-        for name, count in rows:
-            counts[text_of(name) or DEFAULT_CLASS] += count
-        return dict(counts)
-
-    def expired(self) -> int:
-        """How many facts wait to be pruned, since their time is over."""
-        return count_expired(self._open(write=False), int(self._forgets_by(False)))  # noqa: FBT003
-
-    def exists(self) -> bool:
-        """Whether anything has been stored; raises Forbidden if that cannot be seen."""
-        try:
-            found = self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise os_problem(error, f"opening {self.path}") from error
-        return S_ISREG(found.st_mode) and found.st_size > 0
-
-    def is_ours(self) -> bool:
-        """Whether bsd created the database, and nobody else."""
-        return schema.noted(self._open(write=False), schema.CREATED_BY) == "bsd"
-
-    def noted(self, name: str) -> str | int | None:
-        """Something that was kept about the database."""
-        return schema.noted(self._open(write=False), name)
-
-    def note(self, name: str, value: str | int) -> None:
-        """Keep something about the database."""
-        schema.note(self._open(write=True), name, value)
-
-    # --- checkpoints ---
-
-    def save_checkpoint(
-        self,
-        intent: str,
-        state: str,
-        *,
-        expected_outcome: str | None = None,
-        working_files: Sequence[str] | None = None,
-    ) -> Fact:
-        """Keep what an agent is about to do; raises Invalid."""
-        if not intent.strip() or not state.strip():
-            raise Invalid(
-                "a checkpoint needs an intent and a state",
-                hint="say what is about to be done, and how things stand",
-            )
-        moment = self._clock()
-        new = checkpoint(intent, state, expected_outcome, working_files, moment)
-        row = new.row(self._classes, self._classifier, int(moment))
-        db = self._open(write=True, create=True)
-        with db.change():
-            fact = insert(db, row)
-        self._record("memory_checkpoint", fact=fact.id)
-        return fact
-
-    def restore_checkpoint(self) -> dict[str, Any] | None:
-        """The last checkpoint that has not expired, as it was saved; None if there is none."""
-        if not self.exists():
-            return None
-        return newest_checkpoint(self._open(write=False), self._now())
-
-    # --- small parts ---
-
-    def _open(self, *, write: bool, create: bool = False) -> Database:
-        if self._db is not None and (not write or not self._db.readonly):
-            return self._db
-        self.close()
-        db = Database(self.path, readonly=not write, create=create, wait=self._wait)
-        try:
-            if write:
-                schema.prepare(db)
-            else:
-                schema.pretend(db)
-        except BsdError:
-            db.close()
-            raise
-        self._db = db
-        return db
-
-    def _now(self) -> int:
-        return int(self._clock())
-
-    def _refresh(self, db: Database, facts: Sequence[Fact], now: int) -> dict[str, Fact]:
-        ids = [fact.id for fact in facts]
-        note_recalled(db, ids, self._classes.living_on(), now)
-        return by_id(db, ids)
-
-    def _record(self, action: str, **what: Any) -> None:
-        if self._audit is not None:
-            self._audit.record(actor=self._actor, action=action, **what)
+    id: str
+    text: str
+    category: str
+    importance: Annotated[float, Field(description="0 to 1")]
+    entity: Annotated[str | None, Field(description="Who or what it is about")]
+    key: Annotated[str | None, Field(description="Which property of the entity")]
+    value: Annotated[str | None, Field(description="The value of that property")]
+    source: str
+    created_at: int
+    decay_class: str
+    expires_at: Annotated[int | None, Field(description="null: never")]
+    last_confirmed_at: int | None
+    confidence: Annotated[float, Field(description="0 to 1; it fades with time")]
+    summary: str | None
+    source_date: Annotated[int | None, Field(description="When it was said, if not then")]
+    tags: Annotated[str | None, Field(description="Small, with commas")]
+    recall_count: int
+    last_accessed: int | None
+    superseded_at: int | None
+    superseded_by: Annotated[
+        str | None, Field(description="The id of the fact that took its place")
+    ]
+    valid_from: int | None
+    valid_until: int | None
+    supersedes_id: Annotated[
+        str | None, Field(description="The id of the fact whose place it took")
+    ]
 
 
-# --- the memory of a root, as the settings want it ---
+def _rounded(score: float) -> float:
+    return round(score, 6)
 
 
-def open_memory(
-    layout: Layout,
-    settings: MemorySettings | None = None,
-    *,
-    actor: str = "cli",
-    clock: Callable[[], float] = time.time,
-    steady: Callable[[], float] = steady,
-    stopping: Callable[[], bool] = lambda: False,
-) -> Memory:
-    """Whoever asks gets a memory of its own, which opens nothing before it is used.
+@dataclass(frozen=True, slots=True)
+class RecalledFact(Fact):
+    """A fact that was searched for, and how well it fits."""
 
-    Without settings it is as the seed describes it. Raises Forbidden if a link leads out of the
-    root where nobody has named another place.
-    """
-    settings = settings or MemorySettings()
-    classes = classes_of(settings)
-    longest = max((life for life in classes.lifetimes.values() if life is not None), default=0)
+    score: Annotated[
+        float, PlainSerializer(_rounded, return_type=float), Field(description="0 to 1")
+    ]
 
-    def forgets_by(changes: bool) -> float:  # noqa: FBT001 - it asks for nothing else
-        return look(layout, clock, steady, keep=changes).now_for(longest)
 
-    words = {
-        name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
-    }
-    return Memory(
-        settings.database or _facts(layout),
-        classes=classes,
-        classifier=Classifier(rules_for(settings.languages, words)),
-        vectors=settings.vectors,
-        actor=actor,
-        audit=AuditLog(layout.audit_file, clock),
-        clock=clock,
-        forgets_by=forgets_by,
-        stopping=stopping,
+FIELDS = tuple(field.name for field in fields(Fact))
+SHOWN = ", ".join(f"facts.{name}" for name in FIELDS)  # the columns that `fact_from_row` needs
+
+_F = TypeVar("_F", bound=Fact)
+
+
+def extend(kind: type[_F], fact: Fact, **more: Any) -> _F:
+    """Return `fact` as a `kind` that has `more` fields."""
+    return kind(**{name: getattr(fact, name) for name in FIELDS}, **more)
+
+
+def fact_from_row(row: Row) -> Fact:
+    """Return the fact in a row that has the columns `SHOWN`."""
+    return Fact(*(read(row[name]) for name, read in zip(FIELDS, _READERS, strict=True)))
+
+
+def text_of(value: object) -> str | None:
+    """Return a value of a text column as a text; None for NULL."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return None if value is None else str(value)
+
+
+def whole_number(value: object) -> int | None:
+    """Return a number without its fraction; None for any other value."""
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) else None
+    return value if isinstance(value, int) else None
+
+
+def _real(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _reader(name: str) -> Callable[[object], Any]:
+    """Return a function that converts a value of the column; other types become its default."""
+    kind, _, rest = COLUMNS[name].partition(" ")
+    read: Callable[[object], Any]
+    read = {"TEXT": text_of, "REAL": _real, "INTEGER": whole_number}[kind]
+    if not rest:
+        return read
+    default: Any = rest.partition("DEFAULT ")[2].strip("'")
+    if kind != "TEXT":
+        default = read(float(default or 0))
+    return lambda value: default if (converted := read(value)) is None else converted
+
+
+_READERS = tuple(_reader(name) for name in FIELDS)
+
+
+# --- finding facts ---
+
+_WEEK = 7 * 86_400  # seconds
+_WORDS, _FRESHNESS, _CONFIDENCE = 0.6, 0.25, 0.15  # weights in a score
+_SHORTEST_WORD = 2
+_MOST_WORDS = 1000  # in one query: FTS5's time grows with their square
+_QUOTES = str.maketrans("", "", "'\"")
+
+
+@dataclass(frozen=True, slots=True)
+class FactFilter:
+    """Which facts a search or a look-up considers; times in epoch seconds."""
+
+    entity: Annotated[str | None, Field(description="Only facts about this.")] = None
+    tag: Annotated[str | None, Field(description="Only facts with this tag.")] = None
+    include_expired: Annotated[bool, Field(description="Also those that are to be pruned.")] = False
+    include_superseded: Annotated[
+        bool, Field(description="Also what was true before something took its place.")
+    ] = False
+    as_of: Annotated[Moment | None, Field(description="What held then (epoch seconds).")] = None
+
+    def where(self) -> str:
+        """Return the SQL condition; its parameters are those of `parameters`."""
+        terms = []
+        if not self.include_expired:
+            terms.append("(facts.expires_at IS NULL OR facts.expires_at > :now)")
+        if self.as_of is not None:
+            terms.append("COALESCE(facts.valid_from, facts.created_at) <= :as_of")
+            terms.append("(facts.valid_until IS NULL OR facts.valid_until > :as_of)")
+        elif not self.include_superseded:
+            terms.append("facts.superseded_at IS NULL")
+        if self.entity is not None:
+            terms.append("facts.entity = :entity COLLATE NOCASE")
+        if self.tag is not None:
+            terms.append("instr(',' || facts.tags || ',', ',' || :tag || ',')")
+        return " AND ".join(terms) or "1"
+
+    def parameters(self, now: int) -> dict[str, object]:
+        return {
+            "now": now,
+            "as_of": self.as_of,
+            "entity": None if self.entity is None else storable(self.entity),
+            "tag": None if self.tag is None else storable(self.tag).strip().lower(),
+        }
+
+
+def expression(query: str) -> str:
+    """Return the FTS5 expression for any of the words of two characters or more."""
+    words = storable(query).translate(_QUOTES).split()
+    long = (f'"{word}"' for word in words if len(word) >= _SHORTEST_WORD)
+    return " OR ".join(islice(long, _MOST_WORDS))
+
+
+def search(db: Database, query: str, only: FactFilter, limit: int, now: int) -> list[RecalledFact]:
+    """Return the facts that hold any of the words, the best first."""
+    words = expression(query)
+    if not words or limit <= 0:
+        return []
+    rows = db.all(
+        f"SELECT {SHOWN}, facts_fts.rank AS rank FROM facts_fts"  # noqa: S608 - our own words
+        " JOIN facts ON facts.rowid = facts_fts.rowid"
+        f" WHERE facts_fts MATCH :words AND {only.where()}"
+        " ORDER BY facts_fts.rank LIMIT :most",
+        {**only.parameters(now), "words": words, "most": 2 * limit},
     )
+    if not rows:
+        return []
+    ranks = [row["rank"] for row in rows]
+    best = min(ranks)
+    spread = (max(ranks) - best) or 1.0
+    scored = []
+    for rank, fact in zip(ranks, map(fact_from_row, rows), strict=True):
+        score = _WORDS * (1 - (rank - best) / spread)
+        score += _FRESHNESS * freshness(fact.expires_at, now) + _CONFIDENCE * fact.confidence
+        scored.append((score, _said_at(fact), fact))
+    scored.sort(key=lambda each: each[:2], reverse=True)
+    return [extend(RecalledFact, fact, score=score) for score, _, fact in scored[:limit]]
 
 
-def classes_of(settings: MemorySettings | None) -> Classes:
-    """The seed's classes, with those that the settings add or change."""
-    settings = settings or MemorySettings()
-    return Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh))
+def freshness(expires_at: int | None, now: int) -> float:
+    """Return 1 for a fact that lives for a week or more, and less until it expires, then 0."""
+    if expires_at is None:
+        return 1.0
+    return max(0.0, min(1.0, (expires_at - now) / _WEEK))
 
 
-def _facts(layout: Layout) -> Path:
-    hint = "replace the symbolic link, or name its target as `database` in [memory] of bsd.toml"
-    return layout.refuse_outside(layout.facts_db, hint)
+def _said_at(fact: Fact) -> int:
+    return fact.created_at if fact.source_date is None else fact.source_date
+
+
+def lookup(
+    db: Database, entity: str, key: str | None, only: FactFilter, limit: int, now: int
+) -> list[Fact]:
+    """Return the facts about an entity, whatever its case; the surest and newest first."""
+    also = "" if key is None else " AND facts.key = :key COLLATE NOCASE"
+    rows = db.all(
+        f"SELECT {SHOWN} FROM facts WHERE facts.entity = :about COLLATE NOCASE{also}"  # noqa: S608
+        f" AND {only.where()} ORDER BY facts.confidence DESC,"
+        " COALESCE(facts.source_date, facts.created_at) DESC, facts.rowid DESC LIMIT :most",
+        {
+            **only.parameters(now),
+            "about": storable(entity),
+            "key": None if key is None else storable(key),
+            "most": limit,
+        },
+    )
+    return [fact_from_row(row) for row in rows]
+
+
+def note_recalled(
+    db: Database, ids: Sequence[str], lifetimes: Mapping[str, int | None], now: int
+) -> None:
+    """Count a recall of these facts, and renew those of the refreshed classes.
+
+    `lifetimes`: seconds by class, of the classes that a recall renews; None for ever.
+    """
+    chosen = "id IN (SELECT value FROM json_each(:ids))"
+    parameters = {"ids": json.dumps(list(ids)), "now": now}
+    with db.change():  # `+`: not by the index of classes, each of which is large
+        for name, lifetime in lifetimes.items():
+            db.run(
+                "UPDATE facts SET last_confirmed_at = :now, expires_at = :now + :lifetime,"  # noqa: S608
+                f" confidence = {BASE}, bsd_base_confidence = NULL"
+                f" WHERE {chosen} AND +decay_class = :class",
+                {**parameters, "class": name, "lifetime": lifetime},
+            )
+        db.run(
+            "UPDATE facts SET recall_count = recall_count + 1, last_accessed = :now"  # noqa: S608
+            f" WHERE {chosen}",
+            parameters,
+        )
+
+
+def by_id(db: Database, ids: Sequence[str]) -> dict[str, Fact]:
+    """Return those of the facts that exist, by id."""
+    rows = db.all(
+        f"SELECT {SHOWN} FROM facts WHERE id IN (SELECT value FROM json_each(?))",  # noqa: S608
+        (json.dumps(list(ids)),),
+    )
+    return {row["id"]: fact_from_row(row) for row in rows}
+
+
+# --- keeping facts ---
+
+
+def twin(db: Database, row: Mapping[str, Any]) -> Fact | None:
+    """Return a live fact of the same text, entity, key and value, but not the superseded one."""
+    found = db.one(
+        f"SELECT {SHOWN} FROM facts WHERE normalized_hash = :normalized_hash"  # noqa: S608
+        " AND IFNULL(entity, '') = IFNULL(:entity, '') AND IFNULL(key, '') = IFNULL(:key, '')"
+        " AND IFNULL(value, '') = IFNULL(:value, '')"
+        " AND superseded_at IS NULL AND (expires_at IS NULL OR expires_at > :created_at)"
+        " AND id IS NOT :supersedes_id LIMIT 1",
+        row,
+    )
+    return None if found is None else fact_from_row(found)
+
+
+def reclassify(db: Database, fact: Fact, row: Mapping[str, Any]) -> Fact:
+    """Give a fact the class of its twin `row`, as if confirmed now; within a change."""
+    db.run(
+        "UPDATE facts SET decay_class = :decay_class, expires_at = :expires_at,"
+        " last_confirmed_at = :created_at WHERE id = :twin",
+        {**row, "twin": fact.id},
+    )
+    return existing(db, fact.id)
+
+
+def insert(db: Database, row: Mapping[str, Any]) -> Fact:
+    """Write a row within a change; raises NotFound if the fact that it supersedes is missing."""
+    old = row["supersedes_id"]
+    if old is not None:
+        existing(db, old)
+    marks = ", ".join(f":{name}" for name in row)
+    db.run(f"INSERT INTO facts ({', '.join(row)}) VALUES ({marks})", row)  # noqa: S608
+    if old is not None:
+        db.run(
+            "UPDATE facts SET superseded_at = :created_at, superseded_by = :id,"
+            " valid_until = :valid_from WHERE id = :supersedes_id",
+            row,
+        )
+        db.run(
+            "INSERT INTO memory_links (id, source_fact_id, target_fact_id, link_type, created_at)"
+            " VALUES (?, ?, ?, 'SUPERSEDES', ?)",
+            (str(uuid.uuid4()), row["id"], old, row["created_at"]),
+        )
+    return existing(db, row["id"])
+
+
+def existing(db: Database, id: str) -> Fact:
+    """Return one fact; raises NotFound."""
+    row = db.one(f"SELECT {SHOWN} FROM facts WHERE id = ?", (storable(id),))  # noqa: S608
+    if row is None:
+        hint = "`bsd memory recall` and `bsd memory lookup` show ids"
+        raise NotFound(f"there is no fact {id}", hint=hint)
+    return fact_from_row(row)

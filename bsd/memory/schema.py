@@ -1,10 +1,8 @@
-"""The tables of a facts database: the plugin's, what is missing in older ones, and our additions.
+"""The tables of a facts database: the plugin's, upgrades of older ones, and additions of bsd.
 
-A database belongs to the plugin as much as to us: columns that we do not know stay, what the
-plugin asks for is there, and our own things begin with `bsd_`.
+A database belongs to the plugin as much as to bsd: unknown columns stay, everything that the plugin
+asks for is there, and the names of bsd's own tables, columns and indexes begin with `bsd_`.
 """
-
-from __future__ import annotations
 
 import re
 
@@ -38,7 +36,7 @@ COLUMNS = {
     "valid_until": "INTEGER",
     "supersedes_id": "TEXT",
 }
-# What the confidence was before it began to fade; NULL: it has not.
+# The confidence before the fact began to fade; NULL: it has not.
 OWN_COLUMNS = {"bsd_base_confidence": "REAL"}
 _BEGIN = ("id", "text", "created_at")  # whatever else is missing, these make it a table of facts
 
@@ -50,7 +48,7 @@ _BATCH = 5000
 MILLISECONDS = 10_000_000_000  # a time beyond this was written in milliseconds
 LARGEST = "9e99"  # for SQL, whose texts are greater than all numbers
 
-# What a column holds in rows that are older than it.
+# The value of a new column in rows that are older than it.
 _FIRST_VALUES = {
     "last_confirmed_at": "created_at",
     "valid_from": "COALESCE(source_date, created_at)",
@@ -67,7 +65,7 @@ _INDEXES = {
     "idx_facts_last_accessed": "facts (last_accessed) WHERE last_accessed IS NOT NULL",
     "idx_facts_superseded": "facts (superseded_at) WHERE superseded_at IS NOT NULL",
     "idx_facts_valid": "facts (valid_from, valid_until)",
-    # ours: one for each query that had none (see decay.py)
+    # of bsd: for the queries that the plugin's do not help (see decay.py)
     "bsd_facts_fading": ("facts (last_confirmed_at + 3 * expires_at) WHERE expires_at IS NOT NULL"),
     "bsd_facts_faint": "facts (confidence) WHERE confidence < 0.1",
     "bsd_facts_hash": "facts (normalized_hash)",
@@ -76,7 +74,7 @@ _INDEXES = {
     "bsd_links_target": "memory_links (target_fact_id)",
 }
 
-# Of the plugin's: what our queries want, be the database as old as it may.
+# Those of the plugin that bsd's queries need too, in a database of any age.
 _NEEDED = ("idx_facts_created", "idx_facts_expires", "idx_facts_decay")
 
 _TABLES = {
@@ -111,13 +109,13 @@ CREATED_BY = "created_by"
 
 
 def prepare(db: Database) -> None:
-    """Bring a database up to date, a new one included; raises Conflict for one of something else.
+    """Bring a database up to date, or a new one; raises Conflict for one of another program.
 
-    What takes long on a large one is done in changes of its own: the gateway waits for none of
-    them too long, and whoever comes next goes on where somebody was killed.
+    Steps that take long on a large database are transactions of their own: the gateway waits for
+    none of them too long, and after a crash the next call continues.
     """
     if _lacking(db):
-        with db.change():  # its journal is as its owner wants it: the plugin makes it a log ahead
+        with db.change():  # the journal mode stays: the plugin chooses write-ahead logging
             new = not _objects(db)
             for statement in _lacking(db):
                 db.run(statement)
@@ -125,18 +123,18 @@ def prepare(db: Database) -> None:
                 note(db, CREATED_BY, "bsd")
     for name, statement in _lacking_indexes(db).items():
         with db.change():
-            if name not in _objects(db):  # nobody else was quicker
+            if name not in _objects(db):  # another process may have made it
                 db.run(statement)
     _fill_hashes(db)
 
 
 def note(db: Database, name: str, value: str | int) -> None:
-    """Keep something about the database in it."""
+    """Store a note about the database in it."""
     db.run("INSERT OR REPLACE INTO bsd_memory (name, value) VALUES (?, ?)", (name, value))
 
 
 def noted(db: Database, name: str) -> str | int | None:
-    """What is kept under this name."""
+    """Return the note of this name."""
     if "bsd_memory" not in _objects(db):
         return None
     found: str | int | None = db.value("SELECT value FROM bsd_memory WHERE name = ?", (name,))
@@ -144,10 +142,10 @@ def noted(db: Database, name: str) -> str | int | None:
 
 
 def pretend(db: Database) -> None:
-    """Let a database that shall not be changed look as if it were up to date, and seal it.
+    """Seal a database against changes, and let an old one look as if it were up to date.
 
-    A view hides the table: queries then find every column, and seconds in all times. Raises
-    Conflict for a database of something else.
+    A temporary view hides the table: queries then find every column, and seconds in all times.
+    Raises Conflict for a database of another program.
     """
     known = _columns(db)
     if not known:
@@ -161,7 +159,7 @@ def pretend(db: Database) -> None:
 
 
 def _lacking(db: Database) -> list[str]:
-    """The statements that a database needs to be up to date, in their order."""
+    """Return the statements that bring a database up to date, in their order."""
     objects = _objects(db)
     if not objects:
         tables = [_create_facts(), *_TABLES.values(), _WORDS, *_TRIGGERS.values()]
@@ -169,7 +167,7 @@ def _lacking(db: Database) -> list[str]:
     known = _columns(db)
     if not set(_BEGIN) <= set(known):
         raise _something_else(db)
-    # Triggers first: what follows shall not write the index of words anew.
+    # Triggers first: the updates below must not write the index of words.
     statements = [*_lacking_words(db, objects)]
     new = [name for name in (*COLUMNS, *OWN_COLUMNS) if name not in known]
     for name in new:
@@ -193,7 +191,7 @@ def _lacking_words(db: Database, objects: dict[str, str]) -> list[str]:
     statements = [sql for name, sql in _TRIGGERS.items() if name not in objects]
     if "facts_fts" not in objects:
         statements.insert(0, _WORDS)
-    if statements:  # nobody knows what it has missed
+    if statements:  # the index may have missed changes
         statements.append("INSERT INTO facts_fts (facts_fts) VALUES ('rebuild')")
     old = objects.get("facts_au", "")
     if "facts_fts" in objects and _ANY_UPDATE.search(old):
@@ -210,7 +208,7 @@ def _create_facts() -> str:
 
 
 def _lacking_indexes(db: Database) -> dict[str, str]:
-    """Ours, and those of the plugin's that we need too, under whatever name; what makes them."""
+    """Return the missing indexes by name, with the statements that make them."""
     objects = _objects(db)
     columns = {
         row[0]
@@ -229,7 +227,7 @@ def _lacking_indexes(db: Database) -> dict[str, str]:
 
 
 def _fill_hashes(db: Database) -> None:
-    """Say of each text what it is the same as: the plugin does not always do so."""
+    """Fill in the hashes of texts that the plugin has left out."""
     missing = "SELECT rowid FROM facts WHERE normalized_hash IS NULL AND text IS NOT NULL"
     while db.one(f"{missing} LIMIT 1"):
         with db.change():
@@ -240,7 +238,7 @@ def _fill_hashes(db: Database) -> None:
 
 
 def _objects(db: Database) -> dict[str, str]:
-    """Everything in the database by name, with the statement that made it."""
+    """Return everything in the database by name, with the statement that made it."""
     return {row["name"]: row["sql"] or "" for row in db.all("SELECT name, sql FROM sqlite_master")}
 
 
@@ -249,7 +247,7 @@ def _columns(db: Database) -> list[str]:
 
 
 def _in_milliseconds(db: Database, known: list[str]) -> bool:
-    """Whether the newest fact, or the one that lives longest, has its times in milliseconds."""
+    """Return True if the newest or the longest-lived fact has times in milliseconds."""
     return any(
         db.one(f"SELECT 1 FROM main.facts WHERE {_too_late(name)} LIMIT 1")  # noqa: S608 - as above
         for name in ("created_at", "expires_at")
@@ -266,11 +264,11 @@ def _too_late(name: str) -> str:
 
 
 def _assumed(name: str) -> str:
-    """What a missing column would hold."""
+    """Return an expression for the value of a missing column."""
     if name == "last_confirmed_at":
         return _as_seconds("created_at").removesuffix(" AS created_at")
     if name in {"valid_from", "normalized_hash"}:
-        return "NULL"  # only what writes asks for them
+        return "NULL"  # only writers read them
     return (COLUMNS | OWN_COLUMNS)[name].partition(" DEFAULT ")[2] or "NULL"
 
 

@@ -1,10 +1,11 @@
-"""The vectors of facts in the plugin's LanceDB table, which go when their facts go.
+"""The vectors of facts in the plugin's LanceDB table, which are deleted with their facts.
 
-Which vectors are due is noted in the transaction that deletes the facts; they are deleted right
-after it, and if that fails, with the next operation that deletes.
+The transaction that deletes facts notes the ids of their vectors as due. The vectors are deleted
+right after it; if that fails, the next operation that deletes tries again.
+
+LanceDB starts threads that never end, and takes hundreds of megabytes: it runs in a process of its
+own (`use_lance`).
 """
-
-from __future__ import annotations
 
 import importlib.util
 import json
@@ -43,26 +44,26 @@ def note_due(db: Database, ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The table in one directory, which need not be there."""
+    """The table in one directory, which may be missing. `stopping`: True breaks off long work."""
 
     directory: Path
-    stopping: Callable[[], bool] = lambda: False  # break off what takes long
+    stopping: Callable[[], bool] = lambda: False
 
     @property
     def exist(self) -> bool:
         try:
             return table_directory(self.directory).is_dir()
-        except OSError:  # nobody may look: whoever uses them says so, and what is due is noted
+        except OSError:  # not readable: a use of the table reports that, and due ids are noted
             return True
 
     def count(self) -> int:
-        """How many there are; raises Unavailable."""
+        """Return how many there are; raises Unavailable."""
         return int(json.loads(self._run("count")))
 
-    def settle(self, db: Database) -> tuple[int, int]:
-        """Delete what is due; returns how many that were, and how many could not be deleted.
+    def delete_due(self, db: Database) -> tuple[int, int]:
+        """Delete the due vectors; returns how many were deleted, and how many are still due.
 
-        A failure is logged and tried again next time.
+        A failure is logged; the next call tries again.
         """
         due = [row[0] for row in db.all("SELECT fact_id FROM bsd_vectors_due")]
         if not due:
@@ -82,13 +83,14 @@ class Vectors:
         return deleted, 0
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Delete these; returns how many there were. Raises Unavailable."""
+        """Delete vectors by id; returns how many existed. Raises Unavailable."""
         return int(json.loads(self._run("delete", json.dumps(ids))))
 
     def orphans(self, db: Database, now: int) -> list[str]:
-        """Vectors that belong to no fact, by id or by text; very young ones may still get one.
+        """Return the ids of vectors that belong to no fact, neither by id nor by text.
 
-        Raises Unavailable, and Conflict if none at all belongs to a fact.
+        Vectors of the last ten minutes are left out: the plugin may still write their facts.
+        Raises Unavailable, and Conflict if none of the vectors belongs to a fact.
         """
         if not self.exist:
             return []
@@ -137,7 +139,7 @@ class Vectors:
             try:
                 return child.communicate(rest, timeout=_LOOK_SECONDS)
             except subprocess.TimeoutExpired:
-                rest = None  # it goes on with what it was given
+                rest = None  # its input is not sent twice
                 if self.stopping() or time.monotonic() > deadline:
                     child.kill()
                     child.communicate()
@@ -165,12 +167,7 @@ def _unavailable(directory: Path, what: str) -> Unavailable:
     )
 
 
-# --- the one program that loads LanceDB: DIRECTORY count|delete|list ---
-#
-# LanceDB brings threads that never end and hundreds of megabytes; neither belongs into a daemon
-# that needs it once an hour. `delete` reads ids from stdin, a JSON list. `list` writes a line for
-# each vector, `[id, created_at or null, hash of its text or null]`; the others one number: how many
-# there are, how many were deleted. The problem, if there is one, is the last line of stderr.
+# --- the program that loads LanceDB: DIRECTORY count|delete|list ---
 
 TABLE = "memories"  # as the plugin calls it
 _AT_ONCE = 500  # ids in one statement
@@ -178,6 +175,11 @@ _ROWS = 1000
 
 
 def use_lance(directory: str, verb: str) -> None:
+    """Answer one request on stdout; a problem is the last line of stderr.
+
+    `count`: the number of vectors. `delete`: reads a JSON list of ids from stdin, writes how many
+    existed. `list`: a line `[id, created_at or null, hash of the text or null]` for each vector.
+    """
     import lancedb  # noqa: PLC0415 - `table_directory` must not cost seconds
 
     table = lancedb.connect(directory).open_table(TABLE)
@@ -192,7 +194,7 @@ def use_lance(directory: str, verb: str) -> None:
 
 
 def table_directory(directory: Path) -> Path:
-    """Where LanceDB keeps the table."""
+    """Return where LanceDB keeps the table."""
     return directory / f"{TABLE}.lance"
 
 
@@ -212,5 +214,4 @@ def _rows(table: Any) -> Iterator[list[Any]]:
 
 
 def _answer(document: Any) -> None:
-    # Not through print: stdout belongs to whoever asked.
     sys.stdout.buffer.write(json.dumps(document).encode() + b"\n")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from math import inf
 
-from bsd.core.immutable import immutable
 from bsd.store.state import NO_ID, Checkpoint
 from bsd.transcripts.agents.format import EntryInfo, Turn
 
@@ -36,7 +36,7 @@ def id_hash(entry_id: str) -> int:
     )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Compaction:
     """What one leaves in context of the entries before it, by numbers for their ids."""
 

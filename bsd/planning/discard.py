@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bsd.core.errors import FieldError
-from bsd.core.immutable import immutable
 from bsd.planning.context_window import WARNING, Binds, never
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
 from bsd.planning.locate import Located
@@ -22,6 +21,7 @@ from bsd.planning.targets import (
     Discard,
     Refused,
     change_plan,
+    context_changed,
 )
 from bsd.planning.view import SHORTEST, known_hashes
 from bsd.store.history import TouchedLine
@@ -68,7 +68,7 @@ def _no_longer_away(marker: Marker, replaced: Mapping[ValuePath, bytes]) -> set[
     }
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Addressed:
     """An entry that a target means, and the line as it shall be."""
 
@@ -127,7 +127,7 @@ def plan_discard(
         for one in chosen
         if one.changed
     )
-    answer = ContextChanged(action, changed, warnings)
+    answer = context_changed(action, changed, warnings)
     in_order = sorted(chosen, key=lambda one: one.index)
     edits = [one.edit for one in in_order if one.edit]
     touched = [TouchedLine(one.index, one.entry_id) for one in in_order]

@@ -11,11 +11,12 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
-from bsd.core.definition import INTERNAL, Answer, contract
+from pydantic import Field
+
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
-from bsd.core.immutable import immutable
 from bsd.planning.locate import Located, locate
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting
@@ -62,21 +63,22 @@ Document = dict[str, Any]
 Wish = Callable[[Document], Document]
 
 
-@immutable
-class Edited(Answer):
+@dataclass(frozen=True, slots=True)
+class Edited:
     """What became of one entry."""
 
-    edited: bool = field(init=False, metadata=contract(by=lambda one: bool(one.changed)))
+    edited: bool
     entry_id: str | None
-    index: int = field(metadata=contract("0-based line number"))
-    changed: tuple[str, ...] = field(
-        metadata=contract("Paths of the values that changed; none: it was like that already")
-    )
-    operation: int | None = field(default=None, metadata=contract("Its number in the history"))
+    index: Annotated[int, Field(description="0-based line number")]
+    changed: Annotated[
+        tuple[str, ...],
+        Field(description="Paths of the values that changed; none: it was like that already"),
+    ]
+    operation: Annotated[int | None, Field(description="Its number in the history")] = None
 
 
-@immutable
-class EditableEntry(Answer):
+@dataclass(frozen=True, slots=True)
+class EditableEntry:
     """An entry, for somebody to edit."""
 
     entry_id: str | None
@@ -114,7 +116,10 @@ def plan_edit(
         _check(located, fmt, line, new)
     edits = () if line == raw else (Edit(located.line.offset, len(raw), line),)
     answer = Edited(
-        located.info.id, located.line.index, tuple(format_path(path) for path in changes.paths)
+        edited=bool(changes.paths),
+        entry_id=located.info.id,
+        index=located.line.index,
+        changed=tuple(format_path(path) for path in changes.paths),
     )
     touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
     return Plan.of("edit", source.identity, edits, touched, values=len(changes.paths)), answer
@@ -410,20 +415,19 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtractableSet(Answer):
+class ExtractableSet:
     """What an entry's `_extractable` is now and was before; null: it has none."""
 
     updated: bool = True
     entry_id: str | None
     extractable: Extractable
     previous: Any
-    index: int = field(metadata=INTERNAL)  # 0-based line number
-    stays: str | None = field(
-        default=None,
-        metadata=contract(
-            "Why true does not let it go now, as in `reasons` of an extraction", omit=True
-        ),
-    )
+    index: Internal[int]  # 0-based line number
+    stays: Annotated[
+        str | None,
+        Field(description="Why true does not let it go now, as in `reasons` of an extraction"),
+        OMIT_EMPTY,
+    ] = None
 
 
 def plan_set_extractable(

@@ -9,9 +9,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial
 from sys import maxsize
 
+from bsd.core.config import PruningConfig
 from bsd.core.formatting import iso_utc
-from bsd.core.immutable import immutable
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.locate import OriginalLine, Return, original_of, same_values
 from bsd.planning.plan import Plan, Report, Saving
 from bsd.planning.rules import Decision, Policy, Reason, decide, subject_of
@@ -148,7 +147,7 @@ class _LeaveAlone(Exception):
         self.reason = reason
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _KeptAt:
     """Where an entry's original line is kept."""
 
@@ -159,7 +158,7 @@ class _KeptAt:
     away: Mapping[str, int] = field(default_factory=dict)  # keys that are away already: bytes
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _NewLine:
     """One entry's new line, and what it takes."""
 
@@ -173,7 +172,7 @@ class _NewLine:
         return len(self.edit.new) - self.edit.length
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Leaving:
     """What leaves an entry: the same for all about which the same was decided."""
 

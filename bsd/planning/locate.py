@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from sys import maxsize
 
 from bsd.core.errors import Conflict, NotFound
-from bsd.core.immutable import immutable
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import loose_placeholders, source_paths, stored_line
 from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker, placeholder
@@ -16,13 +16,13 @@ from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry, 
 from bsd.transcripts.spans import ValuePath, is_present
 from bsd.transcripts.splice import SpliceError, edit, find, text_size
 
-_INDEX = re.compile(r"#(\d+)")
+_INDEX = re.compile(r"#([0-9]+)")
 _ANY_ESCAPE = re.compile(rb"\\u")
 _SHORT_ESCAPES = frozenset('"\\/\b\f\n\r\t')  # what can be written as one letter after a backslash
 _MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Located:
     """An entry, its line, and what it is."""
 
@@ -193,7 +193,7 @@ def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
     return next((line for line in candidates if digest(line) == hash), None)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class OriginalLine:
     """An original line, read."""
 
@@ -240,7 +240,7 @@ def original_of(
     return line if isinstance(line, Missing) else OriginalLine.of(line) or Missing.CORRUPT
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Return:
     """What brings values back into the line that they left."""
 

@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bsd.core.immutable import immutable
+from bsd.core.config import PruningConfig
 from bsd.core.layout import SessionName
-from bsd.core.pruning_fields import PruningConfig
 from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.extracted import Keep, Stored
 from bsd.store.history import TouchedLine
@@ -46,7 +45,7 @@ def is_charged(value: Value) -> bool:
     return not (value.display or value.shape.is_block)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Rate:
     """How many characters are a token, and how that is known."""
 
@@ -127,7 +126,7 @@ class Meter:
 # --- a plan, and its report ---
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Means:
     """What a planner or a query may want beside the session itself."""
 
@@ -138,7 +137,7 @@ class Means:
     config: Callable[[], PruningConfig]
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Leaked:
     """A placeholder in the arguments of a tool call: a model may have written it into a file."""
 
@@ -148,7 +147,7 @@ class Leaked:
     mentions: str  # the entry whose placeholder it is
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Saving:
     """What values of one type give up, in session bytes and (roughly) in tokens of context."""
 
@@ -157,7 +156,7 @@ class Saving:
     tokens: int = 0  # of what is sent as the session goes on now
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a plan would do, in numbers for people."""
 
@@ -183,7 +182,7 @@ class Report:
         return sum(saving.tokens for saving in self.savings.values())
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Edits of one session file and what must be kept before they are made."""
 

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from bsd.core.definition import INTERNAL, Answer, contract
+from pydantic import Field
+
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict
-from bsd.core.immutable import immutable
 from bsd.planning.conversation import ASSISTANT, USER, EntryTree, Row, identifier
 from bsd.planning.discard import content_values, put_texts, texts_for
 from bsd.planning.locate import Located, Return, name_of, original_of
@@ -167,7 +168,7 @@ class RedactionKind(StrEnum):
     MARKED = "marked"  # both stay, cut to what they did
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class CallToRedact:
     """A call to redact; its id or its entry's id, or both, say which."""
 
@@ -178,28 +179,28 @@ class CallToRedact:
     note: str = ""  # marked: what the text of the result becomes
 
 
-@immutable
-class Redacted(Answer):
+@dataclass(frozen=True, slots=True)
+class Redacted:
     """One call, and what became of it."""
 
     call: str  # its id, or its entry's
     tool: str
     entry_id: str | None
-    how: RedactionKind | None = field(default=None, metadata=contract(omit=True))
-    why: str | None = field(
-        default=None, metadata=contract("Why it was left as it is, if it was", omit=True)
-    )
+    how: Annotated[RedactionKind | None, OMIT_EMPTY] = None
+    why: Annotated[
+        str | None, Field(description="Why it was left as it is, if it was"), OMIT_EMPTY
+    ] = None
 
 
-@immutable
-class Redaction(Answer):
+@dataclass(frozen=True, slots=True)
+class Redaction:
     """All calls of one redaction."""
 
     redacted: tuple[Redacted, ...] = ()
     left: tuple[Redacted, ...] = ()
     entries_removed: tuple[str, ...] = ()
-    entry_ids: tuple[str, ...] = field(default=(), metadata=INTERNAL)  # changed or removed
-    operation: int | None = field(default=None, metadata=contract("Its number in the history"))
+    entry_ids: Internal[tuple[str, ...]] = ()  # changed or removed
+    operation: Annotated[int | None, Field(description="Its number in the history")] = None
 
 
 def plan_redact(
@@ -434,7 +435,7 @@ class _Redaction:
         return plan.saving("tool_call", tokens, conversation.rate)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Blocks:
     """The blocks of an entry that holds calls."""
 

@@ -13,7 +13,6 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 from bsd.core.errors import FieldError
-from bsd.core.immutable import immutable
 from bsd.planning.context_window import WARNING, Binds, never
 from bsd.planning.conversation import Conversation, is_users, may_change, read_through
 from bsd.planning.discard import put_texts
@@ -29,6 +28,7 @@ from bsd.planning.targets import (
     Refused,
     Replacement,
     change_plan,
+    context_changed,
     text_or_note,
 )
 from bsd.store.history import TouchedLine
@@ -47,7 +47,7 @@ _MOST_SEARCHED = 64 << 20  # characters
 _ALIKE = 0.6
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Match:
     """Where an operation applies: characters `[start, end)` of one text."""
 
@@ -316,7 +316,7 @@ def _apply(
         if finder.conversation.is_bound(i)
     ]
     in_order = tuple(changed[number] for number in sorted(changed))
-    answer = ContextChanged(REPLACE, in_order, tuple(warnings))
+    answer = context_changed(REPLACE, in_order, warnings)
     rate = finder.conversation.rate
     return change_plan(source, REPLACE, edits, touched, answer, rate), answer
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from bsd.core.definition import INTERNAL, Answer, contract
+from pydantic import Field
+
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
-from bsd.core.immutable import immutable
 from bsd.planning.locate import (
     Located,
     OriginalLine,
@@ -61,37 +63,39 @@ _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
 @dataclass(slots=True, kw_only=True)
-class Restored(Answer):
+class Restored:
     """What became of one entry's values (seed 001)."""
 
     restored: bool = False
     entry_id: str
     keys_restored: tuple[str, ...] = ()
-    sizes_bytes: dict[str, int] = field(
-        default_factory=dict, metadata=contract("Bytes of each value's text in UTF-8, by key")
-    )
-    unavailable: dict[str, str] = field(
-        default_factory=dict,
-        metadata=contract("What cannot come back, by key: what to show instead", omit=True),
-    )
-    expired: str | None = field(
-        default=None, metadata=contract("When and why that was deleted, in words", omit=True)
-    )
-    changed: tuple[str, ...] = field(
-        default=(),
-        metadata=contract("Keys somebody has overwritten since: left as they are", omit=True),
-    )
-    previous_restored_at: str | None = field(default=None, metadata=contract(omit=True))
-    suggestion: str | None = field(
-        default=None, metadata=contract("What to do if it is needed again and again", omit=True)
-    )
-    index: int = field(default=0, metadata=INTERNAL)  # 0-based line number
-    ref: str = field(default="", metadata=INTERNAL)  # of the stored file
+    sizes_bytes: Annotated[
+        dict[str, int], Field(description="Bytes of each value's text in UTF-8, by key")
+    ] = field(default_factory=dict)
+    unavailable: Annotated[
+        dict[str, str],
+        Field(description="What cannot come back, by key: what to show instead"),
+        OMIT_EMPTY,
+    ] = field(default_factory=dict)
+    expired: Annotated[
+        str | None, Field(description="When and why that was deleted, in words"), OMIT_EMPTY
+    ] = None
+    changed: Annotated[
+        tuple[str, ...],
+        Field(description="Keys somebody has overwritten since: left as they are"),
+        OMIT_EMPTY,
+    ] = ()
+    previous_restored_at: Annotated[str | None, OMIT_EMPTY] = None
+    suggestion: Annotated[
+        str | None, Field(description="What to do if it is needed again and again"), OMIT_EMPTY
+    ] = None
+    index: Internal[int] = 0  # 0-based line number
+    ref: Internal[str] = ""  # of the stored file
     # What is wrong with the stored file, for log and audit.
-    missing: Missing | None = field(default=None, metadata=INTERNAL)
+    missing: Internal[Missing | None] = None
     # When the values left that cannot come back.
-    extracted_at: str = field(default="", metadata=INTERNAL)
-    stamp: Stamp | None = field(default=None, metadata=INTERNAL)  # the `_restored` that it sets
+    extracted_at: Internal[str] = ""
+    stamp: Internal[Stamp | None] = None  # the `_restored` that it sets
 
 
 def plan_restore(
@@ -183,7 +187,7 @@ def restored_copy(
     return values, missing
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _MarkedValues:
     """What one marker of an entry names; a program may have taken the marker from the line."""
 
@@ -232,7 +236,7 @@ def _nothing_away(located: Located, found: Sequence[_MarkedValues]) -> Conflict:
     return nothing_away(f"changed since extraction: {keys}; `bsd verify` lists such entries")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Returning:
     """Brings values back to entries; `now` is in epoch seconds."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from bsd.core.definition import INTERNAL, Answer, contract
+from pydantic import Field
+
+from bsd.core.answers import Internal
 from bsd.core.errors import BsdError, Busy, LeftAlone
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.planning.plan import Rate, Report
 from bsd.planning.restore import Restored
@@ -28,8 +29,8 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-@immutable
-class SessionResult(Answer):
+@dataclass(frozen=True, slots=True)
+class SessionResult:
     """What was (or with `dry_run` would be) done to one session. Sizes are bytes of its file."""
 
     session: str
@@ -39,52 +40,51 @@ class SessionResult(Answer):
     values: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    bytes_saved: int = field(
-        init=False, metadata=contract(by=lambda one: one.bytes_before - one.bytes_after)
+    bytes_saved: int = field(init=False, default=0)
+    tokens_saved: Annotated[
+        int, Field(description="Of what is sent as the session goes on now: an estimate")
+    ] = 0
+    rate: Internal[Rate] = field(default_factory=Rate)  # by which it was made
+    characters_per_token: Annotated[float, Field(description="By which it was made")] = field(
+        init=False, default=0.0
     )
-    tokens_saved: int = field(
-        default=0,
-        metadata=contract("Of what is sent as the session goes on now: an estimate"),
-    )
-    rate: Rate = field(default_factory=Rate, metadata=INTERNAL)  # by which it was made
-    characters_per_token: float = field(
-        init=False,
-        metadata=contract("By which it was made", by=lambda one: round(one.rate.characters, 2)),
-    )
-    tokens_by: Literal["usage", "rule_of_thumb"] = field(
-        init=False,
-        metadata=contract(
-            "Whether the session itself has recorded the usage",
-            by=lambda one: "usage" if one.rate.measured else "rule_of_thumb",
-        ),
-    )
-    reasons: Mapping[str, int] = field(
-        default_factory=dict, metadata=contract("How many entries were dealt with in which way")
-    )
-    unavailable: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=contract("What could not come back, by `entry key`: why not"),
-    )
+    tokens_by: Annotated[
+        Literal["usage", "rule_of_thumb"],
+        Field(description="Whether the session itself has recorded the usage"),
+    ] = field(init=False, default="rule_of_thumb")
+    reasons: Annotated[
+        Mapping[str, int], Field(description="How many entries were dealt with in which way")
+    ] = field(default_factory=dict)
+    unavailable: Annotated[
+        Mapping[str, str], Field(description="What could not come back, by `entry key`: why not")
+    ] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    reason: str | None = field(
-        default=None, metadata=contract("Why it was left alone, was busy or failed")
-    )
+    reason: Annotated[
+        str | None, Field(description="Why it was left alone, was busy or failed")
+    ] = None
     hint: str | None = None
     # For whoever asked or watches the session.
     # The kind of what `reason` tells; knows its exit code.
-    error: type[BsdError] | None = field(default=None, metadata=INTERNAL)
+    error: Internal[type[BsdError] | None] = None
     # The file after this, if nothing in it is unknown to us.
-    left_as: Identity | None = field(default=None, metadata=INTERNAL)
+    left_as: Internal[Identity | None] = None
     # Epoch seconds at which there may be more to do without a change.
-    due_at: float | None = field(default=None, metadata=INTERNAL)
+    due_at: Internal[float | None] = None
     # Seconds after which a busy one will be idle, if known.
-    again_in: float | None = field(default=None, metadata=INTERNAL)
+    again_in: Internal[float | None] = None
     # `reasons` tells only of what was appended since the last time.
-    partial: bool = field(default=False, metadata=INTERNAL)
+    partial: Internal[bool] = False
     # There is something to do, but it was not worth it yet.
-    postponed: bool = field(default=False, metadata=INTERNAL)
+    postponed: Internal[bool] = False
     # There is more to do at once; others went first.
-    unfinished: bool = field(default=False, metadata=INTERNAL)
+    unfinished: Internal[bool] = False
+
+    def __post_init__(self) -> None:
+        """Fill the members that follow from others."""
+        fill = object.__setattr__
+        fill(self, "bytes_saved", self.bytes_before - self.bytes_after)
+        fill(self, "characters_per_token", round(self.rate.characters, 2))
+        fill(self, "tokens_by", "usage" if self.rate.measured else "rule_of_thumb")
 
 
 class Tally:

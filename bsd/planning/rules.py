@@ -7,16 +7,14 @@ says that the value is too recent or too small.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from bsd.core.immutable import immutable
-from bsd.core.pattern import Pattern
-from bsd.core.pruning_fields import PruningConfig, TriggerRule
-from bsd.core.verb_names import TOOLS
+from bsd.core.config import PruningConfig, TriggerRule
 from bsd.transcripts.agents.entry import (
     EXTRACTABLE,
     MARKER,
@@ -35,8 +33,11 @@ from bsd.transcripts.spans import paths_of
 
 _ANY = "*"
 _ABSENT = object()
-# Results of these are what an agent has just asked for; `context` may be anybody's.
-_OWN_TOOLS = frozenset(TOOLS) - {"context"}
+# The tools of bsd for sessions, whose results an agent has just asked for. `context` is not among
+# them: tools of other programs may have that name.
+_OWN_TOOLS = frozenset(
+    ("purge_control", "restore_remote", "restore", "read_extracted", "search_extracted")
+)
 # Seed 000's last resort: an entry whose time cannot be read is this old per later message.
 _SECONDS_PER_MESSAGE = 60
 
@@ -122,10 +123,10 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
-_pattern = lru_cache(maxsize=64)(Pattern)  # read once, not for each session
+LONGEST_MODEL = 128  # characters of a model's name that are searched
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Everything of the settings that decides about an entry."""
 
@@ -136,7 +137,7 @@ class Policy:
     age_threshold_s: float
     keep_after_restore_s: float
     display_only: bool
-    bound_models: tuple[Pattern, ...]  # empty: prefixes are not protected
+    bound_models: tuple[re.Pattern[str], ...]  # empty: prefixes are not protected
 
     @classmethod
     def of(cls, config: PruningConfig) -> Policy:
@@ -163,7 +164,7 @@ class Policy:
             age_threshold_s=config.age_threshold_hours * 3600,
             keep_after_restore_s=config.keep_after_restore_seconds,
             display_only=config.scope == "display",
-            bound_models=tuple(map(_pattern, models)),
+            bound_models=tuple(re.compile(model, re.IGNORECASE) for model in models),
         )
 
     @property
@@ -188,7 +189,7 @@ class Policy:
 
     def binds(self, model: str) -> bool:
         """Whether a signature of this model covers the whole conversation before it."""
-        return any(pattern.search(model) for pattern in self.bound_models)
+        return any(pattern.search(model[:LONGEST_MODEL]) for pattern in self.bound_models)
 
 
 # --- the table ---
@@ -217,7 +218,7 @@ class Reason(StrEnum):
     EXTRACT = "extract"
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Option:
     """A value that is in its entry now, and the rule that speaks about it."""
 
@@ -225,7 +226,7 @@ class Option:
     trigger: Trigger | None
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Subject:
     """What of an entry decides about it, wherever it stands."""
 
@@ -239,7 +240,7 @@ class Subject:
     undone: bool = False  # somebody has taken back its extraction
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Standing:
     """What of its surroundings decides about an entry."""
 
@@ -251,7 +252,7 @@ class Standing:
     prefix_bound: bool = False  # a later signature covers what the model sees of it
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """A value that leaves, but for its first `keep_chars` characters."""
 
@@ -259,7 +260,7 @@ class Chosen:
     keep_chars: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What happens to an entry."""
 
@@ -270,7 +271,7 @@ class Decision:
 
 @lru_cache(maxsize=256)
 def own_tool(name: str | None) -> bool:
-    """Whether a tool is ours, under whatever prefix an MCP client gave it."""
+    """Return True if a tool is bsd's, under any prefix of an MCP client."""
     # `mcp__bsd__restore` in most of them, `bsd_restore` in some.
     return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in _OWN_TOOLS
 

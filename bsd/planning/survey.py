@@ -12,7 +12,7 @@ import json
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isnan, nan
 from operator import attrgetter
@@ -20,8 +20,7 @@ from sys import intern, maxsize
 
 import orjson
 
-from bsd.core.immutable import immutable
-from bsd.core.pruning_fields import UNSETTLING, PruningConfig
+from bsd.core.config import UNSETTLING, PruningConfig
 from bsd.planning.context_window import LastTurn, SignatureCoverage
 from bsd.planning.plan import Leaked, Meter, Rate
 from bsd.planning.rules import (
@@ -92,7 +91,7 @@ _WHEN_OLD = frozenset(
 _RULES = 2
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Judged:
     """One entry, judged."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
-from typing import Any, ClassVar, Final, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from bsd.core.definition import Answer, contract
+from pydantic import Field
+
 from bsd.core.errors import FieldError, Invalid
-from bsd.core.immutable import immutable
 from bsd.planning.plan import Plan, Rate
 from bsd.store.history import TouchedLine
 from bsd.transcripts.change import Edit
@@ -39,7 +39,7 @@ _FORMS = {
 _FIELDS = {REPLACE: ("start", "end", "replacement"), DISTILL: ("hash", "summary")}
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Replacement:
     """Seed 003's ReplaceOperation: from `start` to the first `end` after it, taken literally."""
 
@@ -51,7 +51,7 @@ class Replacement:
         return asdict(self)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Discard:
     """A whole entry's text gives way, to a summary if there is one."""
 
@@ -170,39 +170,46 @@ def _parts(action: str, target: object) -> list[str]:
 # --- what is answered ---
 
 
-@immutable
-class ContextChange(Answer):
+@dataclass(frozen=True, slots=True)
+class ContextChange:
     """One target in effect (seed 003); lengths are characters, tokens an estimate."""
 
     operation: Mapping[str, str]
-    message_id: str = field(metadata=contract(name="messageId"))
-    original_length: int = field(metadata=contract(name="originalLength"))
-    new_length: int = field(metadata=contract(name="newLength"))
-    tokens_saved: int = field(metadata=contract(name="tokensSaved"))
+    message_id: Annotated[str, Field(serialization_alias="messageId")]
+    original_length: Annotated[int, Field(serialization_alias="originalLength")]
+    new_length: Annotated[int, Field(serialization_alias="newLength")]
+    tokens_saved: Annotated[int, Field(serialization_alias="tokensSaved")]
 
 
-@immutable
-class ContextChanged(Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextChanged:
     """Seed 003's ReplaceResult: all targets of one call, in its order."""
 
-    success: bool = field(init=False, metadata=contract(by=lambda _: True))
+    success: bool = True
     action: Action
-    changed: tuple[ContextChange, ...] = field(metadata=contract(name="replacements"))
-    errors: tuple[str, ...] = field(init=False, metadata=contract(by=lambda _: ()))
+    changed: Annotated[tuple[ContextChange, ...], Field(serialization_alias="replacements")]
+    errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    tokens_saved: int = field(
-        init=False,
-        metadata=contract(
-            name="tokensSaved", by=lambda one: sum(each.tokens_saved for each in one.changed)
-        ),
-    )
-    operation: int | None = field(
-        default=None, metadata=contract("Its number in the history; null for a dry run")
-    )
+    tokens_saved: Annotated[int, Field(serialization_alias="tokensSaved")]
+    operation: Annotated[
+        int | None, Field(description="Its number in the history; null for a dry run")
+    ] = None
 
     @property
     def entry_ids(self) -> list[str]:
         return list(dict.fromkeys(one.message_id for one in self.changed))
+
+
+def context_changed(
+    action: Action, changed: Sequence[ContextChange], warnings: Sequence[str]
+) -> ContextChanged:
+    """Return the answer of these changes."""
+    return ContextChanged(
+        action=action,
+        changed=tuple(changed),
+        warnings=tuple(warnings),
+        tokens_saved=sum(one.tokens_saved for one in changed),
+    )
 
 
 def change_plan(
@@ -214,9 +221,8 @@ def change_plan(
     rate: Rate,
 ) -> Plan:
     """The plan of these edits, in the order of the file; `rate` is that of their tokens."""
-    tokens = sum(one.tokens_saved for one in answer.changed)
     plan = Plan.of(action, source.identity, edits, touched, values=len(answer.changed))
-    return plan.saving("other", tokens, rate)
+    return plan.saving("other", answer.tokens_saved, rate)
 
 
 def text_or_note(text: str) -> str:

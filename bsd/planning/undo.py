@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import field, replace
-from typing import ClassVar, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Protocol
 
-from bsd.core.definition import INTERNAL, Answer, contract
+from pydantic import Field
+
+from bsd.core.answers import Internal
 from bsd.core.errors import Conflict, NotFound
-from bsd.core.immutable import immutable
 from bsd.planning.conversation import identifier
 from bsd.planning.locate import OriginalLine, Return, made_again, name_of
 from bsd.planning.plan import Plan
@@ -55,28 +56,29 @@ class Past(Protocol):
         ...
 
 
-@immutable
-class Undone(Answer):
+@dataclass(frozen=True, slots=True)
+class Undone:
     """What is undone."""
 
-    of: KeptOperation = field(metadata=INTERNAL)
-    undone: int = field(init=False, metadata=contract(by=lambda one: one.of.number))
-    action: str = field(init=False, metadata=contract(by=lambda one: one.of.act.action))
-    at: str = field(init=False, metadata=contract(by=lambda one: one.of.act.at))
-    entries: tuple[str, ...] = field(
-        metadata=contract("Ids, or `#` and the line number of those that have none")
-    )
-    gone: tuple[str, ...] = field(
-        default=(),
-        metadata=contract("Entries of it that another program has thrown away since"),
-    )
-    operations: tuple[int, ...] = field(
-        default=(), metadata=contract("By these it can be undone in turn")
-    )
+    of: Internal[KeptOperation]
+    undone: int  # its number in the history
+    action: str
+    at: str
+    entries: Annotated[
+        tuple[str, ...],
+        Field(description="Ids, or `#` and the line number of those that have none"),
+    ]
+    gone: Annotated[
+        tuple[str, ...],
+        Field(description="Entries of it that another program has thrown away since"),
+    ] = ()
+    operations: Annotated[
+        tuple[int, ...], Field(description="By these it can be undone in turn")
+    ] = ()
 
 
-@immutable
-class PastOperation(Answer):
+@dataclass(frozen=True, slots=True)
+class PastOperation:
     """One operation of the history. Sizes are bytes of the session file."""
 
     schema_name: ClassVar[str] = "Deed"
@@ -202,7 +204,14 @@ def plan_undo(
         new_bytes += undoing.take_back(at, lines[at], place, trial=not complete)
     undoing.note_gaps()
     entries = tuple(_name(lines[touch.undoes or 0]) for touch in undoing.touched)
-    answer = Undone(operation, entries, tuple(_name(line) for line in gone))
+    answer = Undone(
+        of=operation,
+        undone=operation.number,
+        action=operation.act.action,
+        at=operation.act.at,
+        entries=entries,
+        gone=tuple(_name(line) for line in gone),
+    )
     return undoing.plan(complete=complete), answer
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Protocol
 
 from bsd.core.errors import NotFound
-from bsd.core.immutable import immutable
 from bsd.planning.locate import restored_of, same_values
 from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.restore import BUDGET, Restored, plan_restore_all
@@ -50,7 +49,7 @@ class Witness(Protocol):
         ...
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _Stamped:
     """An entry with a `_restored` that may be ours. `value` is JSON as it stands there."""
 

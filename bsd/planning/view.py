@@ -13,12 +13,13 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
-from bsd.core.definition import INTERNAL, Answer, contract
+from pydantic import Field
+
+from bsd.core.answers import Internal
 from bsd.core.formatting import format_size, iso_utc
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.planning.locate import locate, nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
@@ -57,8 +58,8 @@ def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
     return line_hash(raw), marker.hash.removeprefix("sha256:")
 
 
-@immutable
-class CallRow(Answer):
+@dataclass(frozen=True, slots=True)
+class CallRow:
     """One call of a tool."""
 
     schema_name: ClassVar[str] = "Call"
@@ -67,16 +68,16 @@ class CallRow(Answer):
     name: str
 
 
-@immutable
-class EntryView(Answer):
+@dataclass(frozen=True, slots=True)
+class EntryView:
     """One entry: what it is, how big, what is out of it. Sizes are bytes."""
 
-    index: int = field(metadata=contract("0-based line number"))
+    index: Annotated[int, Field(description="0-based line number")]
     id: str | None
     type: str
     role: str | None
     size: int
-    position: int = field(metadata=contract("Messages after it"))
+    position: Annotated[int, Field(description="Messages after it")]
     extracted: bool
     keys: tuple[str, ...]  # extracted ones
     extracted_size: int  # of the stored line; 0 if nothing is out
@@ -84,14 +85,12 @@ class EntryView(Answer):
     extractable: bool | int | None  # `_extractable`, if set
     restored: str | None  # `_restored`, if set
     hash: str  # hex digits of the line's SHA-256, as many as tell it from all others
-    preview: str = field(metadata=contract(f"The first {_PREVIEW} characters of its text"))
-    time: str | None = field(
-        default=None, metadata=contract("When it was written, as the entry says")
-    )
+    preview: Annotated[str, Field(description=f"The first {_PREVIEW} characters of its text")]
+    time: Annotated[str | None, Field(description="When it was written, as the entry says")] = None
     calls: tuple[CallRow, ...] = ()
-    result_of: str | None = field(default=None, metadata=contract("Id of the call that it answers"))
-    tool: str | None = field(default=None, metadata=contract("Whose result it is"))
-    marker: Marker | None = field(default=None, metadata=INTERNAL)  # where its line is kept
+    result_of: Annotated[str | None, Field(description="Id of the call that it answers")] = None
+    tool: Annotated[str | None, Field(description="Whose result it is")] = None
+    marker: Internal[Marker | None] = None  # where its line is kept
 
 
 def preview_of(text: str) -> str:
@@ -124,10 +123,10 @@ def views(
 
 
 @dataclass(frozen=True, slots=True)
-class ContextEntry(Answer):
+class ContextEntry:
     """One entry, as an agent may know it. Sizes are bytes."""
 
-    index: int = field(metadata=contract("0-based line number"))
+    index: Annotated[int, Field(description="0-based line number")]
     id: str | None
     type: str
     hash: str
@@ -138,7 +137,7 @@ class ContextEntry(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Context(Answer):
+class Context:
     """What an agent may know of its session: sizes, what is away, what could be (seed 001)."""
 
     session: str
@@ -183,7 +182,7 @@ def _row(entry: EntryView) -> ContextEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractedContent(Answer):
+class ExtractedContent:
     """What was taken out of an entry, by key; what cannot be had is under `unavailable`."""
 
     entry_id: str | None
@@ -194,7 +193,7 @@ class ExtractedContent(Answer):
     content: dict[str, Any]
     unavailable: dict[str, str]
     # Keys of values that the program never sends to its model: copies for its own page.
-    display: frozenset[str] = field(default=frozenset(), metadata=INTERNAL)
+    display: Internal[frozenset[str]] = frozenset()
 
 
 def extracted_content(

@@ -14,13 +14,12 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bsd.core.errors import Busy, os_problem
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.filesystem import open_elsewhere, strength
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.leases import open_plain, take_lease
 from bsd.sessions.commit.displaced import Access, Recovered, State
@@ -37,7 +36,7 @@ _UNSETTLED = {State.BUSY, State.WAITING, State.FAILED}
 _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class RetryBudget:
     """How long a session in use is waited for (seconds), and by which clock.
 
@@ -79,7 +78,7 @@ class Waiting:
         return True
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class NotIdle:
     """Why a session must be left alone now, and for how many seconds if that is known."""
 

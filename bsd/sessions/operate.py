@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +12,6 @@ import structlog
 
 from bsd.core.errors import BsdError, Conflict, NotFound, TemporaryFailure, Unavailable
 from bsd.core.formatting import iso_utc
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import BoundLogger
 from bsd.core.processes import give_back_memory, without_collecting
@@ -57,7 +56,7 @@ Worth = Callable[[Plan], bool]
 Noticed = Callable[[SessionName, Outcome], None]
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Done:
     """A plan in effect. Without edits nothing was to be done and there is no outcome."""
 

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import structlog
 
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.plan import Means
 from bsd.sessions.notes import Notes
 from bsd.store.extracted import SessionStore
@@ -177,4 +177,4 @@ class Queries:
         config = self.config.current
         if not overrides:
             return config
-        return PruningConfig.checked({**config.as_json(), **overrides})
+        return PruningConfig.from_json({**config.as_json(), **overrides})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import structlog
 
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Means, Plan, Report
 from bsd.planning.restore import plan_remark
@@ -169,7 +168,7 @@ class Surgeon(Queries):
         """
         if "enabled" in (overrides or {}) or self.config.current.enabled:
             return config
-        return replace(config, enabled=False)
+        return config.model_copy(update={"enabled": False})
 
     def remark(self, name: SessionName) -> tuple[str, ...]:
         """Put markers back that a program has dropped; the answer names the entries.

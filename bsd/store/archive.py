@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ import structlog
 from bsd.core.audit import AuditLog
 from bsd.core.errors import os_problem
 from bsd.core.files import LARGEST_LINE, read_plain, sync_dir
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
 from bsd.store.pack import (
     PACK,
@@ -47,7 +47,7 @@ _MANY = 8  # packs: then those of them that are not large become one
 _LARGE = 32 << 20  # bytes: a pack of that size stays as it is
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class PackedFiles:
     """Files whose lines are in the archive now, durably; they may go. Sizes are bytes."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from bsd.core.errors import NotFound
-from bsd.core.immutable import immutable
 from bsd.store.extracted import digest
 from bsd.store.history import (
     ChangedLine,
@@ -27,7 +27,7 @@ Identify = Callable[[bytes], str | None]
 _ENTRY, _END = 2, 1  # how much it tells that a neighbour, or an end of the file, is where it was
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class LinePlace:
     """Where a line is, or with length 0 where it would be put in."""
 

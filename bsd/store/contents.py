@@ -18,7 +18,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -35,7 +35,6 @@ from bsd.core.database_file import (
 )
 from bsd.core.errors import BsdError, Unavailable, os_problem
 from bsd.core.files import LARGEST_LINE, UNCERTAIN_NS, NotPlain, TooLarge, read_plain
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, inside
 from bsd.store.archive import SessionArchive, packed_line, ref_of, salvaged_lines
 from bsd.store.index import INDEX_FILE, Record, record_of
@@ -78,7 +77,7 @@ _State = tuple[int, int, int, int]  # inode and mtime of a directory, mtime and 
 _Row = tuple[bytes, str, int, str]  # hash, ref, entry, at
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class StoredPlace:
     """A stored line: in a session's store or in its archive, in their place or in the trash."""
 

@@ -24,6 +24,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -41,7 +42,6 @@ from bsd.core.files import (
     sync_dir,
     write_private,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import COPY, Layout, SessionName
 from bsd.store.checked import (
     moment,
@@ -79,7 +79,7 @@ class Part(NamedTuple):
     size: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class CopiedFile:
     """One file as it was; `path` is below the directory of its agent's sessions."""
 
@@ -130,7 +130,7 @@ class CopiedFile:
         )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class SessionCopy:
     """What is kept of one session; times are epoch seconds."""
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
-from bsd.core.definition import Answer, contract
+from pydantic import Field
+
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
 from bsd.store.copies import archived, copies_in
 
 
 @dataclass(frozen=True, slots=True)
-class CopiesUse(Answer):
+class CopiesUse:
     """What copies of sessions take. Sizes are bytes, times ISO 8601."""
 
     sessions: int
-    gone: int = field(metadata=contract("How many of these their program has deleted"))
-    content: int = field(metadata=contract("Of all their files, without what was taken out"))
-    kept: int = field(metadata=contract("What the copies take"))
-    ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
-    oldest: str | None = field(metadata=contract("When the copy was made that is the oldest"))
+    gone: Annotated[int, Field(description="How many of these their program has deleted")]
+    content: Annotated[int, Field(description="Of all their files, without what was taken out")]
+    kept: Annotated[int, Field(description="What the copies take")]
+    ratio: Annotated[float | None, Field(description="Bytes of content for each that is kept")]
+    oldest: Annotated[str | None, Field(description="When the copy was made that is the oldest")]
 
 
 NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -22,7 +23,6 @@ import structlog
 
 from bsd.core.errors import BsdError, Unavailable, os_problem
 from bsd.core.files import LARGEST_RECORD, read_plain, sync_dir, write_private
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.store.extracted import Missing, SessionStore
 
@@ -38,7 +38,7 @@ _Told = TypeVar("_Told")
 Stamps = dict[str, dict[bytes, bytes | None]]
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Stamp:
     """A `_restored` that a restoration sets. Values are JSON as it stands in a line."""
 
@@ -48,7 +48,7 @@ class Stamp:
     original: bytes | None  # what the original line has that is kept; None: it has none
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Noting:
     """What a plan wants to be known of entries from then on, whatever expires."""
 
@@ -269,7 +269,7 @@ def _bytes(text: str) -> bytes:
 # --- who else knows ---
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class KeptLine:
     """The original line of an entry, as it was kept."""
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Collection, Container, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -33,7 +34,6 @@ from bsd.core.files import (
     write_private,
 )
 from bsd.core.filesystem import Syncing
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents, StoredPlace, contents_of
@@ -52,7 +52,7 @@ _FEW_LOOKS = 100
 _READ_TWICE = 64 << 20  # bytes: of what is larger, the hash is compared before it is in memory
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class FileSpan:
     """Bytes of the session file as planned: kept without passing through the plan's memory."""
 
@@ -60,7 +60,7 @@ class FileSpan:
     length: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Keep:
     """An original line that must be durable before its session loses values."""
 

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 from io import FileIO
@@ -34,7 +34,6 @@ from bsd.core.files import (
     skip_hole,
     sync_dir,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
 from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
@@ -51,7 +50,7 @@ _LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and what stands around th
 NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Neighbour:
     """A line beside the gap, as the operation left it."""
 
@@ -65,7 +64,7 @@ class Neighbour:
         return self.hash == other.hash
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Gap:
     """The nearest lines that stayed; None is an end of the file."""
 
@@ -90,7 +89,7 @@ class HistoryDamaged(Unavailable):
     """What is kept of an operation cannot be read."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class TouchedLine:
     """What an edit of a plan was about; a plan has one for each of its edits."""
 
@@ -100,7 +99,7 @@ class TouchedLine:
     gap: Gap | None = None  # of a line that is taken out: between which others
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Act:
     """What an operation was, in numbers; sizes are bytes of the session file."""
 
@@ -113,7 +112,7 @@ class Act:
     undoes: int | None = None  # number of the operation that this one undid
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class KeptOperation:
     """One operation that is kept."""
 
@@ -131,7 +130,7 @@ class KeptOperation:
         return f"operation {self.number} ({self.act.action}, {self.act.at})"
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class ChangedLine:
     """One line that an operation changed. Hashes and sizes are of the raw line with its end.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -17,7 +18,6 @@ import orjson
 
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import LARGEST_LINE, open_plain, read_plain, write_private
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 
 INDEX_FILE = "index.json"  # in the directory of a store
@@ -26,7 +26,7 @@ _INDEX_VERSION = 1
 _END = b"\n]}\n"
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Record:
     """What one stored file holds. Sizes are bytes."""
 

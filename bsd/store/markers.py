@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from sys import maxsize
 
-from bsd.core.immutable import immutable
 from bsd.store.contents import StoredPlace
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy
@@ -197,7 +197,7 @@ class Markers:
         )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _PossibleCopy:
     """An entry that may be a copy, and its line number."""
 

@@ -37,6 +37,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -54,7 +55,6 @@ from bsd.core.files import (
     sync_dir,
     write_all,
 )
-from bsd.core.immutable import immutable
 
 PACK = ".zst"  # how a pack's name ends
 UNFINISHED = ".tmp"  # and that of one that is being written
@@ -113,7 +113,7 @@ class PackFull(Exception):
     """A line, or one line more, does not fit into a pack."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class PackSummary:
     """What the end of a pack says. Sizes are bytes, times epoch seconds."""
 

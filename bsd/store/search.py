@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -20,7 +21,6 @@ import structlog
 
 from bsd.core.database_file import remove_database
 from bsd.core.errors import BsdError, Unavailable, os_problem
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.store.search_file import (
     WAIT_SECONDS,
@@ -59,7 +59,7 @@ Result = TypeVar("Result")
 _KNOWN = tuple(Known.__dataclass_fields__)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class SearchHit:
     """An entry in which all words were found."""
 
@@ -71,7 +71,7 @@ class SearchHit:
     score: float  # the greater the better
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class FoundRow:
     """A line in which all words were found; where it was, and how its text is known again."""
 

@@ -20,14 +20,13 @@ from bsd.core.database_file import (
 )
 from bsd.core.errors import Busy, Unavailable
 from bsd.core.files import make_private_dir
-from bsd.core.immutable import immutable
 from bsd.core.layout import inside
 from bsd.store.search_words import TOKENIZE, without_fts5
 from bsd.transcripts.agents.entry import Entry, Marker, answer_of, model_of, tokens_of
 from bsd.transcripts.agents.format import EntryInfo, Rank, Title, better
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Known:
     """A session as it was when it was last read; the fields are columns of `sessions`."""
 
@@ -90,7 +89,7 @@ def out_of(entry: Entry, size: int) -> TakenOut:
     return NOTHING_OUT if marker is None else TakenOut(1, marker.size, max(0, marker.size - size))
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Words:
     """The index text of one line, and the offset of the line in bytes."""
 

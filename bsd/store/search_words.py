@@ -10,10 +10,10 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from bsd.core.errors import Invalid, Unavailable
-from bsd.core.immutable import immutable
 
 TOKENIZE = "tokenize = 'unicode61 remove_diacritics 2'"
 
@@ -82,7 +82,7 @@ def match_expression(words: str, *, beginnings: bool = False) -> str:
     return " ".join(terms)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Snippet:
     """A piece of text around what was found; `matches` are [start, end) in its characters."""
 

@@ -13,7 +13,7 @@ import threading
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,6 @@ from bsd.core.database_file import (
 )
 from bsd.core.errors import BsdError, TemporaryFailure
 from bsd.core.files import make_private_dir
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.transcripts.change import Edit, Identity, Readable, Written, edited
 from bsd.transcripts.reader import Transcript
@@ -40,7 +39,7 @@ from bsd.transcripts.reader import Transcript
 NO_ID = 0  # the number of an entry without id
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A place between two lines, and what the lines before it mean for those after it."""
 
@@ -345,7 +344,7 @@ def _create(database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA user_version = {_SCHEMA}")
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _KeptIds:
     """The ids before a checkpoint, which stay in the database."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 
 _PACKED = struct.Struct("=QQQQ")
@@ -37,7 +37,7 @@ def packed(stat: os.stat_result) -> bytes:
     return _PACKED.pack(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns & _LARGEST)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Tells one state of one file from every other (DESIGN §4)."""
 
@@ -62,7 +62,7 @@ class Readable(Protocol):
     def read(self, offset: int, length: int) -> bytes: ...
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Edit:
     """Replace the bytes `[offset, offset + length)` of the planned file by `new`.
 
@@ -98,7 +98,7 @@ def _part(source: Readable, offset: int, length: int, start: int, end: int) -> b
     return source.read(offset + start, end - start) if start < end else b""
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Change:
     """Edits of one session file, in ascending order, without overlap.
 

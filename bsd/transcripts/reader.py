@@ -13,6 +13,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, Self
 
@@ -20,7 +21,6 @@ import orjson
 
 from bsd.core.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, os_problem
 from bsd.core.files import LARGEST_LINE, NotPlain, open_plain
-from bsd.core.immutable import immutable
 from bsd.transcripts.change import Identity
 
 BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill
@@ -29,7 +29,7 @@ _FIRST_BLOCK = 32 << 10  # often the first lines are all that is wanted
 _LEASED_SECONDS, _PAUSE_SECONDS = 60.0, 0.001
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line as it stands in the file."""
 

@@ -5,11 +5,9 @@
     prune_sessions(older_than_hours=24)
 
 Any number of processes may use one workspace root at once, prunings included: a workspace in use is
-never removed. All errors are `bsd.core.errors.BsdError`s; paths default to `workspace` in the
-current directory, times are the clock's of this machine (several machines on one root need NTP).
+never removed. All errors are `bsd.core.errors.BsdError`. Paths default to `workspace` in the
+current directory. Times are those of this machine's clock (several machines on one root need NTP).
 """
-
-from __future__ import annotations
 
 import os
 import time
@@ -21,6 +19,8 @@ from typing import Any
 
 import structlog
 
+# Silences the log in a program that uses this as a library.
+from bsd.core import logs as _logs  # noqa: F401
 from bsd.core.errors import Invalid, NotFound
 from bsd.workspaces import record, tree
 from bsd.workspaces.execution import ExecutionResult, execute
@@ -71,7 +71,7 @@ _log = structlog.stdlib.get_logger(module="workspaces")
 
 @dataclass(frozen=True, slots=True)
 class SessionSandbox:
-    """One workspace, by name: nothing is held between calls."""
+    """One workspace, by name; it is not locked between calls."""
 
     session_id: str
     workspace_root: Path
@@ -82,15 +82,15 @@ class SessionSandbox:
         return self.workspace_root / self.session_id
 
     def execute(self, argv: Sequence[str], **how: Any) -> ExecutionResult:
-        """As `execute`."""
+        """See `bsd.workspaces.execute`."""
         return execute(self.session_id, argv, self.workspace_root, **how)
 
     def touch(self) -> SessionMetadata | None:
-        """As `touch_session`."""
+        """See `touch_session`."""
         return touch_session(self.session_id, self.workspace_root)
 
     def metadata(self) -> SessionMetadata | None:
-        """As `read_session_metadata`."""
+        """See `read_session_metadata`."""
         return read_session_metadata(self.session_id, self.workspace_root)
 
 
@@ -145,7 +145,7 @@ def touch_session(
 def read_session_metadata(
     session_id: str, workspace_root: Path = DEFAULT_ROOT
 ) -> SessionMetadata | None:
-    """What is noted of a workspace; None if nothing that can be read. Raises NotFound."""
+    """Return the metadata of a workspace; None if they cannot be used. Raises NotFound."""
     with (
         open_root(Path(workspace_root)) as root,
         workspace_in_use(root, session_id) as space,
@@ -155,7 +155,7 @@ def read_session_metadata(
 
 
 def _open(root: Root, own: int, session_id: str) -> bool:
-    """Whether it is there; warns if its age cannot be told."""
+    """Return True if the workspace exists; warns if its age cannot be told."""
     if root.identity(session_id) is None:
         return False
     try:
@@ -167,7 +167,7 @@ def _open(root: Root, own: int, session_id: str) -> bool:
 
 
 def _make(root: Root, own: int, session_id: str, now: float) -> None:
-    """Let it appear with its metadata in it, or not at all."""
+    """Create a workspace with its metadata, in one step."""
     record.forget_witness(own, session_id)  # of one that was removed by hand
     fresh = UNFINISHED + session_id
     tree.remove_inside(own, fresh)  # what a killed call left

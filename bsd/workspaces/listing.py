@@ -1,6 +1,4 @@
-"""Which workspaces there are, and metadata that are missing or broken made anew from the files."""
-
-from __future__ import annotations
+"""Listing workspaces, and repairing missing or broken metadata from the times of the files."""
 
 import os
 import re
@@ -10,10 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, Any
 
 import structlog
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from bsd.core.definition import Answer, contract
 from bsd.core.errors import BsdError, Conflict, Forbidden, Invalid
 from bsd.workspaces import record, tree
 from bsd.workspaces.place import (
@@ -41,20 +40,28 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace(Answer):
-    """One workspace, with the fields of its metadata; without any, `reason` says why."""
+class Workspace:
+    """One workspace, with the fields of its metadata; without any, `reason` says why.
+
+    In JSON the fields of the metadata stand beside the others.
+    """
 
     session_id: str
-    metadata: SessionMetadata | None = field(metadata=contract(inline=True))
+    metadata: SessionMetadata | None
     age_hours: float | None
-    reason: str | None = field(
-        default=None,
-        metadata=contract("Why its age cannot be told, such as missing_metadata"),
-    )
-    detail: str | None = field(default=None, metadata=contract("The reason in words"))
-    bytes: int | None = field(
-        default=None, metadata=contract("What the disk has given out for it, if asked for")
-    )
+    reason: Annotated[
+        str | None, Field(description="Why its age cannot be told, such as missing_metadata")
+    ] = None
+    detail: Annotated[str | None, Field(description="The reason in words")] = None
+    bytes: Annotated[
+        int | None, Field(description="What the disk has given out for it, if asked for")
+    ] = None
+
+    @model_serializer(mode="wrap")
+    def _flat(self, write: SerializerFunctionWrapHandler) -> Any:
+        document: dict[str, Any] = write(self)
+        metadata = document.pop("metadata") or {}
+        return {"session_id": self.session_id} | metadata | document
 
 
 def list_sessions(
@@ -94,7 +101,7 @@ def describe_session(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Workspace:
-    """One workspace, its size included. Raises NotFound, Invalid, Forbidden."""
+    """Return one workspace with its size; raises NotFound, Invalid, Forbidden."""
     now = clock()
     with (
         open_root(Path(workspace_root)) as root,
@@ -111,7 +118,7 @@ def describe_session(
 
 
 def _size(root: Root, session_id: str) -> int | None:
-    """What a workspace holds, each of its files once; None if not all of it can be seen."""
+    """Return the bytes of a workspace, each file once; None if not all of it can be seen."""
     try:
         return measured(root, session_id).all_bytes
     except (OSError, Obstacle, Unusable):  # gone, replaced, or not for us
@@ -132,15 +139,15 @@ def measured(root: Root, session_id: str) -> Measure:
 
 @dataclass(slots=True)
 class WorkspaceSurvey:
-    """`known` are workspaces whose age can be told; `left` are others, with the reason."""
+    """The names in a root: workspaces whose age is known, and `left`, with the reason."""
 
     known: list[SessionMetadata] = field(default_factory=list)
     left: dict[str, Unusable] = field(default_factory=dict)
-    away: list[str] = field(default_factory=list)  # names that a broken-off pruning has left
+    away: list[str] = field(default_factory=list)  # left by a broken-off pruning
 
 
 def survey(root: Root) -> WorkspaceSurvey:
-    """Look at everything in the root, by name; plain files and dot-names are no workspaces."""
+    """Look at everything in a root, by name; plain files and dot-names are no workspaces."""
     found = WorkspaceSurvey()
     with os.scandir(root.fd) as entries:
         names = [
@@ -165,7 +172,7 @@ def survey(root: Root) -> WorkspaceSurvey:
 
 
 def mounted_in(root: Root) -> dict[str, str]:
-    """Workspaces in which something is mounted → where in them, as far as the system says that."""
+    """Return the workspaces that hold a mount, with the place in them; Linux only."""
     try:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -207,28 +214,23 @@ def _read(root: Root, own: int | None, name: str, *, is_link: bool) -> SessionMe
         os.close(descriptor)
 
 
-# --- metadata that are missing or broken, made anew from what the files tell ---
+# --- repairing metadata ---
 
 _log = structlog.stdlib.get_logger(module="workspaces")
 
 
-def _repaired(one: Repair) -> bool:
-    return one.reason is not None and one.error is None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repair(Answer):
-    """What was wrong with a workspace's metadata (None: nothing), and what it is now."""
+class Repair:
+    """The problem of a workspace's metadata (None if there was none), and what it is now."""
 
     session_id: str
-    repaired: bool = field(
-        init=False,
-        metadata=contract("Whether something was (in a dry run: would be) written", by=_repaired),
-    )
+    repaired: Annotated[
+        bool, Field(description="Whether something was (in a dry run: would be) written")
+    ] = False
     reason: str | None = None
     detail: str | None = None
     metadata: SessionMetadata | None = None
-    error: str | None = field(default=None, metadata=contract("Why it stays as it is"))
+    error: Annotated[str | None, Field(description="Why it stays as it is")] = None
     dry_run: bool
 
 
@@ -239,12 +241,14 @@ def repair_session_metadata(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Repair:
-    """Give a workspace whose metadata is missing or broken new one, from its files' times.
+    """Write new metadata for a workspace whose metadata is missing or broken.
 
-    It counts as used when the newest file in it was written (its directories' times say nothing);
-    with no file, now. What a broken file still tells is kept, and never makes it look older, nor
+    It counts as used when its newest file was written (times of directories do not count); without
+    files, now. Readable parts of broken metadata are kept, and never make the workspace older; nor
     does the time of the broken file itself. Good metadata is left alone.
-    Raises NotFound, Invalid, Conflict (in use; a newer version), Forbidden.
+
+    Raises:
+        NotFound, Invalid, Conflict (in use; a newer version), Forbidden.
     """
     with (
         open_root(Path(workspace_root)) as root,
@@ -259,7 +263,7 @@ def repair_all(
     *,
     clock: Callable[[], float] = time.time,
 ) -> list[Repair]:
-    """Repair every workspace that needs it; what cannot be is in the list with its `error`."""
+    """Repair every workspace that needs it; a failed repair is in the list with its `error`."""
     done = []
     with open_root(Path(workspace_root)) as root, system_errors(f"repairing in {root.path}"):
         for session_id, problem in survey(root).left.items():
@@ -317,6 +321,7 @@ def _mend(space: OpenWorkspace, now: float, *, dry_run: bool) -> Repair:
         )
     return Repair(
         session_id=space.session_id,
+        repaired=True,
         reason=problem.skip.value,
         detail=problem.detail,
         metadata=metadata,
@@ -325,7 +330,7 @@ def _mend(space: OpenWorkspace, now: float, *, dry_run: bool) -> Repair:
 
 
 def _rebuilt(space: OpenWorkspace, raw: bytes | None, now: float) -> SessionMetadata:
-    """The best that can be said: never older than anything that is known."""
+    """Return metadata that are never older than anything that is known."""
     try:
         files = tree.measure(space.fd, skip=FILE_NAME)
     except Obstacle as obstacle:
@@ -333,7 +338,7 @@ def _rebuilt(space: OpenWorkspace, raw: bytes | None, now: float) -> SessionMeta
             f"workspace {space.session_id}: {obstacle}", hint="mend its permissions"
         ) from None
     told = _told(raw)
-    # A file from the future is a wrong clock's; a date that somebody wrote there is kept.
+    # A file from the future comes from a wrong clock; a date in the metadata is kept.
     latest = max(min(max(_written(space, files), default=now), now), told.get("updated_at", 0.0))
     created = told.get("created_at", latest if files.oldest is None else files.oldest)
     return kept_of(
@@ -347,7 +352,7 @@ def _rebuilt(space: OpenWorkspace, raw: bytes | None, now: float) -> SessionMeta
 
 
 def _written(space: OpenWorkspace, files: Measure) -> list[float]:
-    """When something was written here: the newest file, and the broken metadata themselves."""
+    """Return when the newest file and the broken metadata were written (epoch seconds)."""
     times = [] if files.newest is None else [files.newest]
     with suppress(FileNotFoundError):
         times.append(os.stat(FILE_NAME, dir_fd=space.fd, follow_symlinks=False).st_mtime)
@@ -355,7 +360,7 @@ def _written(space: OpenWorkspace, files: Measure) -> list[float]:
 
 
 def _told(raw: bytes | None) -> dict[str, float]:
-    """What broken metadata still say of the two times, epoch seconds."""
+    """Return those of the two times that broken metadata still hold (epoch seconds)."""
     told = {}
     for name in ("created_at", "updated_at"):
         try:

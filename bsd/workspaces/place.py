@@ -1,14 +1,13 @@
 """The workspace root and the workspaces in it, by open directories: no link is ever followed.
 
 Beside the workspaces lie only names that begin with a dot, which no workspace may have: `.bsd`
-holds locks and witnesses, `.bsd-pruned-…` is what a pruning has taken out and is about to delete.
+holds locks and witnesses (see `record`), `.bsd-pruned-…` are workspaces that a pruning has renamed
+and is about to delete.
 
-The lock of a workspace (used by …, deleted by …) is on its directory itself: it needs no file,
-moves along with a rename, and ends with the process that holds it. Those for metadata are held for
-a moment only.
+The lock of a workspace is on its directory: shared for a user of the workspace, exclusive for a
+pruning. It needs no file, moves along with a rename, and ends with the process that holds it. Locks
+for metadata are held for a moment only.
 """
-
-from __future__ import annotations
 
 import errno
 import fcntl
@@ -26,11 +25,11 @@ from bsd.core.errors import Busy, Forbidden, Invalid, NotFound, Unavailable, os_
 from bsd.core.files import make_private_dir
 from bsd.core.layout import check_name
 
-DEFAULT_ROOT = Path("workspace")  # of the host's current directory, as the original had it
+DEFAULT_ROOT = Path("workspace")  # in the current directory, as in seed 004
 OWN = ".bsd"
 AWAY = ".bsd-pruned-"
-UNFINISHED = "new-"  # in our own directory: a workspace that is being made
-_LONGEST_ID = 200  # a name may have 255 bytes, and ours are put before it
+UNFINISHED = "new-"  # in OWN: a workspace that is being made
+_LONGEST_ID = 200  # a name may have 255 bytes, and prefixes are put before it
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WAIT_SECONDS = 10.0  # for a lock
 _PAUSE_SECONDS = 0.005
@@ -52,7 +51,7 @@ class Skip(StrEnum):
 
 
 class Unusable(Exception):
-    """A workspace whose age cannot be told, or that is not to be touched, and why in words."""
+    """A workspace that is left alone: its age cannot be told, or it is in use."""
 
     def __init__(self, skip: Skip, detail: str) -> None:
         super().__init__(detail)
@@ -82,7 +81,7 @@ class Root:
     fd: int
 
     def identity(self, session_id: str) -> tuple[int, int] | None:
-        """Which directory lies at a workspace's name now; None if there is none."""
+        """Return the identity of the directory at a workspace's name; None if there is none."""
         try:
             found = os.stat(session_id, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -90,7 +89,7 @@ class Root:
         return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
     def open_own(self, *, create: bool) -> int | None:
-        """Open our own directory in the root; None if there is none and none is wanted."""
+        """Open the directory OWN; None if it is missing and not to be created."""
         if create:
             with suppress(FileExistsError):
                 os.mkdir(OWN, 0o700, dir_fd=self.fd)
@@ -118,7 +117,7 @@ class OpenWorkspace:
         return found.st_dev, found.st_ino
 
     def must_be_there(self) -> None:
-        """Raise NotFound if another directory, or none, lies at its name by now."""
+        """Raise NotFound if the workspace was deleted or replaced."""
         if self.root.identity(self.session_id) != self.identity:
             raise no_workspace(self.root, self.session_id)
 
@@ -148,7 +147,7 @@ def open_root(path: Path, *, create: bool = False) -> Iterator[Root]:
 
 @contextmanager
 def own_directory(root: Root) -> Iterator[int]:
-    """Open our own directory in the root, made if it is missing."""
+    """Open the directory OWN, made if it is missing."""
     descriptor = root.open_own(create=True)
     assert descriptor is not None  # noqa: S101 - it was just made
     try:
@@ -171,7 +170,7 @@ def open_directory(root: Root, session_id: str) -> int:
 
 @contextmanager
 def own_if_there(root: Root) -> Iterator[int | None]:
-    """Open our own directory in the root; None if there is none."""
+    """Open the directory OWN; None if it is missing."""
     descriptor = root.open_own(create=False)
     try:
         yield descriptor
@@ -182,7 +181,7 @@ def own_if_there(root: Root) -> Iterator[int | None]:
 
 @contextmanager
 def open_workspace(root: Root, session_id: str) -> Iterator[OpenWorkspace]:
-    """Open a workspace, which is not held by that; raises NotFound, Invalid, Forbidden."""
+    """Open a workspace without locking it; raises NotFound, Invalid, Forbidden."""
     with system_errors(f"opening workspace {session_id}"):
         try:
             descriptor = open_directory(root, check_id(session_id))
@@ -200,14 +199,14 @@ def open_workspace(root: Root, session_id: str) -> Iterator[OpenWorkspace]:
 def workspace_in_use(
     root: Root, session_id: str, *, wait: float = _WAIT_SECONDS
 ) -> Iterator[OpenWorkspace]:
-    """Open a workspace and hold it, so that no pruning takes it; raises NotFound, Busy, Forbidden.
+    """Open a workspace and lock it against prunings; raises NotFound, Busy, Forbidden.
 
-    Any number of users may hold it at once.
+    Any number of users may hold this lock at once.
     """
     with open_workspace(root, session_id) as space:
         with system_errors(f"locking workspace {session_id}"):
             what = f"workspace {session_id}"
-            # Whoever is deleting it holds the lock to the end: so look whether it is still there.
+            # A pruning that deletes the workspace holds its lock to the end.
             lock(space.fd, what, shared=True, wait=wait, check=space.must_be_there)
             space.must_be_there()
         yield space
@@ -223,7 +222,7 @@ def no_workspace(root: Root, session_id: str) -> NotFound:
 
 @contextmanager
 def system_errors(doing: str) -> Iterator[None]:
-    """Turn what the system says into an error that a user can act on."""
+    """Turn an OSError into an error that a user can act on."""
     try:
         yield
     except OSError as error:
@@ -269,9 +268,9 @@ def lock(
 
 @contextmanager
 def metadata_lock(own: int, session_id: str) -> Iterator[None]:
-    """Be the only one who writes metadata of this workspace; `own` is our directory in the root.
+    """Lock the metadata of a workspace against other writers; `own`: the open directory OWN.
 
-    Several workspaces share a lock: their number is fixed, and no file is ever left over.
+    Several workspaces share a lock file: the number of files is fixed, and none is left over.
     """
     stripe = hashlib.sha256(session_id.encode()).digest()[0] % _STRIPES
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

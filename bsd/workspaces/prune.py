@@ -1,11 +1,9 @@
-"""Pruning: which workspaces nobody uses any more, and away with them.
+"""Pruning: finding the workspaces that are not used any more, and deleting them.
 
-One is locked, looked at again, renamed, then deleted; or that is only pretended. Renaming is one
-step, made durable before anything in a workspace goes: whatever happens in between, a workspace is
-whole or away, and the next pruning deletes what has been left lying.
+A workspace is locked, looked at again, renamed, then deleted; a dry run does all but the last two.
+The rename is made durable before anything in a workspace is deleted: a workspace is whole or
+renamed at every moment, and the next pruning deletes what a broken-off one has left.
 """
-
-from __future__ import annotations
 
 import math
 import os
@@ -15,10 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import structlog
+from pydantic import Field
 
-from bsd.core.definition import Answer, contract
 from bsd.core.errors import FieldError, Invalid, os_problem
 from bsd.core.formatting import format_size
 from bsd.workspaces import record, tree
@@ -42,56 +41,79 @@ from bsd.workspaces.tree import Links, Measure, Obstacle
 
 _log = structlog.stdlib.get_logger(module="workspaces")
 
-_BATCH = 128  # workspaces that lie renamed before one fsync makes that durable
 _TOKEN = 6  # bytes; twice as many digits
-_WHOLE = "a whole number, 0 or more"
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which workspaces go; None for what does not count (as with `prune_sessions`)."""
+    """Which workspaces go; None is no limit."""
 
     older_than_hours: float | None = 24.0
     max_count: int | None = None
     max_total_bytes: int | None = None
 
     def is_stale(self, metadata: SessionMetadata, now: float) -> bool:
-        """Whether it was used too long ago."""
+        """Return True if the workspace was used too long ago."""
         if self.older_than_hours is None:
             return False
         return metadata.updated_at.timestamp() < now - self.older_than_hours * 3600
 
     def is_too_much(self, count: int, amount: int) -> bool:
-        """Whether so many workspaces with so many bytes are more than may stay."""
+        """Return True if `count` workspaces with `amount` bytes are more than may stay."""
         return (self.max_count is not None and count > self.max_count) or (
             self.max_total_bytes is not None and amount > self.max_total_bytes
         )
 
+    def check(self) -> None:
+        """Raise Invalid that names every bad limit."""
+        errors = []
+        if self.older_than_hours is not None and not _is_age(self.older_than_hours):
+            errors.append(FieldError("older_than_hours", "must be a number of hours, 0 or more"))
+        for name in ("max_count", "max_total_bytes"):
+            value: object = getattr(self, name)
+            if value is not None and not (type(value) is int and value >= 0):
+                errors.append(FieldError(name, "must be a whole number, 0 or more"))
+        if errors:
+            text = "; ".join(f"{error.field} {error.message}" for error in errors)
+            raise Invalid(text, errors=tuple(errors))
+
+
+def _is_age(hours: object) -> bool:
+    if isinstance(hours, bool) or not isinstance(hours, int | float):
+        return False
+    try:
+        return math.isfinite(float(hours)) and hours >= 0
+    except OverflowError:
+        return False
+
 
 @dataclass(slots=True)
-class PruneResult(Answer):
+class PruneResult:
     """What a pruning did, or (`dry_run`) would do; the same in both cases, bytes included.
 
     `skipped_sessions` and `errors` are left as they are: id → reason; `details` says the reasons
     in words. Bytes are those that the disk has given out; a file that has another name elsewhere
-    counts for nothing. `leftovers` are workspaces that an earlier, broken-off pruning had taken
-    away and not yet deleted: their bytes count, too.
+    counts for nothing. `leftovers` are workspaces that an earlier, broken-off pruning had renamed
+    and not yet deleted: their bytes count, too.
     """
 
     deleted_sessions: list[str] = field(default_factory=list)
-    skipped_sessions: dict[str, str] = field(default_factory=dict, metadata=contract("id → reason"))
+    skipped_sessions: Annotated[dict[str, str], Field(description="id → reason")] = field(
+        default_factory=dict
+    )
     reclaimed_bytes: int = 0
-    errors: dict[str, str] = field(default_factory=dict, metadata=contract("id → message"))
+    errors: Annotated[dict[str, str], Field(description="id → message")] = field(
+        default_factory=dict
+    )
     dry_run: bool = False
-    details: dict[str, str] = field(
-        default_factory=dict, metadata=contract("id → the reason in words")
+    details: Annotated[dict[str, str], Field(description="id → the reason in words")] = field(
+        default_factory=dict
     )
-    leftovers: int = field(
-        default=0,
-        metadata=contract("Taken away by a broken-off pruning, deleted by this one"),
-    )
+    leftovers: Annotated[
+        int, Field(description="Taken away by a broken-off pruning, deleted by this one")
+    ] = 0
 
     def __str__(self) -> str:
         count = len(self.deleted_sessions)
@@ -106,7 +128,7 @@ class PruneResult(Answer):
         return f"{did} {count} {noun}{aside}, reclaimed {format_size(self.reclaimed_bytes)}"
 
 
-def prune_sessions(  # noqa: PLR0913 - the criteria, and who is told
+def prune_sessions(  # noqa: PLR0913 - the criteria, and the callbacks
     older_than_hours: float | None = 24.0,
     workspace_root: Path = DEFAULT_ROOT,
     dry_run: bool = False,  # noqa: FBT001, FBT002 - the signature that seed 004 gives
@@ -120,15 +142,21 @@ def prune_sessions(  # noqa: PLR0913 - the criteria, and who is told
 ) -> PruneResult:
     """Delete the workspaces whose `updated_at` is more than `older_than_hours` ago, oldest first.
 
-    None for `older_than_hours` does not ask for age. Beyond that the oldest go until at most
-    `max_count` are left, holding at most `max_total_bytes`; `where` can spare workspaces from
-    both. One that is in use, or whose age cannot be told, is skipped. Age is counted by the clock
-    of this machine: where several write into one root, they must agree on the time (NTP).
-    `progress` hears (done, planned) workspaces; `stopping` breaks off between two.
+    Beyond that the oldest go until at most `max_count` are left, holding at most
+    `max_total_bytes`. A workspace that is in use, or whose age cannot be told, is skipped.
 
-    Raises Invalid, NotFound (no root), Forbidden.
+    Args:
+        older_than_hours: by the clock of this machine (where several machines write into one root,
+            they must agree on the time: NTP); None for no limit.
+        where: returns False for a workspace that is to stay.
+        progress: called with the number of workspaces that are done, and planned.
+        stopping: True ends the pruning between two workspaces.
+
+    Raises:
+        Invalid, NotFound (no root), Forbidden.
     """
-    _check(older_than_hours, max_count, max_total_bytes)
+    rules = Rules(older_than_hours, max_count, max_total_bytes)
+    rules.check()
     now = clock()
     with open_root(Path(workspace_root)) as root, system_errors(f"pruning {root.path}"):
         _log.info(
@@ -139,12 +167,10 @@ def prune_sessions(  # noqa: PLR0913 - the criteria, and who is told
             workspace_root=str(root.path),
             dry_run=dry_run,
         )
-        result = PruneResult(dry_run=dry_run)
         with closing(Remover(root, dry_run=dry_run)) as remover:
-            run = _Pruning(root, now, result, remover, progress, stopping)
-            remover.sweep()
-            run.finish_leftovers()
-            run.prune(Rules(older_than_hours, max_count, max_total_bytes), where)
+            run = _Pruning(root, now, remover, PruneResult(dry_run=dry_run))
+            run.prune(rules, where, progress, stopping)
+        result = run.result
         _log.info(
             "session.prune.completed",
             deleted=len(result.deleted_sessions),
@@ -158,104 +184,79 @@ def prune_sessions(  # noqa: PLR0913 - the criteria, and who is told
 
 
 class _Pruning:
-    """One pruning under way."""
+    """One pruning, and its result so far."""
 
-    def __init__(
-        self,
-        root: Root,
-        now: float,
-        result: PruneResult,
-        remover: Remover,
-        progress: Progress,
-        stopping: Callable[[], bool],
-    ) -> None:
+    def __init__(self, root: Root, now: float, remover: "Remover", result: PruneResult) -> None:
         self.result = result
         self._root = root
         self._now = now
-        self._progress = progress
-        self._stopping = stopping
         self._remover = remover
-        self._survey = survey(root)
-        self._pending: list[TakenAway] = []
-        for session_id, problem in self._survey.left.items():
+
+    def prune(
+        self,
+        rules: Rules,
+        where: Callable[[SessionMetadata], bool] | None,
+        progress: Progress,
+        stopping: Callable[[], bool],
+    ) -> None:
+        found = survey(self._root)
+        for session_id, problem in found.left.items():
             self._skip(session_id, problem)
-
-    def finish_leftovers(self) -> None:
-        """Delete what an earlier pruning has taken away and not deleted."""
-        for name in self._survey.away:
-            with self._failing(name):
-                taken = self._remover.take_up(name)
-                if taken is not None:
-                    self._remover.destroy(taken)
-                    self.result.leftovers += 1
-                    self.result.reclaimed_bytes += taken.bytes
-
-    def prune(self, rules: Rules, where: Callable[[SessionMetadata], bool] | None) -> None:
-        """Take away what the rules say, the oldest first; `where` can spare workspaces."""
-        known = sorted(self._survey.known, key=lambda one: (one.updated_at, one.session_id))
-        amount = self._total() if rules.max_total_bytes is not None else 0
-        count = len(known)
+        self._remover.sweep()
+        for name in found.away:
+            self._finish(name)
+        known = sorted(found.known, key=lambda one: (one.updated_at, one.session_id))
+        count, amount = len(known), 0
+        if rules.max_total_bytes is not None:
+            amount = _total_bytes(self._root, known)
         allowed = known if where is None else [one for one in known if where(one)]
-        try:
-            for done, metadata in enumerate(allowed):
-                goes = rules.is_stale(metadata, self._now) or rules.is_too_much(count, amount)
-                if self._stopping() or not goes:
-                    break
-                self._progress(done, len(allowed))
-                freed = self._take_away(metadata)
-                if freed is not None:
-                    count, amount = count - 1, amount - freed
-        finally:
-            self._flush()
+        for done, metadata in enumerate(allowed):
+            goes = rules.is_stale(metadata, self._now) or rules.is_too_much(count, amount)
+            if stopping() or not goes:
+                break
+            progress(done, len(allowed))
+            freed = self._delete(metadata)
+            if freed is not None:
+                count, amount = count - 1, amount - freed
 
-    def _take_away(self, metadata: SessionMetadata) -> int | None:
-        """Take one away; returns the bytes that come free, None if it stays."""
+    def _finish(self, name: str) -> None:
+        """Delete a workspace that an earlier pruning has renamed and not deleted."""
+        with self._noting_errors(name):
+            taken = self._remover.resume(name)
+            if taken is not None:
+                self._remover.destroy(taken)
+                self.result.leftovers += 1
+                self.result.reclaimed_bytes += taken.bytes
+
+    def _delete(self, metadata: SessionMetadata) -> int | None:
+        """Delete a workspace; returns the bytes that come free, None if it stays."""
         session_id, hours = metadata.session_id, round(metadata.age_hours(self._now), 3)
         _log.debug("session.prune.candidate", session_id=session_id, age_hours=hours)
-        taken = None
+        taken: TakenAway | None = None
         try:
-            with self._failing(session_id):
+            with self._noting_errors(session_id):
                 taken = self._remover.take_away(metadata)
         except Unusable as problem:
             self._skip(session_id, problem)
         if taken is None:
             return None
-        self._pending.append(taken)
-        if len(self._pending) >= _BATCH:
-            self._flush()
+        with self._noting_errors(session_id):
+            self._remover.destroy(taken)
+            self.result.deleted_sessions.append(session_id)
+            self.result.reclaimed_bytes += taken.bytes
+            if not self.result.dry_run:
+                _log.info(
+                    "session.prune.deleted",
+                    session_id=session_id,
+                    age_hours=hours,
+                    reclaimed_bytes=taken.bytes,
+                )
         return taken.bytes
-
-    def _flush(self) -> None:
-        pending, self._pending = self._pending[::-1], []
-        if not pending:
-            return
-        try:
-            self._remover.sync()
-            while pending:
-                taken = pending.pop()
-                with self._failing(taken.session_id):
-                    self._remover.destroy(taken)
-                    self._deleted(taken)
-        finally:
-            for taken in pending:  # it was broken off: the next pruning must find them free
-                os.close(taken.fd)
-
-    def _deleted(self, taken: TakenAway) -> None:
-        self.result.deleted_sessions.append(taken.session_id)
-        self.result.reclaimed_bytes += taken.bytes
-        hours = taken.metadata.age_hours(self._now) if taken.metadata else None
-        if not self.result.dry_run:
-            _log.info(
-                "session.prune.deleted",
-                session_id=taken.session_id,
-                age_hours=None if hours is None else round(hours, 3),
-                reclaimed_bytes=taken.bytes,
-            )
 
     def _skip(self, session_id: str, problem: Unusable) -> None:
         self.result.skipped_sessions[session_id] = problem.skip.value
         self.result.details[session_id] = problem.detail
-        # That one is in use is how it should be; the others will never be pruned, and are many.
+        # A workspace in use is as it should be; the others will never be pruned, and are many.
         level = _log.info if problem.skip is Skip.IN_USE else _log.warning
         level(
             "session.prune.skipped",
@@ -265,12 +266,12 @@ class _Pruning:
         )
 
     @contextmanager
-    def _failing(self, session_id: str) -> Iterator[None]:
-        """Note what goes wrong with one workspace; the others go on."""
+    def _noting_errors(self, session_id: str) -> Iterator[None]:
+        """Note an error of one workspace, so that the others are still pruned."""
         try:
             yield
             return
-        except FileNotFoundError:  # somebody else was quicker
+        except FileNotFoundError:  # another pruning was quicker
             return
         except Obstacle as obstacle:
             text = f"cannot be deleted: {obstacle}"
@@ -279,54 +280,32 @@ class _Pruning:
         self.result.errors[session_id] = text
         _log.error("session.prune.error", session_id=session_id, error=text)
 
-    def _total(self) -> int:
-        """The bytes of all workspaces whose age is known, each file once."""
-        total = Measure()
-        for metadata in self._survey.known:
-            with suppress(OSError, Obstacle, Unusable):
-                found = measured(self._root, metadata.session_id)
-                total.bytes += found.bytes
-                total.linked |= found.linked
-        return total.all_bytes
+
+def _total_bytes(root: Root, known: list[SessionMetadata]) -> int:
+    """Return the bytes of these workspaces, each file once."""
+    total = Measure()
+    for metadata in known:
+        with suppress(OSError, Obstacle, Unusable):
+            found = measured(root, metadata.session_id)
+            total.bytes += found.bytes
+            total.linked |= found.linked
+    return total.all_bytes
 
 
-def _check(hours: object, max_count: object, max_total_bytes: object) -> None:
-    errors = []
-    if hours is not None and not _is_age(hours):
-        errors.append(FieldError("older_than_hours", "must be a number of hours, 0 or more"))
-    for name, value in (("max_count", max_count), ("max_total_bytes", max_total_bytes)):
-        if value is not None and not (type(value) is int and value >= 0):
-            errors.append(FieldError(name, f"must be {_WHOLE}"))
-    if errors:
-        text = "; ".join(f"{one.field} {one.message}" for one in errors)
-        raise Invalid(text, errors=tuple(errors))
-
-
-def _is_age(hours: object) -> bool:
-    if isinstance(hours, bool) or not isinstance(hours, int | float):
-        return False
-    try:
-        return math.isfinite(float(hours)) and hours >= 0
-    except OverflowError:
-        return False
-
-
-# --- taking one away ---
+# --- deleting one workspace ---
 
 
 @dataclass(frozen=True, slots=True)
 class TakenAway:
-    """A workspace that lies under another name, locked, and waits to be deleted."""
+    """A workspace that was renamed to `name` and is locked: it waits to be deleted."""
 
-    session_id: str
     name: str
     fd: int
-    metadata: SessionMetadata | None
     bytes: int
 
 
 class Remover:
-    """Removes from one root, within one pruning; `dry_run` only says what that would do."""
+    """Deletes workspaces of one root, within one pruning; with `dry_run` it changes nothing."""
 
     def __init__(self, root: Root, *, dry_run: bool) -> None:
         self._root = root
@@ -340,30 +319,29 @@ class Remover:
             os.close(self._own)
 
     def take_away(self, planned: SessionMetadata) -> TakenAway:
-        """Take a workspace away if it still is as planned and nobody uses it.
+        """Lock and rename a workspace if it still is as planned and is not in use.
 
-        The caller closes what is returned, by `destroy`. Raises Unusable, Obstacle,
+        The caller passes the result to `destroy`, which closes it. Raises Unusable, Obstacle,
         FileNotFoundError, OSError.
         """
         root, session_id = self._root, planned.session_id
         descriptor = open_directory(root, session_id)
         try:
             space = OpenWorkspace(root, session_id, descriptor)
-            self._take(space)
-            self._look_again(space, planned)
+            self._lock(space, planned)
             found = self._measure(session_id, descriptor)
             name = f"{AWAY}{secrets.token_hex(_TOKEN)}-{session_id}"
             if not self._dry_run and self._own is not None:
                 record.settle(space, self._own)
                 os.rename(session_id, name, src_dir_fd=root.fd, dst_dir_fd=root.fd)
-        except BaseException:  # whatever it is: nobody may find it locked for ever
+                os.fsync(root.fd)
+        except BaseException:  # after an interrupt too, it must not stay locked
             os.close(descriptor)
             raise
-        return TakenAway(session_id, name, descriptor, planned, self._links.freed(found))
+        return TakenAway(name, descriptor, self._links.freed(found))
 
-    def take_up(self, name: str) -> TakenAway | None:
-        """Go on with what a broken-off pruning has left; None if another is at it just now."""
-        session_id = name.removeprefix(AWAY)[2 * _TOKEN + 1 :]
+    def resume(self, name: str) -> TakenAway | None:
+        """Lock a workspace that a broken-off pruning has left; None if another pruning has it."""
         descriptor = open_directory(self._root, name)
         try:
             if not try_lock(descriptor, shared=False):
@@ -373,20 +351,20 @@ class Remover:
         except BaseException:  # as above
             os.close(descriptor)
             raise
-        return TakenAway(session_id, name, descriptor, None, self._links.freed(found))
+        return TakenAway(name, descriptor, self._links.freed(found))
 
     def sweep(self) -> None:
-        """Remove what a killed call has begun to create."""
+        """Delete workspaces that a killed call has begun to create."""
         if self._dry_run or self._own is None:
             return
         for name in os.listdir(self._own):
             if name.startswith(UNFINISHED):
-                # Whoever creates holds this lock until it has the name it should have.
+                # A call that creates a workspace holds this lock until the workspace has its name.
                 with metadata_lock(self._own, name.removeprefix(UNFINISHED)):
                     tree.remove_inside(self._own, name)
 
     def destroy(self, taken: TakenAway) -> None:
-        """Delete it for good, and let it go; raises Obstacle, OSError: then the rest still lies."""
+        """Delete a workspace for good and close it; raises Obstacle, OSError: the rest stays."""
         try:
             if not self._dry_run:
                 tree.remove(taken.fd)
@@ -394,21 +372,12 @@ class Remover:
         finally:
             os.close(taken.fd)
 
-    def sync(self) -> None:
-        """Make durable what was renamed."""
-        if not self._dry_run:
-            os.fsync(self._root.fd)
-
-    def _take(self, space: OpenWorkspace) -> None:
-        """Lock it, as one that is there."""
+    def _lock(self, space: OpenWorkspace, planned: SessionMetadata) -> None:
         if not try_lock(space.fd, shared=False):
             raise Unusable(Skip.IN_USE, "a program runs there, or somebody looks at it")
         if self._root.identity(space.session_id) != space.identity:
             raise FileNotFoundError
-
-    def _look_again(self, space: OpenWorkspace, planned: SessionMetadata) -> None:
-        now = record.read(space, self._own)
-        if now.updated_at != planned.updated_at:
+        if record.read(space, self._own).updated_at != planned.updated_at:
             raise Unusable(Skip.IN_USE, "it was used meanwhile")
 
     def _measure(self, name: str, descriptor: int) -> Measure:

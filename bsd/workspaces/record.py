@@ -1,13 +1,10 @@
-"""What is noted of a workspace: `.metadata.json`, read with suspicion, kept with what is unknown.
+"""The metadata of a workspace, `.metadata.json`: checked when read, unknown fields kept.
 
-A program that runs in the workspace may have written the file: nothing about it is taken on trust
-before it was checked here. While programs run, a *witness* of the metadata lies in `.bsd` in the
-root, which they are not given to write to. As long as there is one, it is the truth, and the file
-in the workspace a copy that is put back. It outlives a crash, so that what a killed run has written
-is not believed afterwards.
+A program that runs in the workspace may have written the file. While programs run, a *witness*, a
+copy of the metadata, lies in `.bsd` in the root, which isolated programs cannot reach. As long as
+there is a witness, its content counts, and the file in the workspace is overwritten with it. It
+outlives a crash, so that metadata that a killed run has written do not count afterwards.
 """
-
-from __future__ import annotations
 
 import errno
 import json
@@ -18,11 +15,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Self
 
 import structlog
+from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
 
-from bsd.core.definition import INTERNAL, Answer
+from bsd.core.answers import as_json
 from bsd.core.files import write_all
 from bsd.core.formatting import iso_utc
 from bsd.workspaces import tree
@@ -47,49 +45,51 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class SessionMetadata(Answer):
-    """What is noted of a workspace; fields that this version does not know follow, as they are.
+Time = Annotated[datetime, PlainSerializer(iso_utc, return_type=str)]
 
-    Times are aware, in UTC; those fields are `other`.
+
+@dataclass(frozen=True, slots=True)
+class SessionMetadata:
+    """The metadata of a workspace; its times are in UTC.
+
+    `other`: the fields that this version does not know. In JSON they follow the known ones.
     """
 
     session_id: str
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
     version: int = VERSION
     execution_count: int = 0
     last_error: str | None = None
-    other: Mapping[str, Any] = field(default_factory=dict, metadata=INTERNAL)
+    other: Annotated[Mapping[str, Any], Field(exclude=True)] = field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _with_other(self, write: SerializerFunctionWrapHandler) -> Any:
+        known: dict[str, Any] = write(self)
+        return known | {name: value for name, value in self.other.items() if name not in known}
 
     @classmethod
-    def new(cls, session_id: str, now: float) -> SessionMetadata:
-        """Metadata of a workspace that begins now (epoch seconds)."""
+    def new(cls, session_id: str, now: float) -> Self:
+        """Return metadata of a workspace that is created now (epoch seconds)."""
         moment = datetime.fromtimestamp(now, UTC)
         return cls(session_id, moment, moment)
 
     def age_hours(self, now: float) -> float:
-        """Return for how long it has not been used; negative if its date lies in the future."""
+        """Return the hours since its last use; negative if that lies in the future."""
         return (now - self.updated_at.timestamp()) / 3600
 
-    def touched(self, now: float) -> SessionMetadata:
-        """The same, used now (epoch seconds)."""
+    def touched(self, now: float) -> Self:
+        """Return the metadata after a use at `now` (epoch seconds)."""
         return replace(self, updated_at=datetime.fromtimestamp(now, UTC))
 
-    def executed(self, now: float, error: str | None) -> SessionMetadata:
-        """The same after a program ran, and how it failed, if it did."""
+    def executed(self, now: float, error: str | None) -> Self:
+        """Return the metadata after a run at `now`; `error` is None if the program succeeded."""
         text = None if error is None else error[:_LONGEST_ERROR]
         return replace(self.touched(now), execution_count=self.execution_count + 1, last_error=text)
 
-    def as_json(self) -> dict[str, Any]:
-        """The document, unknown fields last."""
-        known = {name: getattr(self, name) for name in _KNOWN}
-        known |= {name: iso_utc(known[name]) for name in ("created_at", "updated_at")}
-        return known | {name: value for name, value in self.other.items() if name not in known}
-
     def render(self) -> bytes:
-        """The file's content."""
-        return json.dumps(self.as_json(), indent=2).encode() + b"\n"
+        """Return the content of the file."""
+        return json.dumps(as_json(self), indent=2).encode() + b"\n"
 
 
 _KNOWN = tuple(one.name for one in fields(SessionMetadata) if one.name != "other")
@@ -120,7 +120,7 @@ def parse(raw: bytes, session_id: str) -> SessionMetadata:
 
 
 def parse_document(raw: bytes) -> dict[str, Any]:
-    """Read the file as far as it is a JSON object; raises Unusable."""
+    """Return the JSON object in the file; raises Unusable."""
     if len(raw) > LARGEST:
         raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} is larger than {LARGEST} bytes")
     try:
@@ -135,7 +135,7 @@ def parse_document(raw: bytes) -> dict[str, Any]:
 
 
 def moment_of(document: Mapping[str, Any], name: str) -> datetime:
-    """One of its times, in UTC; raises Unusable."""
+    """Return one of its times, in UTC; raises Unusable."""
     if name not in document:
         raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} lacks {name}")
     text = document[name]
@@ -156,7 +156,7 @@ def moment_of(document: Mapping[str, Any], name: str) -> datetime:
 
 
 def kept_of(raw: bytes | None, fresh: SessionMetadata) -> SessionMetadata:
-    """Return `fresh` with what else broken metadata tell: runs, the last error, unknown fields."""
+    """Return `fresh` with the runs, the last error and unknown fields of broken metadata."""
     try:
         document = parse_document(raw or b"")
     except Unusable:
@@ -170,7 +170,7 @@ def kept_of(raw: bytes | None, fresh: SessionMetadata) -> SessionMetadata:
 
 
 def _count(value: object) -> int:
-    # Neither of these two decides about anything: a bad one is no reason to keep the workspace.
+    # No decision depends on these two: a bad one is no reason to keep the workspace.
     return value if type(value) is int and value >= 0 else 0
 
 
@@ -178,7 +178,7 @@ def _text(value: object) -> str | None:
     return value[:_LONGEST_ERROR] if isinstance(value, str) else None
 
 
-# --- whom to believe: the file, or the witness ---
+# --- the file, and its witness while programs run ---
 
 Change = Callable[[SessionMetadata], SessionMetadata]
 
@@ -204,14 +204,14 @@ def read_file(directory: int, name: str = FILE_NAME, most: int = LARGEST + 1) ->
 
 
 def understood(raw: bytes | None, session_id: str) -> SessionMetadata:
-    """What these bytes say; raises Unusable."""
+    """Return the metadata in these bytes; raises Unusable."""
     if raw is None:
         raise Unusable(Skip.MISSING_METADATA, f"there is no {FILE_NAME}")
     return parse(raw, session_id)
 
 
 def read_truth(space: OpenWorkspace, own: int | None) -> bytes | None:
-    """The metadata's bytes, by the witness if there is one; raises Unusable."""
+    """Return the bytes of the metadata, of the witness if there is one; raises Unusable."""
     if own is not None:
         found, raw = _read_witness(space, own)
         if found:
@@ -220,12 +220,12 @@ def read_truth(space: OpenWorkspace, own: int | None) -> bytes | None:
 
 
 def read(space: OpenWorkspace, own: int | None) -> SessionMetadata:
-    """What is noted of a workspace; raises Unusable."""
+    """Return the metadata of a workspace; raises Unusable."""
     return understood(read_truth(space, own), space.session_id)
 
 
 def look(space: OpenWorkspace, own: int | None) -> SessionMetadata | None:
-    """What is noted of a workspace; None, with a warning, if nothing that can be read."""
+    """Return the metadata of a workspace; None, with a warning, if they cannot be used."""
     try:
         return read(space, own)
     except Unusable as problem:
@@ -239,16 +239,16 @@ def look(space: OpenWorkspace, own: int | None) -> SessionMetadata | None:
 
 
 def update(space: OpenWorkspace, change: Change, now: float) -> SessionMetadata | None:
-    """Change the metadata of a workspace that is held; None, and nothing is done, without any."""
+    """Change the metadata of a locked workspace; None if there are none, which stays so."""
     with own_directory(space.root) as own, metadata_lock(own, space.session_id):
         return _update(space, own, change, now)
 
 
 def begin(space: OpenWorkspace) -> None:
-    """Before a program starts: let there be a witness of what is true now."""
+    """Write a witness of the metadata, before a program starts."""
     with own_directory(space.root) as own, metadata_lock(own, space.session_id):
         found, raw = _read_witness(space, own)
-        if found:  # somebody runs already, or was killed: what lies inside proves nothing
+        if found:  # another program runs, or a run was killed: the file may be forged
             _put_back(space, raw)
             return
         try:
@@ -259,23 +259,23 @@ def begin(space: OpenWorkspace) -> None:
 
 
 def end(space: OpenWorkspace, change: Change, now: float) -> SessionMetadata | None:
-    """After a program ended: put back what it forged, note the run, and let the witness go.
+    """After a program ended: restore the file, note the run, and remove the witness.
 
-    The workspace is no longer held afterwards.
+    The workspace is no longer locked afterwards.
     """
     with own_directory(space.root) as own, metadata_lock(own, space.session_id):
         found, raw = _read_witness(space, own)
         if found:
             _put_back(space, raw)
         metadata = _update(space, own, change, now)
-        # Alone only if nobody else holds it; a refusal gives up our own hold, which is over.
+        # Granted only if no other run holds the workspace; a refusal gives up this run's lock.
         if try_lock(space.fd, shared=False):
             forget_witness(own, space.session_id)
         return metadata
 
 
 def settle(space: OpenWorkspace, own: int) -> None:
-    """Nobody runs there and nobody will: let the file be true again, and the witness go."""
+    """Restore the file from the witness and remove that, where no program runs."""
     found, raw = _read_witness(space, own)
     if found:
         _put_back(space, raw)
@@ -283,7 +283,7 @@ def settle(space: OpenWorkspace, own: int) -> None:
 
 
 def put_anew(space: OpenWorkspace, own: int, content: bytes) -> None:
-    """Let this be the metadata from now on, whatever lies there; nobody runs there."""
+    """Replace the metadata, where no program runs."""
     _clear_away(space)
     write(space, content)
     forget_witness(own, space.session_id)
@@ -296,7 +296,7 @@ def write(space: OpenWorkspace, content: bytes) -> None:
 
 
 def forget_witness(own: int, session_id: str) -> None:
-    """Believe the file in the workspace again."""
+    """Remove the witness."""
     with suppress(FileNotFoundError):
         os.unlink(WITNESS + session_id, dir_fd=own)
 
@@ -315,7 +315,7 @@ def _update(space: OpenWorkspace, own: int, change: Change, now: float) -> Sessi
 
 
 def _put_back(space: OpenWorkspace, raw: bytes | None) -> None:
-    """Let the file be what it was, whatever has become of it."""
+    """Restore the file, which a program may have replaced or removed."""
     try:
         if read_file(space.fd) == raw:
             return
@@ -331,12 +331,12 @@ def _put_back(space: OpenWorkspace, raw: bytes | None) -> None:
 
 
 def _clear_away(space: OpenWorkspace) -> None:
-    """Make room for the file: a rename does not replace a directory."""
+    """Remove a directory in the place of the file: a rename does not replace it."""
     tree.remove_inside(space.fd, FILE_NAME)
 
 
 def _read_witness(space: OpenWorkspace, own: int) -> tuple[bool, bytes | None]:
-    """Whether there is one of this very directory, and what it says was in the file."""
+    """Return whether this directory has a witness, and its content (None: there was no file)."""
     try:
         raw = read_file(own, WITNESS + space.session_id, LARGEST + _LONGEST_HEAD)
     except Unusable:

@@ -1,4 +1,4 @@
-"""Walking a directory tree by open directories: measuring it, giving it away, removing it.
+"""Walking a directory tree by open directories: measuring it, removing it.
 
 One descriptor is open at a time, however deep a tree is; no link is followed, and nothing on
 another mount is touched.
@@ -19,7 +19,7 @@ _BLOCK = 512  # bytes, the unit of st_blocks everywhere
 
 
 class Obstacle(Exception):
-    """Something in a tree that keeps it from being removed: where, and why in words."""
+    """Something in a tree that keeps the tree from being removed: where, and why."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -28,7 +28,7 @@ class Obstacle(Exception):
 
 
 class Links:
-    """Which names of files with several names are gone: bytes come free with the last one."""
+    """Counts removed names of files with several names: their bytes come free with the last."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[int, int], int] = {}  # at first sight
@@ -46,10 +46,10 @@ class Links:
 
 @dataclass(slots=True)
 class Measure:
-    """What a tree holds. Bytes are those that the disk has given out: holes count for nothing.
+    """The size of a tree. Bytes are those that the disk has given out: holes count for nothing.
 
-    `linked`: files with more names than one, by (device, inode): their names in all, blocks, and
-    names in this tree. They are not in `bytes`.
+    `linked`: files with several names, by (device, inode): the number of their names, their blocks,
+    and their names in this tree. They are not in `bytes`.
     """
 
     bytes: int = 0
@@ -59,7 +59,7 @@ class Measure:
     linked: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
 
     def add(self, found: os.stat_result) -> None:
-        """Count one that is no directory."""
+        """Count an entry that is no directory."""
         self.files += 1
         self.newest = max(found.st_mtime, self.newest or found.st_mtime)
         self.oldest = min(found.st_mtime, self.oldest or found.st_mtime)
@@ -72,7 +72,7 @@ class Measure:
 
     @property
     def all_bytes(self) -> int:
-        """Everything once, whatever other names it has elsewhere."""
+        """Return the bytes of all files, each once, also of files with names elsewhere."""
         return self.bytes + sum(blocks * _BLOCK for _, blocks, _ in self.linked.values())
 
 
@@ -83,9 +83,9 @@ class _Step(Enum):
 
 
 def measure(top: int, *, skip: str | None = None) -> Measure:
-    """Measure the tree whose top is open; raises Obstacle for what could not be removed.
+    """Measure a tree whose top is open; raises Obstacle if it could not be removed.
 
-    `skip` is a name at the top whose times say nothing (its bytes count).
+    `skip`: a name at the top whose times do not count (its bytes do).
     """
     found = Measure()
     ordinary = os.geteuid() != 0
@@ -102,7 +102,7 @@ def measure(top: int, *, skip: str | None = None) -> Measure:
 
 
 def held_bytes(top: int) -> int:
-    """What the tree holds now, while programs work in it; what cannot be looked into is left out.
+    """Return the bytes of a tree in which programs work; unreadable directories are left out.
 
     Raises Obstacle if a directory was moved meanwhile.
     """
@@ -114,22 +114,6 @@ def held_bytes(top: int) -> int:
             elif step is _Step.ENTER:
                 found.bytes += os.fstat(directory).st_blocks * _BLOCK
     return found.all_bytes
-
-
-def give(top: int, uid: int, gid: int, *, skip: str) -> None:
-    """Let what is root's in the tree belong to somebody else; raises OSError.
-
-    Files with other names stay: the others may lie anywhere. So does `skip`, a name at the top.
-    """
-    for step, name, directory, levels in _walk(top, lenient=True):
-        if step is _Step.ENTER:
-            if os.fstat(directory).st_uid == 0:
-                os.fchown(directory, uid, gid)
-        elif step is _Step.FILE and not (name == skip and len(levels) == 1):
-            with suppress(FileNotFoundError):
-                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                if found.st_uid == 0 and found.st_nlink == 1:
-                    os.chown(name, uid, gid, dir_fd=directory, follow_symlinks=False)
 
 
 def _count(
@@ -148,7 +132,7 @@ def _count(
 
 
 def remove(top: int) -> None:
-    """Remove everything in the tree whose top is open; raises Obstacle, OSError."""
+    """Remove everything in a tree whose top is open; raises Obstacle, OSError."""
     for step, name, directory, _ in _walk(top):
         if step is _Step.FILE:
             with suppress(FileNotFoundError):
@@ -164,7 +148,7 @@ def remove(top: int) -> None:
 
 
 def remove_inside(parent: int, name: str) -> None:
-    """Remove a directory with all that is in it; nothing, if there is none of this name."""
+    """Remove a directory and everything in it; does nothing if it is missing."""
     try:
         top = os.open(name, _DIRECTORY, dir_fd=parent)
     except (FileNotFoundError, NotADirectoryError):
@@ -177,7 +161,7 @@ def remove_inside(parent: int, name: str) -> None:
 
 
 def _removable(status: os.stat_result, directory: int) -> bool:
-    """Whether an ordinary user may empty this directory, if need be after a chmod."""
+    """Return True if an ordinary user may empty this directory, after a chmod if needed."""
     if status.st_uid == os.geteuid():
         return True
     effective = os.access in os.supports_effective_ids
@@ -192,10 +176,11 @@ class _Level:
 
 
 def _walk(top: int, *, lenient: bool = False) -> Iterator[tuple[_Step, str, int, list[_Level]]]:
-    """Yield what to do with each name in which open directory, contents before their directory.
+    """Yield (step, name, open directory, levels) for each name, contents before their directory.
 
-    ENTER comes with the directory itself, FILE and LEAVE with the one that holds the name. The
-    levels lead from the top to the holder. `lenient` passes over what cannot be entered.
+    ENTER comes with the directory itself, FILE and LEAVE with the directory that holds the name.
+    The levels lead from the top to that directory. `lenient` skips directories that cannot be
+    entered.
     """
     here = os.dup(top)
     levels: list[_Level] = []
@@ -233,9 +218,9 @@ def _walk(top: int, *, lenient: bool = False) -> Iterator[tuple[_Step, str, int,
 
 
 def _entries(directory: int, levels: list[_Level], name: str) -> Iterator[tuple[str, bool]]:
-    """What lies in a directory, and whether it is a directory.
+    """Return the names in a directory, and whether each is a directory.
 
-    All at once: the descriptor is closed while the walk is further down.
+    All at once, since the descriptor is closed while the walk is further down.
     """
     try:
         with os.scandir(directory) as found:

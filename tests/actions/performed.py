@@ -12,10 +12,10 @@ import bsd.actions.history
 import bsd.actions.restore
 import bsd.actions.show
 import bsd.actions.summary
-from bsd.actions.answers import as_json
 from bsd.actions.context import ActionContext
+from bsd.core.answers import as_json
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.planning import edit as editing
 from bsd.planning import restore as restore_planner
 from bsd.planning import view
@@ -72,7 +72,7 @@ def extracted_content(queries: Queries, name: SessionName, entry: str) -> dict[s
     """What was taken out of an entry, by key, without putting it back."""
 
     def ask(source: Transcript, fmt: TranscriptFormat, means: Means) -> dict[str, Any]:
-        return view.extracted_content(source, fmt, entry, means.stored).as_json()
+        return as_json(view.extracted_content(source, fmt, entry, means.stored))
 
     return queries.look(name, ask)
 
@@ -160,4 +160,4 @@ def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -
             notes.changed_several("redact", name, report, answer.entry_ids)
 
     number, answer = surgeon.perform(name, plan, note)
-    return {**answer.as_json(), "operation": number}
+    return {**as_json(answer), "operation": number}

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.layout import SessionName
-from bsd.core.settings_reader import load_settings
 from bsd.daemon.service import Daemon
 from tests.bench.measure import parse
+from tests.loading import load_settings
 
 _DEBOUNCE_SECONDS = 0.2
 _WAIT_SECONDS = 20.0

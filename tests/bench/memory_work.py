@@ -26,7 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from tests.memory import plugin
 
@@ -66,7 +67,7 @@ def main(directory: Path, count: int) -> None:
         found["hourly run, nothing to delete yet"] = _hours(memory, db, clock, bare)
         found["hourly run"] = _hours(memory, db, clock, bare)
         found["dry run"] = {
-            "ours": _seconds(lambda: memory.prune(dry_run=True)),
+            "ours": _seconds(lambda: actions.prune(memory, dry_run=True)),
             # which counts the expired only
             "theirs": _seconds(lambda: db.execute(plugin.COUNT_EXPIRED, {"now": NOW}).fetchone()),
         }
@@ -76,7 +77,7 @@ def main(directory: Path, count: int) -> None:
         for path in (ours, theirs, least):
             _let_many_fade(path, clock.now, count // 10)
         found["soft decay of one in ten"] = _hours(memory, db, clock, bare)
-        found["left"] = memory.stats().facts
+        found["left"] = actions.stats(memory).facts
         found["left there"] = db.execute("SELECT COUNT(*) FROM facts").fetchone()[0]
     print(json.dumps(found))
 
@@ -88,15 +89,16 @@ def _store_and_recall(
     texts = [_text(chance) for _ in range(_STORES)]
     return {
         "store": {
-            "ours": _seconds(lambda: [memory.store(NewFact(text)) for text in texts]) / _STORES,
+            "ours": _seconds(lambda: [actions.store(memory, NewFact(text)) for text in texts])
+            / _STORES,
             "theirs": _seconds(lambda: _store_all(db, texts)) / _STORES,
         },
         "recall": {
-            "ours": _median(lambda query: memory.recall(query, refresh=False), queries),
+            "ours": _median(lambda query: actions.recall(memory, query, refresh=False), queries),
             "theirs": _median(lambda query: _search(db, query), queries),
         },
         "recall and refresh": {
-            "ours": _median(memory.recall, queries),
+            "ours": _median(partial(actions.recall, memory), queries),
             "theirs": _median(lambda query: _search_and_refresh(db, query), queries),
         },
     }
@@ -153,7 +155,7 @@ def _hours(
     seconds: dict[str, list[float]] = {"ours": [], "theirs": [], "bare": []}
     for _ in range(_HOURS):
         clock.now += HOUR
-        seconds["ours"].append(_cpu(memory.prune))
+        seconds["ours"].append(_cpu(partial(actions.prune, memory)))
         seconds["theirs"].append(_cpu(lambda: _hourly(db, clock.now)))
         if bare:
             seconds["bare"].append(bare.hour(clock.now))

@@ -14,7 +14,7 @@ import pytest
 
 from bsd.cli.main import run
 from bsd.core.logs import close_logs
-from tests.cli.fake_surgeon import Cli, listening
+from tests.cli.fake_actions import Cli, listening
 from tests.commands import Ended
 from tests.openclaw_tree import add_session, set_idle, set_status
 from tests.session_files import sample
@@ -124,7 +124,7 @@ def bsd(
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """bsd in this process, with a surgeon that only notes what it was asked."""
+    """bsd in this process, with actions that only note what they were asked."""
     return listening(tmp_path, monkeypatch, capsys)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call
 from tests.maintenance.keeping import DAY, keep

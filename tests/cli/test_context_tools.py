@@ -124,8 +124,8 @@ def test_discard_and_distill(talk: Call) -> None:
     ("line", "code", "why"),
     [
         (f"replace {NAME}", 2, "--start, --end, --replacement missing"),
-        (f"replace {NAME} --start a --file f", 2, "--file and --start exclude each other"),
-        (f"replace {NAME} --file nowhere.json", 1, "there is no file nowhere.json"),
+        (f"replace {NAME} --start a --file -", 2, "--file and --start exclude each other"),
+        (f"replace {NAME} --file nowhere.json", 2, "'nowhere.json': No such file"),
         (f"discard {NAME}", 2, "missing argument"),
         (f"discard {NAME} xyz", 1, "Invalid hash format"),
         (f"discard {NAME} ffffff", 1, "Hash(es) not found: ffffff"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_fields import SETTINGS
+from bsd.core.config import SETTINGS
 from tests.cli.conftest import Call, out_of, rest, snapshot
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bsd.core.errors import Busy
-from tests.cli.fake_surgeon import Cli
+from tests.cli.fake_actions import Cli
+from tests.refusing import raising
 
 _RESTORED: dict[str, Any] = {
     "restored": True,
@@ -29,14 +30,14 @@ _CONTEXT: dict[str, Any] = {
 
 
 def test_restore_says_what_came_back(cli: Cli) -> None:
-    cli.surgeon.answer = _RESTORED
+    cli.actions.answer = _RESTORED
     assert cli("restore", "main/a", "e1", "--keys", "content, output") == 0
-    assert cli.surgeon.asked == [("restore", "main/a", "e1", ["content", "output"])]
+    assert cli.actions.asked == [("restore", "main/a", "e1", ["content", "output"])]
     assert cli.out.splitlines()[0] == "Restored 2 values (1.0 KB) of e1 in main/a"
 
 
 def test_restore_gives_the_seeds_advice(cli: Cli) -> None:
-    cli.surgeon.answer = _RESTORED | {
+    cli.actions.answer = _RESTORED | {
         "previous_restored_at": "2026-02-20T17:30:00Z",
         "suggestion": "consider setting _extractable: false",
     }
@@ -46,7 +47,7 @@ def test_restore_gives_the_seeds_advice(cli: Cli) -> None:
 
 def test_what_is_unavailable_is_told(cli: Cli) -> None:
     missing = "[Content unavailable - extracted file missing]"
-    cli.surgeon.answer = _RESTORED | {"keys_restored": [], "unavailable": {"output": missing}}
+    cli.actions.answer = _RESTORED | {"keys_restored": [], "unavailable": {"output": missing}}
     assert cli("restore", "main/a", "e1") == 1
     assert cli.err == f"output: {missing}\n"
 
@@ -55,14 +56,14 @@ def test_what_is_unavailable_is_told(cli: Cli) -> None:
     ("text", "value"), [("true", True), ("FALSE", False), ("20", 20), ("0", 0), ("unset", None)]
 )
 def test_values_of_extractable(cli: Cli, text: str, value: bool | int | None) -> None:
-    cli.surgeon.answer = {
+    cli.actions.answer = {
         "updated": True,
         "entry_id": "e1",
         "extractable": value,
         "previous": None,
     }
     assert cli("set-extractable", "main/a", "e1", text) == 0
-    ((_, _, _, given),) = cli.surgeon.asked
+    ((_, _, _, given),) = cli.actions.asked
     assert given == value
     assert type(given) is type(value)
 
@@ -70,7 +71,7 @@ def test_values_of_extractable(cli: Cli, text: str, value: bool | int | None) ->
 @pytest.mark.parametrize("text", ["yes", "1.5", "", "٣", "9" * 10])
 def test_other_values_of_extractable_are_refused(cli: Cli, text: str) -> None:
     assert cli("set-extractable", "main/a", "e1", text) == 2
-    assert cli.surgeon.asked == []
+    assert cli.actions.asked == []
 
 
 @pytest.mark.parametrize(
@@ -84,10 +85,10 @@ def test_other_values_of_extractable_are_refused(cli: Cli, text: str) -> None:
     ],
 )
 def test_the_tools_that_restore(cli: Cli, line: str) -> None:
-    cli.surgeon.answer = _RESTORED
-    cli.surgeon.content = {"content": "long, long ago", "output": {"then": [1]}}
+    cli.actions.answer = _RESTORED
+    cli.actions.content = {"content": "long, long ago", "output": {"then": [1]}}
     assert cli(*line.split()) == 0
-    assert cli.surgeon.asked == [("restore", "main/b", "e1", ["content", "output"])]
+    assert cli.actions.asked == [("restore", "main/b", "e1", ["content", "output"])]
     assert cli.out == (
         "Restored 2 keys for entry e1\nKeys: content, output\n"
         '\ncontent:\nlong, long ago\n\noutput:\n{"then": [1]}\n'
@@ -95,8 +96,8 @@ def test_the_tools_that_restore(cli: Cli, line: str) -> None:
 
 
 def test_a_session_in_use_gives_the_text(cli: Cli) -> None:
-    cli.surgeon.content = {"content": "long, long ago"}
-    cli.surgeon.refuses = Busy("session main/b is in use: its lock is held")
+    cli.actions.content = {"content": "long, long ago"}
+    cli.actions.acts = raising(Busy("session main/b is in use: its lock is held"))
     line = ("restore_remote", "--session", "b", "--entry", "e1")
     assert cli(*line) == 0
     assert cli.out.startswith("Text only: The text is only here: the session is in use, and no ")
@@ -106,14 +107,14 @@ def test_a_session_in_use_gives_the_text(cli: Cli) -> None:
     document = cli.document(*line)
     assert (document["restored"], document["inline"]) == (False, "not now")
     assert document["texts"] == {"content": "long, long ago"}
-    cli.surgeon.asked.clear()
+    cli.actions.asked.clear()
     assert cli(*line, "--text-only") == 0
-    assert cli.surgeon.asked == [], "nobody has tried"
+    assert cli.actions.asked == [], "nobody has tried"
 
 
 def test_a_long_text_is_printed_a_page_at_a_time(cli: Cli) -> None:
-    cli.surgeon.answer = _RESTORED
-    cli.surgeon.content = {"content": "x" * 40_000 + "y", "output": "z"}
+    cli.actions.answer = _RESTORED
+    cli.actions.content = {"content": "x" * 40_000 + "y", "output": "z"}
     line = ("restore_remote", "--session", "b", "--entry", "e1")
     assert cli(*line) == 0
     assert cli.out.endswith(
@@ -125,8 +126,8 @@ def test_a_long_text_is_printed_a_page_at_a_time(cli: Cli) -> None:
 
 def test_what_cannot_be_had_is_a_failure(cli: Cli) -> None:
     missing = {"content": "[Content unavailable - extracted file missing]"}
-    cli.surgeon.unavailable = missing
-    cli.surgeon.answer = _RESTORED | {
+    cli.actions.unavailable = missing
+    cli.actions.answer = _RESTORED | {
         "restored": False, "keys_restored": [], "unavailable": missing,
     }  # fmt: skip
     assert cli("restore_remote", "--session", "b", "--entry", "e1") == 1
@@ -134,15 +135,15 @@ def test_what_cannot_be_had_is_a_failure(cli: Cli) -> None:
 
 
 def test_get_context_in_the_originals_words(cli: Cli) -> None:
-    cli.surgeon.answer = _CONTEXT
+    cli.actions.answer = _CONTEXT
     assert cli("purge_control", "get_context", "--session", "b") == 0
     assert cli.out == (
         "Session: main/b\nTotal entries: 5\nExtracted entries: 1\n\nExtracted entry IDs:\n  - e1\n"
     )
-    cli.surgeon.answer = _CONTEXT | {"extracted_ids": []}
+    cli.actions.answer = _CONTEXT | {"extracted_ids": []}
     cli("purge_control", "--action", "get_context", "--session", "b")
     assert cli.out.endswith("Extracted entry IDs:\n  (none)\n")
-    assert cli.document("purge_control", "get_context", "--session", "b") == cli.surgeon.answer
+    assert cli.document("purge_control", "get_context", "--session", "b") == cli.actions.answer
 
 
 @pytest.mark.parametrize(
@@ -153,9 +154,9 @@ def test_get_context_in_the_originals_words(cli: Cli) -> None:
     ],
 )
 def test_set_extractable_as_a_tool(cli: Cli, line: str) -> None:
-    cli.surgeon.answer = {"entry_id": "e1", "extractable": False, "previous": None}
+    cli.actions.answer = {"entry_id": "e1", "extractable": False, "previous": None}
     assert cli(*line.split()) == 0
-    assert cli.surgeon.asked == [("set_extractable", "main/b", "e1", False)]
+    assert cli.actions.asked == [("set_extractable", "main/b", "e1", False)]
     assert cli.out == "Set _extractable=false for entry e1\n"
 
 
@@ -189,7 +190,7 @@ def test_what_the_tools_refuse(cli: Cli, line: str, message: str) -> None:
     first, second = cli.err.splitlines()
     assert first == f"Error: {message}"
     assert second.startswith("Try: ")
-    assert cli.surgeon.asked == []
+    assert cli.actions.asked == []
 
 
 def test_a_session_that_no_agent_has(cli: Cli) -> None:

@@ -14,7 +14,7 @@ from bsd.core import filesystem
 from bsd.core.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
 from bsd.planning.result import SessionResult, Status
 from tests.cli.conftest import Call, rest
-from tests.cli.fake_surgeon import Cli
+from tests.cli.fake_actions import Cli
 from tests.refusing import raising
 
 
@@ -33,7 +33,7 @@ def _done(name: str, status: Status = Status.EXTRACTED) -> SessionResult:
 
 def test_without_a_name_all_sessions_of_all_agents(cli: Cli) -> None:
     assert cli("extract") == 0
-    assert sorted(asked[1] for asked in cli.surgeon.asked) == ["main/a", "main/b", "other/a"]
+    assert sorted(asked[1] for asked in cli.actions.asked) == ["main/a", "main/b", "other/a"]
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["", "dry-run"])
@@ -132,20 +132,20 @@ def test_what_is_forced_out_in_an_open_turn_says_that_it_stays(bsd: Call, root: 
 
 def test_a_session_named_twice_is_done_once(cli: Cli) -> None:
     cli("extract", "main/a", "other/a", "main/a")
-    assert [asked[1] for asked in cli.surgeon.asked] == ["main/a", "other/a"]
+    assert [asked[1] for asked in cli.actions.asked] == ["main/a", "other/a"]
 
 
 def test_options_become_overrides_and_only_those_given(cli: Cli) -> None:
     cli("extract", "main/a", "--keep-recent", "0", "--trigger-types", "thinking, user,")
     cli("extract", "main/a", "--age-threshold-hours", "2", "--dry-run", "--scope", "display")
-    assert cli.surgeon.asked == [
+    assert cli.actions.asked == [
         ("extract", "main/a", False, {"keep_recent": 0, "trigger_types": ["thinking", "user"]}),
         ("extract", "main/a", True, {"age_threshold_hours": 2, "scope": "display"}),
     ]
 
 
 def test_the_document_has_a_session_each_and_totals(cli: Cli) -> None:
-    cli.surgeon.answers = {"main/a": [_done("main/a")]}
+    cli.actions.answers = {"main/a": [_done("main/a")]}
     document = cli.document("extract", "main/a", "other/a")
     assert [session["session"] for session in document["sessions"]] == ["main/a", "other/a"]
     assert document["totals"] == {
@@ -173,21 +173,21 @@ def test_a_session_that_goes_meanwhile_is_nothing_wrong_unless_it_was_named(cli:
     vanished = SessionResult("main/b", Status.FAILED, reason="vanished", error=NotFound)
     sessions = cli.root / "agents" / "main" / "sessions"
     content = (sessions / "a.jsonl").read_bytes()
-    cli.surgeon.goes = {f"main/{name}": sessions / f"{name}.jsonl" for name in "ab"}
+    cli.actions.goes = {f"main/{name}": sessions / f"{name}.jsonl" for name in "ab"}
     for options in ([], ["--dry-run"]):
-        cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
+        cli.actions.answers = {"main/a": [gone], "main/b": [vanished]}
         assert cli("extract", *options) == 0
         left = "2 sessions left alone (main/a, main/b): deleted or renamed meanwhile"
         assert left in cli.err
-        for path in cli.surgeon.goes.values():
+        for path in cli.actions.goes.values():
             path.write_bytes(content)
-    cli.surgeon.goes.clear()
-    cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
+    cli.actions.goes.clear()
+    cli.actions.answers = {"main/a": [gone], "main/b": [vanished]}
     assert cli("extract") == 1, "both are there: something else was not found"
     assert "there is no session" in cli.err
-    cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
+    cli.actions.answers = {"main/a": [gone], "main/b": [vanished]}
     assert cli("extract", "main/a", "main/b") == 1
-    cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
+    cli.actions.answers = {"main/a": [gone], "main/b": [vanished]}
     assert cli("restore-all", "--yes") == 1, "something may still be out of it"
 
 
@@ -195,12 +195,12 @@ def test_the_exit_code_is_that_of_the_failures_if_they_agree(cli: Cli) -> None:
     def failed(name: str, error: type[BsdError]) -> SessionResult:
         return SessionResult(name, Status.FAILED, reason="it", hint="again", error=error)
 
-    cli.surgeon.answers = {"main/a": [failed("main/a", Unavailable)]}
+    cli.actions.answers = {"main/a": [failed("main/a", Unavailable)]}
     assert cli("extract", "main/a") == 69
     assert "main/a: it" in cli.err
-    cli.surgeon.answers = {name: [failed(name, Forbidden)] for name in ("main/a", "other/a")}
+    cli.actions.answers = {name: [failed(name, Forbidden)] for name in ("main/a", "other/a")}
     assert cli("extract") == 77
-    cli.surgeon.answers = {
+    cli.actions.answers = {
         "main/a": [failed("main/a", Forbidden)],
         "other/a": [failed("other/a", Unavailable)],
     }
@@ -209,7 +209,7 @@ def test_the_exit_code_is_that_of_the_failures_if_they_agree(cli: Cli) -> None:
 
 
 def test_people_get_a_table_and_a_sum(cli: Cli) -> None:
-    cli.surgeon.answers = {"main/a": [_done("main/a")]}
+    cli.actions.answers = {"main/a": [_done("main/a")]}
     assert cli("extract") == 0
     assert "3 values of 2 entries in 1 session extracted: 3.0 KB (75 %) and ~768 tokens" in cli.out
     assert "nothing to do in 2 sessions" in cli.out
@@ -217,7 +217,7 @@ def test_people_get_a_table_and_a_sum(cli: Cli) -> None:
 
 
 def test_a_dry_run_says_why_entries_stay_and_that_nothing_was_changed(cli: Cli) -> None:
-    cli.surgeon.answers = {"main/a": [_done("main/a")]}
+    cli.actions.answers = {"main/a": [_done("main/a")]}
     cli("extract", "main/a", "--dry-run")
     assert "would be extracted" in cli.out
     assert "too_recent" in cli.out
@@ -236,34 +236,34 @@ def test_a_dry_run_says_why_entries_stay_and_that_nothing_was_changed(cli: Cli) 
 def test_mixed_results(
     cli: Cli, first: SessionResult, second: SessionResult | Exception, code: int
 ) -> None:
-    cli.surgeon.answers = {"main/a": [first] * 2, "main/b": [second]}
+    cli.actions.answers = {"main/a": [first] * 2, "main/b": [second]}
     assert cli("extract", "main/b", "main/a", "other/a") == code
-    assert {asked[1] for asked in cli.surgeon.asked} == {"main/a", "main/b", "other/a"}
+    assert {asked[1] for asked in cli.actions.asked} == {"main/a", "main/b", "other/a"}
 
 
 def test_busy_sessions_come_last_and_are_waited_for_once(cli: Cli) -> None:
     busy = SessionResult("main/a", Status.BUSY, reason="its run goes on", hint="wait")
-    cli.surgeon.answers = {"main/a": [busy, _done("main/a")], "main/b": [busy, Busy("locked")]}
+    cli.actions.answers = {"main/a": [busy, _done("main/a")], "main/b": [busy, Busy("locked")]}
     assert cli("extract", "main/a", "main/b", "other/a") == 4
-    order = [asked[1] for asked in cli.surgeon.asked]
+    order = [asked[1] for asked in cli.actions.asked]
     assert order == ["main/a", "main/b", "other/a", "main/a", "main/b"]
-    assert cli.surgeon.waits[0] == 0
-    assert all(0 < wait <= 30 for wait in cli.surgeon.waits[1:])
+    assert cli.actions.waits[:3] == [0, 0, 0]
+    assert all(0 < wait <= 30 for wait in cli.actions.waits[3:])
     assert cli.err == "Error: main/b is busy: locked\n"
     assert "main/a" not in cli.err
 
 
 def test_a_dry_run_waits_for_nobody(cli: Cli) -> None:
-    cli.surgeon.answers = {"main/a": [SessionResult("main/a", Status.BUSY)]}
+    cli.actions.answers = {"main/a": [SessionResult("main/a", Status.BUSY)]}
     assert cli("extract", "main/a", "--dry-run") == 4
-    assert cli.surgeon.waits == []
+    assert cli.actions.waits == [0]
 
 
 @pytest.mark.parametrize(
     ("error", "code"), [(NotFound("no"), 1), (Forbidden("no"), 77), (Unavailable("full"), 69)]
 )
 def test_the_error_of_a_single_session_is_the_answer(cli: Cli, error: Exception, code: int) -> None:
-    cli.surgeon.answers = {"main/a": [error]}
+    cli.actions.answers = {"main/a": [error]}
     assert cli("extract", "main/a") == code
     assert cli.err.startswith("Error: ")
 
@@ -272,25 +272,19 @@ def test_the_error_of_a_single_session_is_the_answer(cli: Cli, error: Exception,
 def test_bad_names_are_usage_errors_and_nothing_is_begun(cli: Cli, name: str) -> None:
     assert cli("extract", "main/a", name) == 2
     assert "Try: " in cli.err
-    assert cli.surgeon.asked == []
+    assert cli.actions.asked == []
 
 
-def test_a_signal_stops_between_the_sessions_and_the_rest_is_told(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cli.surgeon.answers = {"main/a": [_done("main/a")], "main/b": [_done("main/b")]}
-    take = cli.surgeon._next
-    seen: list[str] = []
+def test_a_signal_stops_between_the_sessions_and_the_rest_is_told(cli: Cli) -> None:
+    cli.actions.answers = {"main/a": [_done("main/a")], "main/b": [_done("main/b")]}
 
-    def interrupted(name: object, progress: object) -> SessionResult:
-        seen.append(str(name))
-        if len(seen) == 2:
+    def interrupted() -> None:
+        if len(cli.actions.asked) == 2:
             signal.raise_signal(signal.SIGTERM)
-        return take(name, progress)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cli.surgeon, "_next", interrupted)
+    cli.actions.acts = interrupted
     assert cli("extract", "main/a", "main/b", "other/a") == 128 + signal.SIGTERM
-    assert seen == ["main/a", "main/b"]
+    assert [asked[1] for asked in cli.actions.asked] == ["main/a", "main/b"]
     assert "Stopped: 1 session done, 3.0 KB saved, 1 not begun" in cli.err
     assert "main/b was left as it was" in cli.err
 
@@ -298,11 +292,11 @@ def test_a_signal_stops_between_the_sessions_and_the_rest_is_told(
 def test_a_stopped_call_still_prints_its_document(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> SessionResult:
+    def interrupted(*_: object, **_settings: object) -> SessionResult:
         signal.raise_signal(signal.SIGINT)
         return _done("main/a")
 
-    monkeypatch.setattr(cli.surgeon, "_next", interrupted)
+    monkeypatch.setattr("bsd.cli.extract.extract", interrupted)
     document = cli.document("extract", "main/a", "main/b")
     assert document["interrupted"] is True
     assert document["totals"]["extracted"] == 1  # it was past the last place to stop
@@ -314,7 +308,7 @@ def test_restore_all_does_not_act_unasked(cli: Cli, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert cli("restore-all") == 2
     assert "--yes" in cli.err
-    assert cli.surgeon.asked == []
+    assert cli.actions.asked == []
 
 
 @pytest.mark.parametrize("answer", [True, False])
@@ -330,7 +324,7 @@ def test_restore_all_asks(cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: boo
     code = cli("restore-all", "main/a", "--keep-enabled")
     assert code == (0 if answer else 1)
     assert asked == [f"Put 0 entries (0 B) back into session main/a under {cli.root}?"]
-    assert len(cli.surgeon.asked) == answer
+    assert len(cli.actions.asked) == answer
 
 
 @pytest.mark.parametrize(
@@ -342,14 +336,14 @@ def test_restore_all_keeps_the_next_extraction_from_starting_again(
 ) -> None:
     assert cli("restore-all", "--yes", *options) == 0
     assert cli.document("config", "get", "enabled") == {"enabled": enabled}
-    assert {asked[2] for asked in cli.surgeon.asked} == {not enabled}
+    assert {asked[2] for asked in cli.actions.asked} == {not enabled}
 
 
 @pytest.mark.parametrize("options", [[], ["--keep-enabled"], ["main/a"]])
 def test_with_extraction_off_already_no_trace_is_left(cli: Cli, options: list[str]) -> None:
     cli("config", "set", "enabled", "false")
     assert cli("restore-all", "--yes", *options) == 0
-    assert {asked[2] for asked in cli.surgeon.asked} == {True}
+    assert {asked[2] for asked in cli.actions.asked} == {True}
 
 
 def test_who_keeps_extraction_on_keeps_the_protection(
@@ -359,17 +353,12 @@ def test_who_keeps_extraction_on_keeps_the_protection(
     monkeypatch.setattr("click.confirm", lambda text, **_: text.startswith("Put "))
     assert cli("restore-all") == 0
     assert "`enabled` stays true" in cli.err
-    assert {asked[2] for asked in cli.surgeon.asked} == {False}
+    assert {asked[2] for asked in cli.actions.asked} == {False}
 
 
-def test_it_is_off_before_anything_comes_back(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def work(name: object, _: object) -> SessionResult:
-        seen.append(json.loads((cli.root / ".brainsurgeon" / "config.json").read_text())["enabled"])
-        return _done(str(name))
-
-    monkeypatch.setattr(cli.surgeon, "_next", work)
+def test_it_is_off_before_anything_comes_back(cli: Cli) -> None:
+    config, seen = cli.root / ".brainsurgeon" / "config.json", []
+    cli.actions.acts = lambda: seen.append(json.loads(config.read_text())["enabled"])
     assert cli("restore-all", "--yes") == 0
     assert seen == [False] * 3
 
@@ -379,7 +368,7 @@ def test_broken_settings_keep_nothing_away(cli: Cli) -> None:
     config.parent.mkdir(exist_ok=True)
     config.write_text("{")
     assert cli("restore-all", "--yes") == 78
-    assert [asked[0] for asked in cli.surgeon.asked] == ["restore_all"] * 3
+    assert [asked[0] for asked in cli.actions.asked] == ["restore_all"] * 3
     assert "config.json" in cli.err
 
 
@@ -387,7 +376,7 @@ def test_every_session_failing_to_restore_is_told(cli: Cli) -> None:
     result = SessionResult(
         "main/a", Status.RESTORED, unavailable={"e1 text": "missing"}, warnings=("odd",)
     )
-    cli.surgeon.answers = {"main/a": [result]}
+    cli.actions.answers = {"main/a": [result]}
     assert cli("restore-all", "main/a", "--yes") == 1
     assert "main/a: e1 text stays a placeholder: missing" in cli.err
     assert "main/a: odd" in cli.err

@@ -86,8 +86,8 @@ def test_late_lines_stay_until_somebody_may_put_them_back(
         file.write(late)
     let_pass(root, 3600)
     before = session.read_bytes()
-    for line in ("verify", "retention", "status", "sessions"):
-        bsd(line)
+    for line in ("verify", "retention --dry-run", "status", "sessions"):
+        bsd(*line.split())
         assert left.read_bytes().endswith(late)
         assert session.read_bytes() == before
     rest(root)

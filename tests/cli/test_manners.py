@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.fake_surgeon import Cli
+from tests.cli.fake_actions import Cli
 
 
 @pytest.mark.parametrize(
     ("content", "told", "hint"),
     [
-        (None, "there is no file {}", "name a file that is there, or - for the standard input"),
+        (None, "invalid value for '--file': '{}': No such file", "`bsd replace --help`"),
         (b"\xff", "{} is not UTF-8: invalid start byte at byte 0", "save it as UTF-8"),
         (b" \n", "{} is empty", "write JSON into it, as in [{{"),
         (b"[", "{} is not JSON: Expecting value: line 1 column 2 (char 1)", "as in [{{"),
@@ -26,16 +26,16 @@ def test_a_file_that_somebody_named(
     file = tmp_path / "operations.json"
     if content is not None:
         file.write_bytes(content)
-    assert cli("replace", "main/a", "--file", str(file)) in {1, 2}
+    assert cli("replace", "main/a", "--file", str(file)) == 2
     first, second = cli.err.splitlines()
-    assert first == f"Error: {told.format(file)}"
+    assert first.startswith(f"Error: {told.format(file)}")
     assert second.startswith(f"Try: {hint.format()}")
 
 
 @pytest.mark.parametrize("line", ["replace main/a --file", "edit main/a e1 --file"])
 def test_a_directory_is_no_file(cli: Cli, tmp_path: Path, line: str) -> None:
     assert cli(*line.split(), str(tmp_path)) == 2
-    assert cli.err == f"Error: {tmp_path} is a directory\nTry: name a file in it\n"
+    assert f"'{tmp_path}': Is a directory\nTry: " in cli.err
 
 
 def test_an_entry_that_is_no_json_names_its_file(cli: Cli, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bsd.core.clock import steady
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call, rest
 from tests.openclaw_tree import set_idle

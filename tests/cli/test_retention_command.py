@@ -14,10 +14,10 @@ import orjson
 import pytest
 
 from bsd.core.clock import ClockRecord, boot_id, steady
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call, rest, snapshot
 from tests.openclaw_tree import set_idle

@@ -6,13 +6,12 @@ import io
 import json
 import signal
 import sys
-from typing import Any
 
 import pytest
 
 from bsd.cli.main import run
 from bsd.cli.stopping import Stopped
-from tests.cli.fake_surgeon import Cli
+from tests.cli.fake_actions import Cli
 from tests.refusing import raising
 
 
@@ -47,41 +46,35 @@ def test_json_may_stand_before_or_after_the_command(cli: Cli) -> None:
 
 
 def test_an_error_is_a_document_and_a_message(cli: Cli) -> None:
-    assert cli("show", "main/zzz", "--entry", "1", "--json") == 1
-    assert json.loads(cli.out)["error"] == "there is no entry 1 in main/zzz"
-    assert cli.err.startswith("Error: there is no entry 1 in main/zzz\n")
+    assert cli("show", "main/a", "--entry", "1", "--json") == 1
+    assert json.loads(cli.out)["error"] == "there is no entry 1 in main/a"
+    assert cli.err.startswith("Error: there is no entry 1 in main/a\n")
 
 
-def test_no_traceback_reaches_the_user(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.surgeon, "context", raising(RuntimeError("never foreseen")))
+def test_no_traceback_reaches_the_user(cli: Cli) -> None:
+    cli.actions.acts = raising(RuntimeError("never foreseen"))
     assert cli("context", "main/a") == 1
     assert cli.err.startswith("Error: internal error: RuntimeError: never foreseen\nTry: ")
     assert "Traceback" not in cli.err
 
 
-def test_a_wait_that_is_stopped_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.surgeon, "restore", raising(Stopped(15)))
+def test_a_wait_that_is_stopped_is_told(cli: Cli) -> None:
+    cli.actions.acts = raising(Stopped(15))
     assert cli("restore", "main/a", "e1", "--json") == 143
     assert json.loads(cli.out)["error"].startswith("stopped")
     assert cli.err.startswith("Error: stopped")
 
 
-def test_a_signal_after_the_work_is_done_keeps_the_answer(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_after_the_work_is_done_keeps_the_answer(cli: Cli) -> None:
     answer = {"restored": True, "entry_id": "e1", "keys_restored": ["text"], "sizes_bytes": {}}
-
-    def signalled(*_: object) -> dict[str, Any]:
-        signal.raise_signal(signal.SIGINT)
-        return answer
-
-    monkeypatch.setattr(cli.surgeon, "restore", signalled)
+    cli.actions.answer = answer
+    cli.actions.acts = lambda: signal.raise_signal(signal.SIGINT)
     assert cli("restore", "main/a", "e1", "--json") == 130
     assert json.loads(cli.out) == answer
 
 
-def test_an_interrupted_look_ends_quietly(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.surgeon, "context", raising(KeyboardInterrupt))
+def test_an_interrupted_look_ends_quietly(cli: Cli) -> None:
+    cli.actions.acts = raising(KeyboardInterrupt)
     assert cli("context", "main/a") == 130
     assert "Traceback" not in cli.err
 
@@ -92,7 +85,7 @@ def test_any_encoding_can_be_printed_to(
 ) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=stream))
-    cli.surgeon.answer = {
+    cli.actions.answer = {
         "session": "main/a",
         "total_entries": 1,
         "extracted_entries": 1,

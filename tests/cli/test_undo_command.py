@@ -216,8 +216,10 @@ def test_an_editor_that_changes_nothing_or_fails(bsd: Call, alpha: Path, tmp_pat
     edit = ("edit", "main/alpha", entry)
     assert "Nothing was changed" in bsd(*edit, VISUAL=editor(tmp_path, "")).out
     ended = bsd(*edit, VISUAL=editor(tmp_path, "sys.exit(3)"))
-    assert (ended.code, "ended with 3" in ended.err) == (1, True)
-    assert "--set" in bsd(*edit, VISUAL="/nowhere/editor", EDITOR="true").err
+    assert (ended.code, "nothing was changed: " in ended.err) == (1, True)
+    ended = bsd(*edit, VISUAL="/nowhere/editor", EDITOR="true")
+    assert (ended.code, "--set" in ended.err) == (1, True)
+    assert "--set" in bsd(*edit, VISUAL="'unclosed").err
     assert "left no file" in bsd(*edit, VISUAL=editor(tmp_path, "path.unlink()")).err
     assert alpha.read_bytes() == before
     assert list((bsd.root / ".brainsurgeon" / "edits").iterdir()) == []

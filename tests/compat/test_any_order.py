@@ -14,9 +14,9 @@ from random import Random
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, Invalid
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify

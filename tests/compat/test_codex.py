@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import LeftAlone
 from bsd.core.layout import SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance import catalog
 from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.trash import Trash

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.planning.conversation import read_through
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_config import ConfigService
+from bsd.core.config_file import ConfigService
 from bsd.planning.result import Status
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed

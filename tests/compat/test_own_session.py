@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_config import ConfigService
+from bsd.core.config_file import ConfigService
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.codex import CODEX
 from tests.actions import performed

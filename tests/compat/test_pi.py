@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_config import ConfigService
+from bsd.core.config_file import ConfigService
 from bsd.planning.result import Status
 from bsd.sample import session_lines
 from bsd.sessions.surgeon import Surgeon

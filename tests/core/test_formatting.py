@@ -13,6 +13,7 @@ from bsd.core.errors import Invalid
 from bsd.core.formatting import (
     DAY,
     HOUR,
+    LIFETIMES,
     LONGEST,
     MINUTE,
     SHORTEST,
@@ -20,7 +21,10 @@ from bsd.core.formatting import (
     format_duration,
     iso_utc,
     lifetime_seconds,
+    meant,
+    nearest,
     parse_duration,
+    shown,
 )
 
 
@@ -197,3 +201,30 @@ def test_no_lifetime(text: str) -> None:
         lifetime_seconds(text)
     with suppress(Invalid):  # other bounds may be given
         assert lifetime_seconds(text, minimum=MINUTE, maximum=60 * WEEK) is not None
+
+
+# --- suggestions: only of what looks very much like the word, unless the nearest is wanted ---
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("permanant", "; did you mean permanent?"),
+        ("Sesion", "; did you mean session?"),
+        ("nope", ""),
+        ("", ""),
+    ],
+)
+def test_what_was_probably_meant(word: str, told: str) -> None:
+    assert meant(word, LIFETIMES) == told
+
+
+def test_the_nearest_of_all() -> None:
+    assert nearest("KEEP_recent", ["scope", "keep_recent"]) == "keep_recent"
+    assert nearest("", ["scope"]) == "scope"
+
+
+def test_a_long_or_harmful_value_is_not_repeated_as_it_is() -> None:
+    assert len(shown("x" * 10**6)) < 50
+    assert "\x1b" not in shown("\x1b[31m")
+    assert shown(float("nan")) == "NaN"

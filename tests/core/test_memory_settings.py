@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from bsd.core.errors import ConfigError
 from bsd.core.settings import MemorySettings
-from bsd.core.settings_reader import load_settings
+from tests.loading import load_settings
 
 
 def load(tmp_path: Path, text: str) -> MemorySettings:
@@ -19,7 +18,7 @@ def load(tmp_path: Path, text: str) -> MemorySettings:
 
 
 def test_left_out_it_means_the_seed(tmp_path: Path) -> None:
-    assert asdict(load(tmp_path, "")) == {
+    assert load(tmp_path, "").model_dump() == {
         "enabled": None,
         "database": None,
         "vectors": None,
@@ -60,7 +59,7 @@ entities = ["Clipboard"]
     assert found.refresh == ("stable", "ephemeral")
     assert found.languages == ("de", "fr")
     assert found.ttl == {"stable": 36 * 3600, "session": None, "ephemeral": 60}
-    assert asdict(found.words["ephemeral"]) == {
+    assert found.words["ephemeral"].model_dump() == {
         "keys": ("otp",),
         "texts": ("one-time code",),
         "entities": ("Clipboard",),
@@ -71,18 +70,21 @@ entities = ["Clipboard"]
     ("text", "said"),
     [
         ("[memory]\nenbled = true", ", line 2: memory.enbled is not a known key; did you mean en"),
-        ('[memory]\nenabled = "x"', ", line 2: memory.enabled must be true or false"),
-        ('[memory]\ndatabase = "a/b"', ", line 2: memory.database must be a path, absolute"),
-        ('[memory]\nrefresh = ["nope"]', ", line 2: memory.refresh must be a list of classes"),
-        ('[memory]\nlanguages = ["xx"]', ", line 2: memory.languages must be a list of languages"),
-        ('[memory.ttl]\nstable = "5x"', ": memory.ttl must be lifetimes by class"),
-        ('[memory.ttl]\nstable = "0m"', ": memory.ttl must be lifetimes by class"),
-        ("[memory.ttl]\nstable = 5", ": memory.ttl must be lifetimes by class"),
-        ('[memory.ttl]\n"A b" = "5d"', ": memory.ttl must be lifetimes by class"),
-        ('[memory.words.nope]\nkeys = ["a"]', ": memory.words must be tables by class"),
-        ('[memory.words.active]\nkees = ["a"]', ": memory.words must be tables by class"),
-        ('[memory.words.active]\nkeys = [""]', ": memory.words must be tables by class"),
-        ("memory = 3", ", line 1: memory must be a table"),
+        ('[memory]\nenabled = "x"', ", line 2: memory.enabled: "),
+        ('[memory]\ndatabase = "a/b"', ", line 2: memory.database: a path must be absolute"),
+        ('[memory]\nrefresh = ["nope"]', ", line 2: memory.refresh: there is no class nope"),
+        ('[memory]\nlanguages = ["xx"]', ", line 2: memory.languages: languages beside English"),
+        ('[memory.ttl]\nstable = "5x"', ", line 2: memory.ttl.stable: Invalid duration '5x'"),
+        ('[memory.ttl]\nstable = "0m"', ", line 2: memory.ttl.stable: "),
+        ("[memory.ttl]\nstable = 5", ", line 2: memory.ttl.stable: a lifetime is a text"),
+        ('[memory.ttl]\n"A b" = "5d"', ", line 2: memory.ttl.A b: "),
+        ('[memory.words.nope]\nkeys = ["a"]', ": memory.words: there is no class nope"),
+        (
+            '[memory.words.active]\nkees = ["a"]',
+            ", line 2: memory.words.active.kees is not a known key; did you mean keys?",
+        ),
+        ('[memory.words.active]\nkeys = [""]', ", line 2: memory.words.active.keys: "),
+        ("memory = 3", ", line 1: memory: "),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -4,40 +4,42 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from annotated_types import Ge
+from pydantic import ValidationError
+from pyfakefs.fake_filesystem import FakeFilesystem
 
-from bsd.core import settings_reader
 from bsd.core.errors import ConfigError, Invalid
 from bsd.core.locations import find_socket
-from bsd.core.settings import VARIABLES, HttpAddress, Settings, Table, line, types_of
-from bsd.core.settings_reader import load_settings
+from bsd.core.settings import RELOADABLE, VARIABLES, HttpAddress, Settings
+from tests.loading import load_settings
 
 SAMPLE = Path(__file__).parents[2] / "config" / "bsd.toml"
 _TABLES = {"memory", "sources", "workspace_limits"}  # each has tests of its own
+_OTHERS = {*_TABLES, "config_file"}
+_KEYS = Settings.model_fields.keys() - {"config_file"}
 
 
 def but_tables(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in types_of(Settings) if name not in _TABLES}
+    return {name: getattr(settings, name) for name in Settings.model_fields if name not in _OTHERS}
+
+
+HOME = "/home/ada"
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    return {"HOME": str(tmp_path), "PATH": "/bin", "LOG_LEVEL": "not ours"}
+def environ(fs: FakeFilesystem) -> dict[str, str]:
+    fs.create_dir(HOME)
+    return {"HOME": HOME, "PATH": "/bin", "LOG_LEVEL": "not ours"}
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / ".config" / "bsd" / "bsd.toml"
+def file(environ: dict[str, str]) -> Path:
+    path = Path(HOME, ".config", "bsd", "bsd.toml")
     path.parent.mkdir(parents=True)
     return path
-
-
-_WORKERS = "a whole number between 0 (one a core, 8 at most) and 32"
 
 
 def refusal(file: Path, text: str, environ: dict[str, str]) -> ConfigError:
@@ -58,8 +60,8 @@ def test_there_is_a_worker_for_each_core_unless_somebody_says_how_many(
     assert load_settings(root=Path("/r"), environ=environ).threads == 12
 
 
-def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
-    root = tmp_path / ".local" / "share" / "bsd"
+def test_the_defaults(environ: dict[str, str]) -> None:
+    root = Path(HOME, ".local", "share", "bsd")
     assert but_tables(load_settings(environ=environ)) == {
         "root": root,
         "api_keys": (),
@@ -82,11 +84,13 @@ def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
     }
 
 
-def test_the_sample_says_what_the_defaults_are(environ: dict[str, str]) -> None:
-    assert load_settings(SAMPLE, environ=environ) == load_settings(environ=environ)
+def test_the_sample_says_what_the_defaults_are(fs: FakeFilesystem, environ: dict[str, str]) -> None:
+    fs.add_real_file(SAMPLE)
+    sample = load_settings(SAMPLE, environ=environ)
+    assert but_tables(sample) == but_tables(load_settings(environ=environ))
     # what is commented out has no default that could stand there, or is the default
     text = SAMPLE.read_text()
-    for key in types_of(Settings):
+    for key in _KEYS:
         assert any(
             f"\n{begin}" in text
             for begin in (f"{key} = ", f"# {key} = ", f"# [{key}]", f"# [[{key}]]")
@@ -202,16 +206,15 @@ def test_the_command_line_wins_over_all(environ: dict[str, str], file: Path) -> 
 
 
 def test_every_key_but_tables_and_the_root_has_a_variable() -> None:
-    keys = {f"BRAINSURGEON_{key.upper()}" for key in types_of(Settings).keys() - _TABLES}
+    keys = {f"BRAINSURGEON_{key.upper()}" for key in _KEYS - _TABLES}
     assert keys - {"BRAINSURGEON_ROOT"} | {"AUTO_REFRESH_MS"} == VARIABLES.keys()
 
 
 @pytest.mark.parametrize("name", ["BRAINSURGEON_MEMORY", "BRAINSURGEON_SOURCES"])
 def test_a_table_has_no_variable(environ: dict[str, str], name: str) -> None:
     environ[name] = "{}"
-    with pytest.raises(ConfigError, match=f"{name} is not a known variable") as caught:
+    with pytest.raises(ConfigError, match=f"{name} is not a known variable"):
         load_settings(environ=environ)
-    assert len(caught.value.errors) == 1
 
 
 def test_empty_variables_are_unset(environ: dict[str, str], file: Path) -> None:
@@ -238,73 +241,52 @@ def test_the_own_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("key", "good", "bad", "allowed"),
+    ("key", "good", "bad"),
     [
-        (
-            "workers",
-            [0, 1, 32],
-            [-1, 33, 1.5, True, "x", []],
-            _WORKERS,
-        ),
+        ("workers", [0, 1, 32], [-1, 33, 1.5, True, "x", []]),
         (
             "debounce_seconds",
             [0, 3600, 0.001],
             [-0.1, 3600.1, float("nan"), float("inf"), True, "x"],
-            "a number between 0 and 3600",
         ),
-        ("quiet_seconds", [2, 3600], [1.9, 3601, True, "x"], "a number between 2 and 3600"),
-        (
-            "auto_refresh_ms",
-            [0, 86_400_000],
-            [-1, 86_400_001, 0.5, False],
-            "a whole number between 0 (off) and 86400000",
-        ),
+        ("quiet_seconds", [2, 3600], [1.9, 3601, True, "x"]),
+        ("auto_refresh_ms", [0, 86_400_000], [-1, 86_400_001, 0.5, False]),
         (
             "log_level",
             ["trace", "debug", "info", "warn", "error", " Info "],
             ["verbose", "", 3],
-            "trace, debug, info, warn or error",
         ),
-        ("log_format", ["auto", "json", "console"], ["xml", 1], "auto, json or console"),
-        ("readonly", [True, False], ["maybe", 2, []], "true or false"),
-        ("http_open", [True, False], ["maybe", 2, []], "true or false"),
+        ("log_format", ["auto", "json", "console"], ["xml", 1]),
+        ("readonly", [True, False], ["maybe", 2, []]),
+        ("http_open", [True, False], ["maybe", 2, []]),
         (
             "http",
             ["localhost:0", "0.0.0.0:65535", "[fe80::1]:80"],
             ["8000", ":8000", "a:65536", "::1:80", "http://a:80", "a:b", "a b:1", 8000, ""],
-            "HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000",
         ),
         (
             "cors_origins",
             [[], ["http://a", "https://b:3000/"], "http://a,http://b"],
             [["*"], ["a:3000"], ["http://a/path"], ["ftp://a"], ["http://u@a"], [3], {"a": 1}, 5],
-            "a list of origins like https://bs.example.com (no path, no *)",
         ),
-        (
-            "api_keys",
-            [[], ["k"], "a,b"],
-            [[""], [3], 5],
-            "a list of keys (in the environment: with commas)",
-        ),
-        ("root", ["/r", "~", "~/r"], ["r", "../r", "", 5, "~ada"], "absolute or from ~"),
-        ("socket", ["/s", "~/s"], ["s", 5, ""], "absolute or from ~"),
+        ("api_keys", [[], ["k"], "a,b"], [[""], [3], 5]),
+        ("root", ["/r", "~", "~/r"], ["r", "../r", "", 5, "~ada"]),
+        ("socket", ["/s", "~/s"], ["s", 5, "", "/" + "s" * 200]),
+        ("workspace_root", ["/s", "~/s"], ["s", 5, ""]),
+        ("workspace_cron", ["@daily"], ["daily", "0 0 31 2 *", 3]),
+        ("workspace_max_age", ["1m", "never"], ["1s", "53w", 3]),
+        ("workspace_max_count", [0, 10], [-1, True, "x"]),
     ],
 )
 def test_values_in_the_file(
-    environ: dict[str, str],
-    file: Path,
-    key: str,
-    good: list[object],
-    bad: list[object],
-    allowed: str,
+    environ: dict[str, str], file: Path, key: str, good: list[object], bad: list[object]
 ) -> None:
     for value in good:
         file.write_text(f"{key} = {toml(value)}\n")
         load_settings(environ=environ)
     for value in bad:
         problem = refusal(file, f"# first\n\n{key} = {toml(value)}\n", environ)
-        assert problem.message.startswith(f"{file}, line 3: {key} must be ")
-        assert problem.message.endswith(allowed)
+        assert problem.message.startswith(f"{file}, line 3: {key}: ")
         assert [error.field for error in problem.errors] == [key]
 
 
@@ -323,23 +305,24 @@ def toml(value: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "allowed"),
+    ("variable", "value"),
     [
-        ("BRAINSURGEON_WORKERS", "many", _WORKERS),
-        ("BRAINSURGEON_LOG_LEVEL", "loud", "trace, debug, info, warn or error"),
-        ("BRAINSURGEON_READONLY", "perhaps", "true or false"),
-        ("AUTO_REFRESH_MS", "-1", "a whole number between 0 (off) and 86400000"),
-        ("BRAINSURGEON_HTTP", "x", "HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000"),
-        ("BRAINSURGEON_CORS_ORIGINS", "http://a,*", "like https://bs.example.com (no path, no *)"),
+        ("BRAINSURGEON_WORKERS", "many"),
+        ("BRAINSURGEON_LOG_LEVEL", "loud"),
+        ("BRAINSURGEON_READONLY", "perhaps"),
+        ("AUTO_REFRESH_MS", "-1"),
+        ("BRAINSURGEON_AUTO_REFRESH_MS", "-1"),
+        ("BRAINSURGEON_HTTP", "x"),
+        ("BRAINSURGEON_CORS_ORIGINS", "http://a,*"),
+        ("BRAINSURGEON_SOCKET", "relative/s"),
     ],
 )
 def test_bad_values_in_the_environment_name_the_variable(
-    environ: dict[str, str], file: Path, variable: str, value: str, allowed: str
+    environ: dict[str, str], file: Path, variable: str, value: str
 ) -> None:
     environ[variable] = value
     problem = refusal(file, "workers = 2\n", environ)
-    assert problem.message.startswith(f"{variable} must be ")
-    assert problem.message.endswith(allowed)
+    assert problem.message.startswith(f"{variable}: ")
     assert [error.field for error in problem.errors] == [variable]
 
 
@@ -398,11 +381,16 @@ def test_all_problems_are_told_at_once(environ: dict[str, str], file: Path) -> N
     assert problem.exit_code == 78
 
 
-def test_a_named_file_must_exist(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_named_file_must_exist(environ: dict[str, str]) -> None:
+    other = Path(HOME, "other.toml")
     with pytest.raises(ConfigError, match=r"there is no settings file .*other\.toml"):
-        load_settings(tmp_path / "other.toml", environ=environ)
-    (tmp_path / "other.toml").write_text("workers = 7")
-    assert load_settings(tmp_path / "other.toml", environ=environ).workers == 7
+        load_settings(other, environ=environ)
+    other.write_text("workers = 7")
+    assert load_settings(other, environ=environ).workers == 7
+
+
+def test_what_a_daemon_follows_are_settings() -> None:
+    assert Settings.model_fields.keys() >= RELOADABLE
 
 
 def test_keys_do_not_show_in_texts_about_the_settings(environ: dict[str, str]) -> None:
@@ -412,7 +400,7 @@ def test_keys_do_not_show_in_texts_about_the_settings(environ: dict[str, str]) -
 
 def test_settings_are_fixed(environ: dict[str, str]) -> None:
     settings = load_settings(environ=environ)
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(ValidationError):
         settings.workers = 5  # type: ignore[misc]
 
 
@@ -426,29 +414,3 @@ def test_an_address_on_the_command_line_is_usage() -> None:
         HttpAddress.parse("8000")
     assert caught.value.exit_code == 2
     assert caught.value.hint
-
-
-@dataclass(frozen=True, slots=True)
-class Fading(Table):
-    half_life: Annotated[int, Ge(1)] = line("a whole number from 1 on", 5)
-
-
-@dataclass(frozen=True, slots=True)
-class Wider(Settings):
-    fading: Fading = line("a table: [fading]", Fading)  # noqa: RUF009 - as in the table
-
-
-def test_a_table_is_a_field_whose_type_is_one(
-    environ: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settings_reader, "Settings", Wider)
-    file.write_text("[fading]\nhalf_life = 6\n")
-    loaded = load_settings(environ=environ)
-    assert isinstance(loaded, Wider)
-    assert loaded.fading.half_life == 6
-    problem = refusal(file, "[fading]\nhalf_live = 6\n", environ)
-    assert problem.message == (
-        f"{file}, line 2: fading.half_live is not a known key; did you mean half_life?"
-    )
-    problem = refusal(file, "workers = 2\n[fading]\nhalf_life = 0\n", environ)
-    assert problem.message == (f"{file}, line 3: fading.half_life must be a whole number from 1 on")

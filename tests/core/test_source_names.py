@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bsd.core.errors import BsdError, ConfigError, Forbidden, NotFound
 from bsd.core.layout import Layout, SessionName, check_name
-from bsd.core.settings_reader import load_settings
 from bsd.core.sources import Route, Source
+from tests.loading import load_settings
 
 # As the file system has them: bytes, but no slash, no NUL, and not hidden.
 directories = st.binary(min_size=1, max_size=60).filter(
@@ -173,11 +173,11 @@ def _written(tmp_path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('kind = "a"\npath = "relative"', "sources must be tables"),
-        ('kind = "a"', "sources must be tables"),
-        ('path = "/x"', "sources must be tables"),
-        ('kind = "a"\npath = "/x"\nname = "a:b"', "sources must be tables"),
-        ('kind = "a"\npath = "/x"\nnmae = "b"', "sources must be tables"),
+        ('kind = "a"\npath = "relative"', r"sources\.|sources: "),
+        ('kind = "a"', r"sources\.|sources: "),
+        ('path = "/x"', r"sources\.|sources: "),
+        ('kind = "a"\npath = "/x"\nname = "a:b"', r"sources\.|sources: "),
+        ('kind = "a"\npath = "/x"\nnmae = "b"', r"sources\.|sources: "),
         ('kind = "a"\npath = "/x"\n[[sources]]\nkind = "a"\npath = "/y"', "called a"),
         ('kind = "a"\npath = "/x"\n[[sources]]\nkind = "b"\npath = "/x/y"', "lies in the other"),
         ('kind = "a"\npath = "~/.local/share/bsd/transcripts/agents"', "lie in each other"),

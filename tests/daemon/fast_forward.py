@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import close_logs
-from bsd.core.pruning_config import ConfigService
-from bsd.core.settings_reader import load_settings
 from bsd.daemon import service, state
 from bsd.daemon.loops import Clocks, Loop
 from bsd.daemon.queue import Backoff, WorkQueue
@@ -26,6 +25,7 @@ from bsd.daemon.service import Daemon
 from bsd.daemon.watcher import WatchHealth
 from bsd.daemon.worker import Workers
 from tests.daemon.in_process import ChildrenHere, Here
+from tests.loading import load_settings
 
 
 class Clock:

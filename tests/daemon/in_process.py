@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.child import Child, Setup
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon

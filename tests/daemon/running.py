@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bsd.core.answers import as_json
 from bsd.core.layout import Layout
 from bsd.maintenance.verify import verify
 from tests import forked
@@ -72,7 +73,7 @@ class Running:
     def is_sound(self) -> bool:
         """What `bsd verify` says of its root."""
         found = verify(Layout(self.root))
-        assert found.clean, found.as_json()
+        assert found.clean, as_json(found)
         return True
 
     def bsd(self, *arguments: str) -> subprocess.CompletedProcess[str]:

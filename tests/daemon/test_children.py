@@ -17,10 +17,9 @@ import pytest
 
 import bsd
 from bsd.actions.restore import restore
-from bsd.actions.verbs import EditEntry
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Busy, FieldError, Invalid, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon import child_tasks, children, tasks
 from bsd.daemon.child import Order, Stopping
 from bsd.daemon.children import IDLE_SECONDS, ChildDied, Children
@@ -417,7 +416,7 @@ import sys
 from pathlib import Path
 from bsd.daemon.children import Children
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
+from bsd.core.config_file import ConfigService
 from tests.daemon import odd_tasks
 from tests.session_files import NAME
 
@@ -541,8 +540,8 @@ def test_the_arguments_of_an_edit_can_be_sent(house: House) -> None:
     from bsd.planning.edit import setting
 
     wish = setting([(("message", "role"), "user")])
-    asked = house.children.call(odd_tasks.give, EditEntry("e1", wish))
-    assert asked.wish({"message": {"role": "x"}}) == {"message": {"role": "user"}}
+    asked = house.children.call(odd_tasks.give, wish)
+    assert asked({"message": {"role": "x"}}) == {"message": {"role": "user"}}
 
 
 def test_a_death_among_several_is_about_the_one_at_work(house: House) -> None:

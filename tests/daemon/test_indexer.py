@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from bsd.core.layout import Layout, SessionName
-from bsd.core.settings_reader import load_settings
 from bsd.daemon import child_tasks, indexer
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import ChildDied, Children
@@ -26,6 +25,7 @@ from bsd.store.search import SearchIndex
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.daemon.running import Running, configure, running
 from tests.http.api import over_socket
+from tests.loading import load_settings
 from tests.openclaw_tree import add_session, set_idle
 from tests.refusing import raising
 from tests.session_files import sample

@@ -10,11 +10,10 @@ from typing import cast
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
-from bsd.core.settings_reader import load_settings
 from bsd.daemon.children import Children
 from bsd.daemon.jobs import JobRunner
 from bsd.daemon.state import DaemonState
@@ -27,6 +26,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from tests.daemon.in_process import ChildrenHere, Here
+from tests.loading import load_settings
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
 from tests.refusing import raising

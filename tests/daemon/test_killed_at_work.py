@@ -140,8 +140,8 @@ from bsd.maintenance.keeping import Keeping
 from bsd.maintenance.retention import RetentionRun
 from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
+from bsd.core.config_file import ConfigService
+from bsd.core.config import PruningConfig
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive

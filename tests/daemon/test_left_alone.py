@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.filesystem import strength
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
 from tests.daemon.running import configure, running

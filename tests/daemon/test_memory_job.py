@@ -6,7 +6,6 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from bsd.daemon.library_jobs import MEMORY, MemoryKeeper, add_memory_job
 from bsd.daemon.loops import Clocks
 from bsd.daemon.schedule import Actions, JobSchedule
 from bsd.daemon.state import DaemonState
-from bsd.memory.facts import open_memory
+from bsd.memory.memory import open_memory
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
@@ -189,7 +188,7 @@ def test_ours_is_left_alone_if_that_is_wanted(tmp_path: Path) -> None:
 def test_where_nothing_may_be_changed_nothing_is(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.store("right now", expires_at=NOW - 5)
-    world.settings = replace(world.settings, readonly=True)
+    world.settings = world.settings.model_copy(update={"readonly": True})
     world.start()
     world.step(2 * HOUR)
     assert world.left() == {"right now": 1.0}
@@ -231,7 +230,7 @@ def test_trouble_is_told_and_tried_again_an_hour_later(
     world.store("right now", expires_at=NOW + 5)
     world.start()
     with monkeypatch.context() as patch:
-        patch.setattr("bsd.memory.decay.Pruner.prune", _busy)
+        patch.setattr("bsd.memory.decay.prune", _busy)
         world.step(HOUR)
         assert (
             world.job()["last_result"] | {"ok": False, "error": "in use"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.state import IdleSessions
 from bsd.store.state import StateDb
 from bsd.transcripts.change import Written

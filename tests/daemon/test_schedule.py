@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Conflict, NotFound
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.schedule import (
     AUTO_CRON,
     INDEX,

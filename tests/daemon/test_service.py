@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import children_of, configure, is_alive, launched, running

@@ -12,13 +12,13 @@ import pytest
 
 from bsd.core.errors import TemporaryFailure
 from bsd.core.layout import Layout, SessionName
-from bsd.core.settings_reader import load_settings
 from bsd.daemon.instance import RELOAD, STOP, Signals, SingleInstance, holder, wait_for_end
 from bsd.daemon.service import follow
 from bsd.daemon.state import Ledger
 from bsd.daemon.status import Events
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.commit.protocol import GiveUp, Outcome
+from tests.loading import load_settings
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS
 

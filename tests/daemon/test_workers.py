@@ -12,11 +12,11 @@ import pytest
 
 from bsd.core.clock import steady
 from bsd.core.layout import SessionName
-from bsd.core.settings_reader import load_settings
 from bsd.daemon.child import Stopping
 from bsd.daemon.queue import Ended, Finished, WorkQueue
 from bsd.daemon.state import DaemonState
 from bsd.daemon.worker import Worker, Workers
+from tests.loading import load_settings
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS, wait_for
 

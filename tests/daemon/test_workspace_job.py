@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bsd.core.settings_reader import load_settings
 from bsd.daemon.library_jobs import WORKSPACE_CRON, add_workspace_cron
 from bsd.daemon.loops import Clocks
 from bsd.daemon.schedule import Actions, JobSchedule
 from bsd.daemon.state import DaemonState
 from bsd.workspaces import create_session_sandbox, touch_session
 from tests.daemon.running import configure, running
+from tests.loading import load_settings
 from tests.logs import capture_logs
 
 pytestmark = pytest.mark.daemon

@@ -8,7 +8,6 @@ from typing import Any
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import SessionName
-from bsd.core.settings_reader import load_settings
 from bsd.daemon import tasks
 from bsd.daemon.jobs import AutoCron
 from bsd.daemon.loops import Clocks
@@ -20,6 +19,7 @@ from bsd.planning.result import SessionResult, Status
 from bsd.sessions.operate import Worth
 from bsd.transcripts.change import Edit, Identity
 from tests.daemon.in_process import Here
+from tests.loading import load_settings
 
 NAME = SessionName("main", "s1")
 MB = 1 << 20

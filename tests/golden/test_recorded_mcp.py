@@ -18,7 +18,7 @@ _HELLO = {
     "clientInfo": {"name": "golden", "version": "1"},
 }
 SERVERS = {
-    "all": [],
+    "all": ["--tools", "all"],
     "of one session": ["--session", "main/alpha", "--tools", "sessions"],
     "of facts": ["--agent", "main", "--tools", "memory"],
 }
@@ -97,7 +97,7 @@ def test_tools(ask: Ask, world: World) -> None:
             if which == "of facts":
                 _facts(tell)
             else:
-                _sessions(tell, out, {} if options else {"session": "main/alpha"})
+                _sessions(tell, out, {} if "--session" in options else {"session": "main/alpha"})
     check("mcp", answers)
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.settings import Settings
-from bsd.core.settings_reader import load_settings
 from bsd.http.server import ApiServer
 from bsd.sessions.idle import RetryBudget
 from tests.http.fake_daemon import FakeDaemon, app_over
+from tests.loading import load_settings
 from tests.unix import UnixConnection
 from tests.waiting import DEADLINE_SECONDS
 
@@ -34,7 +34,7 @@ def serving(
     daemon = daemon or FakeDaemon()
     settings = settings_for(root, **environ)
     budget = budget or RetryBudget(wait=5.0, quiet=0.1)
-    app = app_over(root, daemon, budget, readonly=settings.readonly)
+    app = app_over(root, daemon, budget)
     server = ApiServer(app, settings, daemon)
     server.start()
     try:

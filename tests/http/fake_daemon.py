@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Message
 
+from bsd.actions.context import ActionContext
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import NotFound
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.status import Events, Subscription
 from bsd.http.app import create_app
-from bsd.http.verb_routes import ApiHands
 from bsd.sessions.idle import RetryBudget
 from tests.waiting import DEADLINE_SECONDS
 
@@ -229,12 +229,14 @@ class FakeDaemon:
 
 def app_over(
     root: Path, daemon: FakeDaemon | None = None, budget: RetryBudget | None = None, **how: Any
-) -> Starlette:
+) -> FastAPI:
     """The application over a root, beside a daemon that only says what it was told to say."""
     layout = Layout(root)
     config = ConfigService(layout.config_file)
-    hands = ApiHands(layout, config, budget or RetryBudget())
-    return create_app(daemon or FakeDaemon(), config, hands, **how)
+    context = ActionContext(
+        layout=layout, config=config, budget=budget or RetryBudget(), actor="api"
+    )
+    return create_app(daemon or FakeDaemon(), context, **how)
 
 
 def description(app: ASGIApp) -> dict[str, Any]:
@@ -283,8 +285,12 @@ def ask(
     }
     messages: list[Message] = []
 
+    bodies = iter([body])
+
     async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+        if (rest := next(bodies, None)) is None:
+            await asyncio.Event().wait()  # the client stays until it has its answer
+        return {"type": "http.request", "body": rest, "more_body": False}
 
     async def send(message: Message) -> None:
         messages.append(dict(message))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from bsd.http.middleware import ErrorBoundary, KeyGuard, OriginGuard, host_of
+from bsd.http.middleware import AccessMiddleware, host_of
 from tests.http.fake_daemon import Reply, ask
-from tests.logs import capture_logs
 
 KEYS = ("first-key", "schlüssel")
 
@@ -25,7 +23,7 @@ async def inner(scope: Scope, receive: Receive, send: Send) -> None:
 
 def keyed(path: str, key: str | None, method: str = "GET", keys: tuple[str, ...] = KEYS) -> Reply:
     headers = {} if key is None else {"X-API-Key": key}
-    return ask(KeyGuard(inner, keys), method, path, headers=headers)
+    return ask(AccessMiddleware(inner, keys=keys), method, path, headers=headers)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -82,7 +80,7 @@ BS = "https://bs.example.com"
 def guarded(
     host: str | None, origin: str | None = None, *, hosts: list[str] | None = None
 ) -> Reply:
-    app: ASGIApp = OriginGuard(inner, hosts=hosts, origins=[BS])
+    app = AccessMiddleware(inner, hosts=hosts, origins=[BS])
     headers: Mapping[str, str] = {} if origin is None else {"Origin": origin}
     return ask(app, "POST", "/api/config", headers=headers, host=host)
 
@@ -141,60 +139,24 @@ def test_pages_of_others_may_not_ask(
     assert guarded(host, origin, hosts=hosts).status == status
 
 
-def test_every_answer_has_a_date_and_is_not_kept() -> None:
-    reply = ask(ErrorBoundary(inner), "GET", "/")
-    assert reply.headers["date"].endswith("GMT")
-    assert reply.headers["cache-control"] == "no-store"
-    assert reply.headers["x-content-type-options"] == "nosniff"
+def test_no_answer_is_kept() -> None:
+    for reply in (ask(AccessMiddleware(inner), "GET", "/"), keyed("/api/status", None)):
+        assert reply.headers["cache-control"] == "no-store"
+        assert reply.headers["x-content-type-options"] == "nosniff"
 
 
-# --- how a request ends when the application does not end it ---
+def test_head_is_answered_as_get_is() -> None:
+    async def method(scope: Scope, receive: Receive, send: Send) -> None:
+        await JSONResponse(scope["method"])(scope, receive, send)
+
+    assert ask(AccessMiddleware(method), "HEAD", "/").json() == "GET"
 
 
-SCOPE: dict[str, Any] = {
-    "type": "http",
-    "method": "GET",
-    "path": "/api/x",
-    "query_string": b"",
-    "headers": [],
-}
-START: Message = {"type": "http.response.start", "status": 200, "headers": []}
-
-
-def answer(*messages: Message) -> list[Message]:
-    """What goes out if the application says this, and then fails."""
-    sent: list[Message] = []
-
-    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
-        for message in messages:
-            await send(message)
-        raise ZeroDivisionError
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    asyncio.run(ErrorBoundary(failing)(SCOPE, receive, send))
-    return sent
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [(), (START,), (START, {"type": "http.response.body", "body": b"half", "more_body": True})],
-)
-def test_half_an_answer_is_broken_off(messages: tuple[Message, ...]) -> None:
-    """Whoever reads it must not take it for the whole."""
-    with capture_logs() as logs, pytest.raises(ZeroDivisionError):
-        answer(*messages)
-    assert [one["event"] for one in logs if one["log_level"] != "trace"] == ["A request has failed"]
-
-
-def test_a_whole_answer_stays_one() -> None:
-    with capture_logs() as logs:
-        sent = answer(START, {"type": "http.response.body", "body": b"whole"})
-    assert [one["type"] for one in sent] == ["http.response.start", "http.response.body"]
-    assert [one["event"] for one in logs if one["log_level"] != "trace"] == [
-        "A request has failed"
-    ], "once"
+def test_a_read_only_server_changes_nothing() -> None:
+    app = AccessMiddleware(inner, readonly=True)
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        reply = ask(app, method, "/api/config")
+        assert reply.status == 403
+        assert reply.json() == {"error": "Server is in read-only mode", "readonly": True}
+    assert ask(app, "GET", "/api/config").status == 200
+    assert ask(app, "HEAD", "/api/config").status == 200

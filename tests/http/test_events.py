@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.sse import ServerSentEvent
 
 from bsd.daemon.status import Events
-from bsd.http.app import MOST_LISTENERS, EventStream, Feed
-from tests.http.api import over_socket, serving
+from bsd.http.events import Listener, events
+from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
 from tests.unix import UnixConnection
 from tests.waiting import DEADLINE_SECONDS, wait_for
@@ -54,7 +55,9 @@ def test_events_come_to_all_who_listen_and_end_with_the_server(root: Path) -> No
         for answer in (one, two):
             kind, data = next_event(answer)
             assert (kind, data["session"], data["bytes_saved"]) == ("session", "main/a", 5)
-        assert server.stop()
+        server.stop_listening()
+        daemon.events.close()
+        assert server.join()
         assert (one.read(), two.read()) == (b"", b""), "the answers are complete"
         first.close()
         second.close()
@@ -82,47 +85,33 @@ def test_whoever_hangs_up_is_forgotten(root: Path) -> None:
         wait_until_nobody_listens(daemon)
 
 
-def test_only_so_many_may_listen(root: Path) -> None:
-    daemon = FakeDaemon()
-    with serving(root, daemon) as (_, settings):
-        listening = [listen(settings.socket) for _ in range(MOST_LISTENERS)]
-        status, answer = over_socket(settings.socket, "/api/events")
-        assert (status, answer["hint"]) == (503, "close one of them")
-        assert over_socket(settings.socket, "/api/health")[0] == 200
-        for connection, reply in listening:
-            reply.close()
-            connection.close()
-        wait_until_nobody_listens(daemon)
-
-
 def test_a_slow_listener_loses_the_oldest_and_is_told() -> None:
-    async def read() -> list[object]:
-        events = Events(lambda: 0.0)
-        stream = EventStream(Feed(FakeDaemon(events=events)).listen(None))
+    async def read() -> list[ServerSentEvent]:
+        published = Events(lambda: 0.0)
+        listener = Listener(FakeDaemon(events=published))
         for number in range(1200):
-            events.publish("job", number=number)
-        events.close()
-        return [part async for part in stream.body_iterator]
+            published.publish("job", number=number)
+        published.close()
+        return [event async for event in events(listener)]
 
     hello, lost, first, *_, last = asyncio.run(read())
-    assert hello == b": listening\n\n"
-    assert lost == b'event: lost\ndata: {"type":"lost","lost":200}\n\n'
-    assert '"number":200}' in str(first)
-    assert '"number":1199}' in str(last)
+    assert hello.comment == "listening"
+    assert (lost.event, lost.data) == ("lost", {"type": "lost", "lost": 200})
+    assert (first.event, first.data["number"]) == ("job", 200)
+    assert last.data["number"] == 1199
 
 
 def test_whoever_waits_hears_what_another_thread_tells() -> None:
     async def hear() -> list[str | None]:
-        events = Events(lambda: 0.0)
-        listener = Feed(FakeDaemon(events=events)).listen(asyncio.Event())
+        published = Events(lambda: 0.0)
+        listener = Listener(FakeDaemon(events=published))
         heard = []
-        for tell in (partial(events.publish, "session"), events.close):
-            waiting = asyncio.ensure_future(listener.get())
+        for tell in (partial(published.publish, "session"), published.close):
+            waiting = asyncio.ensure_future(listener.next_event())
             await asyncio.sleep(0)
             await asyncio.to_thread(tell)
             event = await asyncio.wait_for(waiting, DEADLINE_SECONDS)
             heard.append(event.type if event else None)
-        listener.close()
         return heard
 
     assert asyncio.run(hear()) == ["session", None]

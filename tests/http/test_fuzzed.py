@@ -21,17 +21,14 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.http.app import create_app
 from bsd.http.server import ApiServer
-from bsd.http.verb_routes import ApiHands
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
-from bsd.workspaces.verbs import WorkspaceRoot
 from tests.actions import performed
 from tests.http.api import settings_for
-from tests.http.fake_daemon import FakeDaemon, description
+from tests.http.fake_daemon import app_over, description
 from tests.openclaw_tree import add_session, set_idle
 from tests.searching import read_all
 from tests.session_files import sample
@@ -79,14 +76,7 @@ class Stage:
         self.layout = Layout(root)
         self._config = ConfigService(self.layout.config_file)
         self._budget = RetryBudget(wait=0.0, quiet=0.0)
-        hands = ApiHands(
-            self.layout,
-            self._config,
-            self._budget,
-        )
-        self.app = create_app(
-            FakeDaemon(), self._config, hands, workspaces=WorkspaceRoot(None, self.layout)
-        )
+        self.app = app_over(root, budget=self._budget)
         self._settings = settings_for(root, BRAINSURGEON_HTTP="127.0.0.1:0")
         self.server = ApiServer(self.app, self._settings)
         self.sessions: list[tuple[str, requests.Session]] = []

@@ -13,14 +13,12 @@ from urllib.parse import quote
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
-from bsd.http.app import create_app
-from bsd.http.verb_routes import ApiHands
 from bsd.sessions.idle import RetryBudget
 from tests.http.api import over_tcp, request, serving
-from tests.http.fake_daemon import FakeDaemon, description
+from tests.http.fake_daemon import app_over, description
 from tests.openclaw_tree import add_session
 from tests.session_files import sample
 from tests.unix import UnixConnection
@@ -35,9 +33,7 @@ OPEN = {("GET", "/api/health"), ("GET", "/api/config")}
 @cache
 def paths() -> dict[str, Any]:
     """What the OpenAPI document says of all routes."""
-    config = ConfigService(Path("/nonexistent/config.json"), create=False)
-    app = create_app(FakeDaemon(), config, ApiHands(Layout(Path("/nonexistent")), config))
-    known: dict[str, Any] = description(app)["paths"]
+    known: dict[str, Any] = description(app_over(Path("/nonexistent")))["paths"]
     return known
 
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from bsd.actions.context import ActionContext, Executor
-from bsd.actions.read_extracted import InPieces
-from bsd.actions.verb import perform
+from bsd.actions.context import ActionContext
+from bsd.actions.read_extracted import show_extracted
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.http.verb_routes import ApiHands, open_content
+from bsd.http.entries import StoredDocument
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
@@ -48,8 +43,13 @@ def surgeon(tmp_path: Path) -> Surgeon:
     return surgeon
 
 
+def opened(surgeon: Surgeon, entry: str) -> StoredDocument:
+    context = ActionContext(layout=surgeon.layout, config=surgeon.config)
+    return StoredDocument.open(show_extracted(context, NAME, entry))
+
+
 def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Surgeon) -> None:
-    content = open_content(ApiHands(surgeon.layout, surgeon.config), NAME, "e1")
+    content = opened(surgeon, "e1")
     size = 0
     tracemalloc.start()
     try:
@@ -58,48 +58,21 @@ def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Surgeon) -> 
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-        content.close()
     assert size == content.size > 12_000_000
     assert peak < 2_000_000
 
 
 def test_it_says_what_the_surgeon_says(surgeon: Surgeon) -> None:
-    content = open_content(ApiHands(surgeon.layout, surgeon.config), NAME, "#1")
-    told = json.loads(b"".join(content.pieces()))
-    content.close()
+    told = json.loads(b"".join(opened(surgeon, "#1").pieces()))
     assert told == performed.extracted_content(surgeon, NAME, "e1")
     assert list(told["content"].values()) == [TEXT]
 
 
-def test_who_serves_reads_no_session_himself(surgeon: Surgeon) -> None:
-    hands, asked = ApiHands(surgeon.layout, surgeon.config), list[str]()
-
-    def executor(
-        context: ActionContext, action: Callable[..., Any], args: Any, _: Any, *, changes: bool
-    ) -> Any:
-        asked.append(action.__name__)
-        assert not changes
-        return action(context, *args)
-
-    with closing(
-        open_content(replace(hands, executor=cast("Executor", executor)), NAME, "e1")
-    ) as content:
-        assert list(json.loads(b"".join(content.pieces()))["content"].values()) == [TEXT]
-    assert asked == ["show_extracted"]
-
-
-def test_a_file_that_is_another_by_then_is_not_shown(
-    surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hands = ApiHands(surgeon.layout, surgeon.config)
-
-    def changed(*asked: Any) -> InPieces:
-        found: InPieces = perform(*asked)
-        assert found.file is not None
-        with found.file.open("ab") as file:
-            file.write(b" ")
-        return found
-
-    monkeypatch.setattr("bsd.http.verb_routes.perform", changed)
+def test_a_file_that_is_another_by_then_is_not_shown(surgeon: Surgeon) -> None:
+    context = ActionContext(layout=surgeon.layout, config=surgeon.config)
+    found = show_extracted(context, NAME, "e1")
+    assert found.file is not None
+    with found.file.open("ab") as file:
+        file.write(b" ")
     with pytest.raises(Unavailable, match="moved or changed"):
-        open_content(hands, NAME, "e1")
+        StoredDocument.open(found)

@@ -6,8 +6,8 @@ import base64
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from bsd.actions.context import ActionContext
 from bsd.actions.list_sessions import Cursor, Sessions, list_sessions
-from bsd.actions.verbs import ListSessions
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Invalid
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import SourceSettings
 from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.programs import layout_of
@@ -34,10 +33,10 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
 
 
-def page(layout: Layout, asked: ListSessions, now: float = 0.0) -> Sessions:
+def page(layout: Layout, now: float = 0.0, **wanted: Any) -> Sessions:
     config = ConfigService(layout.config_file, create=False)
     context = ActionContext(layout=layout, config=config, budget=RetryBudget(clock=lambda: now))
-    return list_sessions(context, **asdict(asked))
+    return list_sessions(context, **wanted)
 
 
 class Find:
@@ -47,7 +46,7 @@ class Find:
         self._layout = layout
         self._patch = monkeypatch
 
-    def __call__(self, wanted: ListSessions, *by_text: str) -> set[str]:
+    def __call__(self, *by_text: str, **wanted: Any) -> set[str]:
         asked: list[tuple[str, str | None]] = []
 
         def find_text(_: Layout, words: str, agent: str | None) -> set[SessionName]:
@@ -55,8 +54,9 @@ class Find:
             return {SessionName.parse(name) for name in by_text}
 
         self._patch.setattr("bsd.maintenance.search.sessions_with", find_text)
-        answer = page(self._layout, wanted)
-        assert asked == ([(wanted.words, wanted.agent)] if wanted.words else [])
+        answer = page(self._layout, **wanted)
+        words = wanted.get("words")
+        assert asked == ([(words, wanted.get("agent"))] if words else [])
         return {one.session for one in answer.sessions}
 
 
@@ -66,12 +66,12 @@ def find(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Find:
 
 
 def test_what_the_text_says_counts_as_much_as_the_name(find: Find) -> None:
-    assert find(ListSessions(words="second"), "main/b", "main/gone") == {"second/a", "main/b"}
-    assert find(ListSessions(agent="main", words="x"), "second/a", "main/c") == {"main/c"}
+    assert find("main/b", "main/gone", words="second") == {"second/a", "main/b"}
+    assert find("second/a", "main/c", agent="main", words="x") == {"main/c"}
 
 
 def test_without_words_nobody_searches(find: Find) -> None:
-    assert len(find(ListSessions())) == 4
+    assert len(find()) == 4
 
 
 def test_stale_and_active_are_asked_for_like_a_status(layout: Layout) -> None:
@@ -80,7 +80,7 @@ def test_stale_and_active_are_asked_for_like_a_status(layout: Layout) -> None:
     newest = (layout.agents / "main" / "sessions" / "b.jsonl").stat().st_mtime
 
     def names(status: str) -> set[str]:
-        answer = page(layout, ListSessions(status=status), newest + 60)
+        answer = page(layout, newest + 60, status=status)
         return {one.session for one in answer.sessions if one.is_stale is STALE[status]}
 
     assert names("stale") == {"main/a"}
@@ -94,7 +94,7 @@ def test_archived_sessions_are_asked_for_by_that_word(tmp_path: Path) -> None:
     for number, place in enumerate(("sessions/2026/05/01", "archived_sessions")):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / f"{stem}{number}.jsonl").write_bytes(b"{}\n")
-    [one] = page(layout, ListSessions(status="archived")).sessions
+    [one] = page(layout, status="archived").sessions
     assert (one.session, one.status) == (f"codex:2026:05:01/{stem}1", "archived")
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.context import ActionContext
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Forbidden, TemporaryFailure, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.http.answer import LARGEST_BODY
 from bsd.http.app import create_app
+from bsd.http.errors import LARGEST_BODY
 from bsd.http.server import ApiServer
-from bsd.http.verb_routes import ApiHands
 from bsd.sessions import operate
 from bsd.sessions.idle import RetryBudget
 from tests.http.api import over_socket, over_tcp, serving, settings_for
@@ -99,10 +99,15 @@ def test_the_audit_names_who_asked_through_which_door(root: Path) -> None:
 
 def test_whoever_shows_the_forecast_hears_of_what_was_deleted(root: Path) -> None:
     layout, heard = Layout(root), []
-    config = ConfigService(layout.config_file)
-    hands = ApiHands(layout, config, RetryBudget(0.0, 0.1), cleaned=lambda: heard.append("cleaned"))
+    context = ActionContext(
+        layout=layout,
+        config=ConfigService(layout.config_file),
+        actor="api",
+        budget=RetryBudget(0.0, 0.1),
+        cleaned=lambda: heard.append("cleaned"),
+    )
     settings = settings_for(root)
-    server = ApiServer(create_app(FakeDaemon(), config, hands), settings)
+    server = ApiServer(create_app(FakeDaemon(), context), settings)
     server.start()
     try:
         over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from bsd.core.layout import Layout
+from bsd.http.middleware import AccessMiddleware
 from bsd.workspaces import create_session_sandbox, touch_session
+from bsd.workspaces.actions import WorkspaceRoot
 from bsd.workspaces.prune import Rules
-from bsd.workspaces.verbs import WorkspaceRoot
 from tests.http.fake_daemon import app_over, ask
 
 
@@ -22,7 +23,8 @@ class Client:
     def __init__(
         self, top: Path, workspaces: WorkspaceRoot | None, *, readonly: bool = False
     ) -> None:
-        self.app = app_over(top, readonly=readonly, workspaces=workspaces)
+        app = app_over(top, workspaces=workspaces)
+        self.app = AccessMiddleware(app, readonly=readonly)
 
     def __call__(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
         raw = b"" if body is None else json.dumps(body).encode()

@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.retention import CleanedAll, RetentionRun
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive

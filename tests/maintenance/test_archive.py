@@ -7,18 +7,20 @@ import json
 import os
 import time
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from bsd.actions.context import ActionContext
+from bsd.actions.read_extracted import show_extracted
+from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
 from bsd.core.clock import Ages
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.files import read_plain
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
-from bsd.http.verb_routes import ApiHands, open_content
+from bsd.http.entries import StoredDocument
 from bsd.maintenance import catalog
 from bsd.maintenance import search as care_search
 from bsd.maintenance.retention import RetentionRun, forecast_all, in_plain_words
@@ -194,10 +196,9 @@ def test_an_extraction_and_a_restore_can_be_undone(
 def test_it_is_shown_listed_and_searched_without_being_put_back(
     layout: Layout, surgeon: Surgeon, archived: bytes
 ) -> None:
-    with closing(
-        open_content(ApiHands(layout, ConfigService(layout.config_file)), NAME, "e3")
-    ) as content:
-        (text,) = json.loads(b"".join(content.pieces()))["content"].values()
+    context = ActionContext(layout=layout, config=ConfigService(layout.config_file))
+    content = StoredDocument.open(show_extracted(context, NAME, "e3"))
+    (text,) = json.loads(b"".join(content.pieces()))["content"].values()
     assert text == f"3 {LONG}"
     assert performed.extracted_content(surgeon, NAME, "e1")["unavailable"] == {}
     found = everything(layout, LONG, only=NAME)
@@ -316,7 +317,7 @@ def test_over_archive_max_bytes_the_oldest_goes(layout: Layout, archived: bytes)
     config = PruningConfig(archive_max_bytes=most)
     told = forecast_all(layout, config, Ages(time.time()))
     assert [thing.path for thing in told.archive.going] == [old]
-    assert clean(layout, config).archive.as_json()["cleaned"] == 1
+    assert as_json(clean(layout, config).archive)["cleaned"] == 1
     assert packs(layout, other) == []
     assert len(packs(layout)) == 1
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import RetentionRun

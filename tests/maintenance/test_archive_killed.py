@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.retention import RetentionRun
 from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive

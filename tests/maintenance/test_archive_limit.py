@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bsd.core.clock import Ages, look
+from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import PruningConfig
 from bsd.daemon.report import _archive
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import OverLimit, RetentionRun, forecast_all

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from bsd.core.config import PruningConfig
 from bsd.core.errors import Busy, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance.forgetting import Forgetting
 from bsd.maintenance.interrupted import recover
 from bsd.maintenance.keepers import Begun

@@ -16,7 +16,8 @@ from bsd.core.settings import MemorySettings
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import forget_stored, search, search_as_it_is
 from bsd.maintenance.trash import Trash
-from bsd.memory.facts import open_memory
+from bsd.memory import actions
+from bsd.memory.memory import open_memory
 from bsd.sessions.commit.late import Orphan, keep_orphan
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
@@ -136,4 +137,4 @@ def test_facts(layout: Layout, outside: Path, what: str) -> None:
     assert "[memory]" in str(caught.value.hint)
     named = MemorySettings(database=layout.facts_db)
     with open_memory(layout, named) as memory, pytest.raises(NotFound, match="no database"):
-        memory.prune()  # who names the place wants it, wherever it is
+        actions.prune(memory)  # who names the place wants it, wherever it is

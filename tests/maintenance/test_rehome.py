@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bsd.actions.context import ActionContext
+from bsd.actions.read_extracted import show_extracted
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
-from bsd.http.verb_routes import ApiHands, open_content
+from bsd.http.entries import StoredDocument
 from bsd.maintenance import rehome
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
@@ -52,10 +53,9 @@ def trash_of(layout: Layout, **more: Any) -> Trash:
 
 def extracted(layout: Layout) -> str:
     """What the page shows of an entry of the branch."""
-    with closing(
-        open_content(ApiHands(layout, ConfigService(layout.config_file)), BRANCH, "e1")
-    ) as content:
-        (text,) = json.loads(b"".join(content.pieces()))["content"].values()
+    context = ActionContext(layout=layout, config=ConfigService(layout.config_file))
+    content = StoredDocument.open(show_extracted(context, BRANCH, "e1"))
+    (text,) = json.loads(b"".join(content.pieces()))["content"].values()
     return str(text)
 
 

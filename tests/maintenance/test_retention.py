@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
 from bsd.core.clock import Ages, Step, StepKind
+from bsd.core.config import PruningConfig
 from bsd.core.errors import Forbidden
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_fields import PruningConfig
 from bsd.maintenance import shelves
 from bsd.maintenance.expiry import Cleaned, clean, forecast
 from bsd.maintenance.retention import RetentionRun, in_plain_words
@@ -284,7 +285,7 @@ def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
     put(layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
     with capture_logs() as lines:
         done = RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
-    assert done.as_json() == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
+    assert as_json(done) == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
     told = [line for line in lines if line["log_level"] == "info"]
     assert [line["event"] for line in told] == ["[RETENTION] Deleted 15 extracted files (1.2 MB)"]
     (audited,) = map(json.loads, layout.audit_file.read_bytes().splitlines())

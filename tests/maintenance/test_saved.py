@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
 from bsd.core.errors import Forbidden
 from bsd.maintenance import disk_use
@@ -17,7 +18,7 @@ HOUR = 3600
 
 
 def points(counted: SavedByHour) -> list[tuple[str, int, int]]:
-    told = counted.savings().as_json()
+    told = as_json(counted.savings())
     assert told["step_seconds"] == HOUR
     return [(one["at"][:16], one["saved"], one["given_back"]) for one in told["points"]]
 

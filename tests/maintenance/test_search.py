@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from bsd.actions.list_sessions import figures_of
+from bsd.core.answers import as_json
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Invalid, Unavailable
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance import catalog, indexing
 from bsd.maintenance import search as lifecycle
 from bsd.maintenance.retention import RetentionRun
@@ -524,7 +525,7 @@ def test_statistics_of_a_session(layout: Layout) -> None:
 
     now = infos[0].updated
     figures = figures_of(catalog.warm(layout, infos)[NAME], is_stale=False)
-    assert figures.as_json() == {
+    assert as_json(figures) == {
         "entry_count": 5,
         "messages": 4,
         "tool_calls": 1,

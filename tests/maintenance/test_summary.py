@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import LeftAlone, NotFound
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon

@@ -12,9 +12,9 @@ import pytest
 
 from bsd.actions.context import ActionContext
 from bsd.actions.list_sessions import list_sessions, session_row
+from bsd.core.config_file import ConfigService
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance import catalog, titles
 from bsd.maintenance.search import by_title, sessions_with
 from bsd.planning.result import Status

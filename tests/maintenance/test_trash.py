@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
@@ -129,7 +130,7 @@ def test_permanent_leaves_nothing(layout: Layout) -> None:
     put(layout)
     listed = register(layout, "main", registry(a={"sessionId": "s1"}))
     done = trash_of(layout).delete(NAME, permanent=True)
-    assert done.as_json()["moved_to_trash"] is False
+    assert as_json(done)["moved_to_trash"] is False
     assert not list(layout.trash.iterdir())
     assert not list(layout.extracted.iterdir())
     assert json.loads(listed.read_bytes()) == {}
@@ -328,7 +329,7 @@ def test_children_of_all_generations_go_and_come_back_with_it(layout: Layout) ->
     before = tree(layout)
     done = trash_of(layout).delete(NAME)
     assert [item.name.session for item in done.items] == ["s1", "kid", "ghost", "grandkid"]
-    assert done.as_json()["children_deleted"] == 3
+    assert as_json(done)["children_deleted"] == 3
     left = json.loads(listed.read_bytes())
     assert list(left) == ["agent:main:d", "agent:main:f", "agent:main:g"]
     assert sorted(p.stem for p in (layout.agents / "main/sessions").glob("*.jsonl")) == ["stranger"]

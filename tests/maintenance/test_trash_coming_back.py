@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.interrupted import recover
 from bsd.maintenance.trashed import TrashPlace
 from bsd.sessions.commit.late import list_orphans

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import Finding, verify
 from bsd.sessions.idle import RetryBudget

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bsd.actions.context import ActionContext
 from bsd.core.audit import AuditLog
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Forbidden
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
+from bsd.mcp.arguments import read_arguments
 from bsd.mcp.inband import InBand
 from bsd.mcp.scope import Scope
-from bsd.mcp.tools import carry_out, read_call
+from bsd.mcp.tools import TOOLS, SessionTools
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
@@ -94,39 +96,56 @@ class Desk:
         self.config.update(fields)
 
 
-@dataclass
-class Hands:
-    """Whoever does what a tool is called for: waits for nobody, like an answer in a turn."""
+def agent_context(
+    layout: Layout,
+    config: ConfigService,
+    *,
+    writes: bool = True,
+    clock: Callable[[], float] = time.time,
+    early_answer: Callable[[Any], None] = lambda _: None,
+) -> ActionContext:
+    """A context as tools have it: sessions in use are not waited for."""
 
-    desk: Desk
-    writes: bool = True
-
-    @property
-    def layout(self) -> Layout:
-        return self.desk.layout
-
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        if writes and not self.writes:
+    def refuse_changes(
+        context: ActionContext,
+        action: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        changes: bool,
+    ) -> Any:
+        if changes:
             raise Forbidden("this bsd only reads")
-        return Surgeon(
-            self.layout,
-            self.desk.config,
-            actor="agent",
-            budget=RetryBudget(0.0, clock=self.desk.clock, sleep=_never),
-        )
+        return action(replace(context, executor=None), *args, **kwargs)
+
+    return ActionContext(
+        layout=layout,
+        config=config,
+        actor="agent",
+        budget=RetryBudget(0.0, clock=clock, sleep=_never),
+        early_answer=early_answer,
+        executor=None if writes else refuse_changes,
+    )
 
 
 def _never(seconds: float) -> None:
     raise AssertionError(f"somebody waits {seconds} s")
 
 
+def call_tool(
+    context: ActionContext, tool: str, scope: Scope | None = None, **arguments: Any
+) -> dict[str, Any]:
+    """Call a tool as a program does, over MCP."""
+    tools = SessionTools(context, scope or Scope(client=lambda _: ()))
+    answer: dict[str, Any] = getattr(tools, tool)(**read_arguments(TOOLS[tool], arguments))
+    return answer
+
+
 def call(desk: Desk, tool: str, *, rest: bool = True, **arguments: Any) -> dict[str, Any]:
     """Call a tool as an agent does, out of band."""
     if rest:
         desk.rest()
-    asked = read_call(tool, arguments)
-    name = Scope(client=lambda _: ()).find(desk.layout, asked.session, asked.lacks)
-    return carry_out(asked, name, Hands(desk))
+    return call_tool(agent_context(desk.layout, desk.config, clock=desk.clock), tool, **arguments)
 
 
 def text_of(entry: dict[str, Any]) -> str:

@@ -68,7 +68,7 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
         check=True,
         capture_output=True,
         timeout=DEADLINE_SECONDS,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     ).stdout.split()
     assert len(killed) > 1
     for number in killed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,11 +15,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 import anyio
 import pytest
 
+from bsd.actions.context import ActionContext
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.core.settings import SourceSettings
+from bsd.core.settings import MemorySettings, SourceSettings
+from bsd.mcp.scope import Scope
+from bsd.mcp.server import make_server
 from bsd.mcp.tools import TOOLS
-from bsd.memory.facts import Memory
+from bsd.memory import actions as memory_actions
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.programs import layout_of
@@ -137,7 +142,36 @@ def test_every_tool_without_a_daemon(house: House) -> None:
         await in_parallel(client, house)
         await the_memory(client)
 
-    serve(house, work)
+    serve(house, work, "--tools", "all")
+
+
+@pytest.mark.parametrize(
+    ("which", "enabled", "stored", "names"),
+    [
+        (None, None, False, OF_SESSIONS),
+        (None, None, True, [*OF_SESSIONS, *OF_FACTS]),
+        (None, True, False, [*OF_SESSIONS, *OF_FACTS]),
+        (None, False, True, OF_SESSIONS),
+        ("sessions", True, True, OF_SESSIONS),
+        ("memory", None, False, OF_FACTS),
+        ("all", False, False, [*OF_SESSIONS, *OF_FACTS]),
+    ],
+)
+def test_memory_tools_are_listed_if_a_memory_is_used(
+    tmp_path: Path,
+    which: str | None,
+    enabled: bool | None,
+    stored: bool,
+    names: list[str],
+) -> None:
+    layout = Layout(tmp_path)
+    if stored:
+        with Memory(layout.facts_db) as memory:
+            memory_actions.store(memory, NewFact("harbours have cranes"))
+    context = ActionContext(layout=layout, config=ConfigService(layout.config_file))
+    settings = MemorySettings(enabled=enabled)
+    server = make_server(context, Scope(), settings, which, readonly=False)
+    assert [tool.name for tool in asyncio.run(server.list_tools())] == names
 
 
 def test_every_tool_beside_a_daemon_within_one_session(house: House, tmp_path: Path) -> None:
@@ -156,7 +190,7 @@ def test_every_tool_beside_a_daemon_within_one_session(house: House, tmp_path: P
 
 def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> None:
     with Memory(Layout(house.root).facts_db) as memory:
-        fact = memory.store(NewFact("harbours have cranes")).fact
+        fact = memory_actions.store(memory, NewFact("harbours have cranes"))
 
     async def work(client: Client) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == OF_FACTS
@@ -170,7 +204,7 @@ def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> No
 
     serve(house, work, "--tools", "memory", BRAINSURGEON_READONLY="true")
     with Memory(Layout(house.root).facts_db) as memory:
-        assert memory.get(fact.id) == fact
+        assert memory_actions.get(memory, fact.id).recall_count == 0
 
 
 async def the_memory(client: Client) -> None:

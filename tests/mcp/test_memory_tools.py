@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema_rs import validator_for
 
 from bsd.core.errors import Forbidden, Invalid, NotFound
-from bsd.mcp.server import MEMORY_TOOLS, MemoryHands
-from bsd.memory.facts import Memory
-from bsd.memory.new_fact import Classes, NewFact
+from bsd.mcp.arguments import read_arguments
+from bsd.mcp.memory_tools import MemoryTools
+from bsd.mcp.server import add_memory_tools
+from bsd.mcp.tool_server import ToolServer
+from bsd.memory import actions
+from bsd.memory.memory import Memory
+from bsd.memory.new_fact import NewFact
 
 NOW = 1_790_000_000
 DAY = 86_400
@@ -21,7 +25,7 @@ DAY = 86_400
 
 @dataclass
 class Desk:
-    """Somebody who calls the tools; every call and answer must be as their schemas say."""
+    """A caller of the tools."""
 
     path: Path
     now: int = NOW
@@ -38,11 +42,8 @@ class Desk:
         return self.memory()
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        tool = MEMORY_TOOLS[name]
-        classes = tuple(Classes().lifetimes)
-        answer = tool.carry_out(arguments, MemoryHands(self.open, classes, refresh=self.refresh))
-        validator_for(tool.schema(classes)).validate(arguments)
-        validator_for(tool.output_schema()).validate(answer)
+        tool = getattr(MemoryTools(self.open, refresh=self.refresh), name)
+        answer: dict[str, Any] = tool(**read_arguments(tool, arguments))
         return answer
 
     def store(self, text: str, **more: Any) -> str:
@@ -72,7 +73,7 @@ def test_a_fact_is_stored_with_all_that_is_said_of_it(desk: Desk) -> None:
     assert answer["message"] == 'Stored: "Ada likes tea" [entity: Ada] [decay: active]'
     assert answer["created"] is True
     with desk.memory() as memory:
-        fact = memory.get(answer["fact"]["id"])
+        fact = actions.get(memory, answer["fact"]["id"])
     assert (fact.text, fact.importance, fact.category) == ("Ada likes\n tea", 0.9, "preference")
     assert (fact.entity, fact.key, fact.value, fact.tags) == (
         "Ada",
@@ -96,9 +97,11 @@ def test_the_same_again_is_not_stored(desk: Desk) -> None:
     assert (answer["created"], answer["fact"]["id"]) == (False, id_)
 
 
-def test_the_schema_names_the_classes_that_there_are() -> None:
-    described = MEMORY_TOOLS["memory_store"].schema(("permanent", "ephemeral"))
-    assert described["properties"]["decayClass"]["enum"] == ["permanent", "ephemeral"]
+def test_the_schema_names_the_classes_that_there_are(desk: Desk) -> None:
+    server = ToolServer(choices={"decayClass": ["permanent", "ephemeral"]})
+    add_memory_tools(server, MemoryTools(desk.open))
+    (store, *_) = asyncio.run(server.list_tools())
+    assert store.input_schema["properties"]["decayClass"]["enum"] == ["permanent", "ephemeral"]
 
 
 def test_recall_by_words_id_entity_tag_and_moment(desk: Desk) -> None:
@@ -137,7 +140,7 @@ def test_what_is_recalled_lives_on_but_not_where_bsd_only_reads(desk: Desk) -> N
         for call, id_ in zip(calls, ids, strict=True):
             call()
             with desk.memory() as memory:
-                fact = memory.get(id_)
+                fact = actions.get(memory, id_)
             assert (fact.last_confirmed_at, fact.recall_count) == (confirmed_at, count)
     desk.refresh = False
     with pytest.raises(Forbidden):
@@ -160,13 +163,11 @@ def test_lookup_by_entity_and_key(desk: Desk) -> None:
 
 def test_confirming_begins_anew(desk: Desk) -> None:
     with desk.memory() as memory:
-        id_ = memory.store(NewFact("Ada likes tea", confidence=0.25)).fact.id
+        id_ = actions.store(memory, NewFact("Ada likes tea", confidence=0.25)).id
     desk.now += DAY
     for argument in ("memoryId", "id"):
         desk.now += DAY
-        arguments = {argument: id_}
-        tool = MEMORY_TOOLS["memory_confirm"]
-        answer = tool.carry_out(arguments, MemoryHands(desk.open, (), refresh=True))
+        answer = desk.call("memory_confirm", **{argument: id_})
         assert answer["message"] == 'Confirmed: "Ada likes tea"'
         assert answer["fact"]["confidence"] == 1.0
         assert answer["fact"]["expires_at"] == desk.now + 90 * DAY
@@ -222,7 +223,7 @@ def test_pruning_says_what_the_plugin_says(desk: Desk) -> None:
     desk.store("Ada sits", decayClass="session")
     desk.store("We decided to use tabs")
     with desk.memory() as memory:
-        memory.store(NewFact("Ada is perhaps a pilot", confidence=0.05))
+        actions.store(memory, NewFact("Ada is perhaps a pilot", confidence=0.05))
     desk.now += 2 * DAY
     soft = desk.call("memory_prune", mode="soft")
     assert soft["message"] == (
@@ -232,8 +233,8 @@ def test_pruning_says_what_the_plugin_says(desk: Desk) -> None:
     )
     assert desk.call("memory_prune", mode="hard")["expired"] == 1
     with desk.memory() as memory:
-        memory.store(NewFact("Ada stands", decay_class="session"))
-        memory.store(NewFact("Ada is perhaps a cook", confidence=0.05))
+        actions.store(memory, NewFact("Ada stands", decay_class="session"))
+        actions.store(memory, NewFact("Ada is perhaps a cook", confidence=0.05))
     desk.now += 2 * DAY
     both = desk.call("memory_prune")
     assert (both["expired"], both["deleted"]) == (1, 1)
@@ -265,15 +266,14 @@ def test_pruning_says_what_the_plugin_says(desk: Desk) -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_said(desk: Desk, tool: str, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(Invalid) as refused:
-        MEMORY_TOOLS[tool].carry_out(arguments, MemoryHands(desk.open, (), refresh=True))
+        desk.call(tool, **arguments)
     assert said in refused.value.message
     assert refused.value.hint
     assert not desk.path.exists()
 
 
 def test_texts_with_commas_are_lists(desk: Desk) -> None:
-    hands = MemoryHands(desk.open, (), refresh=True)
-    stored = MEMORY_TOOLS["memory_store"].carry_out({"text": "x y", "tags": "a, b"}, hands)
+    stored = desk.call("memory_store", text="x y", tags="a, b")
     assert stored["fact"]["tags"] == "a,b"
-    named = MEMORY_TOOLS["memory_store"].carry_out({"text": "z", "decay_class": "active"}, hands)
+    named = desk.call("memory_store", text="z", decay_class="active")
     assert named["fact"]["decay_class"] == "active"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bsd.mcp.transcript_calls import NEEDLES, Ran, own_tool_name, ran_by_shell
+from bsd.mcp.transcript_calls import NEEDLES, own_tool_name
+from bsd.mcp.transcript_commands import ShellCommand, find_shell_command
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
 
 
@@ -44,14 +45,14 @@ def test_tools_by_name(name: str, arguments: Any, tool: str | None) -> None:
 @pytest.mark.parametrize(
     ("command", "ran"),
     [
-        ("bsd restore_remote --session s --entry e", Ran("restore_remote", alone=True)),
+        ("bsd restore_remote --session s --entry e", ShellCommand("restore_remote", alone=True)),
         ("/usr/local/bin/bsd --root '/a b' restore_remote --entry e",
-         Ran("restore_remote", alone=True)),
-        ("OPENCLAW_ROOT=/x bsd purge_control restore e", Ran("purge_control", alone=True)),
-        ("cd /tmp && bsd restore main/s e", Ran("restore", alone=False)),
-        ("ls; bsd purge_control get_context | cat", Ran("purge_control", alone=False)),
+         ShellCommand("restore_remote", alone=True)),
+        ("OPENCLAW_ROOT=/x bsd purge_control restore e", ShellCommand("purge_control", alone=True)),
+        ("cd /tmp && bsd restore main/s e", ShellCommand("restore", alone=False)),
+        ("ls; bsd purge_control get_context | cat", ShellCommand("purge_control", alone=False)),
         ("bsd set-extractable main/s e false", None),  # for people
-        (["bsd", "restore_remote", "--entry", "e"], Ran("restore_remote", alone=True)),
+        (["bsd", "restore_remote", "--entry", "e"], ShellCommand("restore_remote", alone=True)),
         ("echo 'bsd restore_remote --entry e'", None),
         ("grep restore_remote notes.txt", None),
         ("bsd status", None),
@@ -61,10 +62,10 @@ def test_tools_by_name(name: str, arguments: Any, tool: str | None) -> None:
         (7, None),
     ],
 )  # fmt: skip
-def test_commands_that_a_shell_ran(command: Any, ran: Ran | None) -> None:
+def test_commands_that_a_shell_ran(command: Any, ran: ShellCommand | None) -> None:
     for name, key in (("exec", "command"), ("mcp__host__Bash", "cmd")):
-        found = ran_by_shell(OPENCLAW.command(name, {key: command}))
-        assert (found and Ran(found.tool, found.alone)) == ran
+        found = find_shell_command(OPENCLAW.command(name, {key: command}))
+        assert (found and ShellCommand(found.tool, found.alone)) == ran
     assert OPENCLAW.command("read", {"command": command}) is None
 
 
@@ -83,14 +84,14 @@ def test_commands_that_a_shell_ran(command: Any, ran: Ran | None) -> None:
     ],
 )  # fmt: skip
 def test_what_a_command_was_given(words: str, arguments: dict[str, Any] | None) -> None:
-    ran = ran_by_shell(f"bsd {words}")
+    ran = find_shell_command(f"bsd {words}")
     assert ran is not None
     assert ran.arguments == arguments
 
 
 def test_a_shell_without_arguments() -> None:
-    assert ran_by_shell(OPENCLAW.command("exec", None)) is None
-    assert ran_by_shell(OPENCLAW.command("exec", {})) is None
+    assert find_shell_command(OPENCLAW.command("exec", None)) is None
+    assert find_shell_command(OPENCLAW.command("exec", {})) is None
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.mcp.inband import InBand
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon

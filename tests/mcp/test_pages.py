@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.entry import MARKER
@@ -52,10 +53,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     overrides = {"trigger_types": ["tool_result"], "keep_recent": 0}
     assert surgeon.extract(NAME, overrides=overrides).values >= RESULTS
     with Memory(layout.facts_db) as memory:
-        memory.store(NewFact(f"cranes {TEXT * 2}", entity="harbour"))
-        memory.save_checkpoint("unload", f"half done {TEXT}")
+        actions.store(memory, NewFact(f"cranes {TEXT * 2}", entity="harbour"))
+        actions.save_checkpoint(memory, "unload", f"half done {TEXT}")
         for number in range(90):
-            memory.store(NewFact(f"ship {number} " + '"cargo" ' * 90, entity="ship"))
+            actions.store(memory, NewFact(f"ship {number} " + '"cargo" ' * 90, entity="ship"))
     house = House(root)
     house.rest()
     return house
@@ -77,7 +78,7 @@ def asking(house: House, program: str, work: Callable[[Callable[..., Any]], Any]
 
         await work(call)
 
-    serve(house, run, program=program)
+    serve(house, run, "--tools", "all", program=program)
 
 
 async def read_on(call: Callable[..., Any], tool: str, **arguments: Any) -> list[dict[str, Any]]:
@@ -227,7 +228,7 @@ def test_tools_say_that_their_answers_are_long(house: House) -> None:
             said = {"anthropic/maxResultSizeChars": 500_000} if gives else None
             assert tool.meta == said, tool.name
 
-    serve(house, work)
+    serve(house, work, "--tools", "all")
 
 
 def test_a_text_is_a_block_of_its_own(house: House) -> None:

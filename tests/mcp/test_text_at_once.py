@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.context import ActionContext
+from bsd.actions.context_tool import get_context
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, Invalid, NotFound
-from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
 from bsd.daemon.instance import SingleInstance, is_running
+from bsd.mcp.restoring import RestoredText
 from bsd.mcp.scope import Scope
-from bsd.mcp.tools import carry_out, read_call
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call
+from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, agent_context, call, call_tool
 from tests.openclaw_tree import set_idle, set_status
 from tests.pictures import PNG
 from tests.transcripts.agents.sources import CODEX, KINDS
@@ -106,19 +107,19 @@ def test_the_text_alone_changes_nothing(away: Desk) -> None:
 
 
 def test_a_bsd_that_only_reads_gives_the_text(away: Desk) -> None:
-    asked = read_call("restore", {"entry_id": "msg-456"})
-    answer = carry_out(asked, NAME, Hands(away, writes=False))
+    context = agent_context(away.layout, away.config, writes=False)
+    answer = call_tool(context, "restore", entry_id="msg-456", session="s1")
     assert (answer["inline"], answer["texts"]) == ("not now", BOTH)
     assert "only reads" in answer["note"]
 
 
 def test_what_is_true_while_it_is_put_back(away: Desk) -> None:
-    heard: list[dict[str, Any]] = []
+    heard: list[RestoredText] = []
     set_idle(away.path)
-    asked = read_call("restore", {"entry_id": "msg-456"})
-    answer = carry_out(asked, NAME, Hands(away), lambda one: heard.append(one.as_json()))
-    assert [(one["restored"], one["inline"]) for one in heard] == [(False, "under way")]
-    assert heard[0]["texts"] == answer["texts"] == BOTH
+    context = agent_context(away.layout, away.config, early_answer=heard.append)
+    answer = call_tool(context, "restore", entry_id="msg-456", session="s1")
+    assert [(one.restored, one.inline) for one in heard] == [(False, "under way")]
+    assert heard[0].texts == answer["texts"] == BOTH
     assert answer["inline"] == "now"
 
 
@@ -130,35 +131,28 @@ def test_who_names_no_session_is_told_which_it_was(away: Desk) -> None:
 # --- programs that keep their sessions in memory ---
 
 
-class Others:
-    """As Hands, for a session of another program."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.config = ConfigService(layout.config_file)
-
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        return Surgeon(self.layout, self.config, actor="agent", budget=RetryBudget(0.0))
+def extracted_home(home: Home, **settings: Any) -> tuple[ActionContext, list[str]]:
+    """Extract all of a session of another program; returns a context, and the entries' ids."""
+    context = agent_context(home.layout, ConfigService(home.layout.config_file))
+    context.config.update({**EVERYTHING, **settings})
+    assert context.surgeon().extract(home.name).values
+    return context, [str(one) for one in get_context(context, home.name).extracted_ids]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_other_programs_are_told_the_truth(tmp_path: Path, kind: Kind) -> None:
     home = Home.of(kind, tmp_path, kind.lines())
     original = home.path.read_bytes()
-    hands = Others(home.layout)
-    hands.config.update(EVERYTHING)
-    assert hands.surgeon(home.name, writes=True).extract(home.name).values
+    context, entries = extracted_home(home)
     before = home.path.read_bytes()
     lines = zip(original.splitlines(), before.splitlines(), strict=True)
     gone = [json.loads(new) for old, new in lines if old != new]
     assert gone
     home.path.touch()  # it is being written to
+    scope = Scope(session=home.name)
     with SingleInstance(home.layout):
-        for entry in performed.context(hands.surgeon(home.name, writes=False), home.name)[
-            "extracted_ids"
-        ]:
-            asked = read_call("restore_remote", {"entry": entry, "inline": True})
-            answer = carry_out(asked, home.name, hands)
+        for entry in entries:
+            answer = call_tool(context, "restore_remote", scope, entry=entry, inline=True)
             assert answer["inline"] == "not in this program"
             assert f"`bsd restore {home.name} {entry}`" in answer["note"]
             assert {*answer["texts"], *answer.get("beside", ())} == {
@@ -167,25 +161,22 @@ def test_other_programs_are_told_the_truth(tmp_path: Path, kind: Kind) -> None:
                 if f"[[extracted-{entry}]]" in json.dumps(one)
                 for key in one["_extracted"]["keys"]
             }
-        pin = {"action": "set_extractable", "entry": entry, "value": False}
+        pin: dict[str, Any] = {"action": "set_extractable", "entry": entry, "value": False}
         with pytest.raises(Busy) as busy:
-            carry_out(read_call("purge_control", pin), home.name, hands)
+            call_tool(context, "purge_control", scope, **pin)
         assert "will not be while its program is at work" in str(busy.value.hint)
     assert home.path.read_bytes() == before
 
 
 def test_a_session_that_is_never_changed_is_read(tmp_path: Path) -> None:
     home = Home.of(CODEX, tmp_path, CODEX.lines())
-    hands = Others(home.layout)
-    hands.config.update(EVERYTHING)
-    assert hands.surgeon(home.name, writes=True).extract(home.name).values
-    entry = performed.context(hands.surgeon(home.name, writes=False), home.name)["extracted_ids"][0]
+    context, (entry, *_) = extracted_home(home)
     header, rest = home.path.read_bytes().split(b"\n", 1)
     meta = json.loads(header)
     meta["payload"]["history_mode"] = "paginated"
     home.path.write_bytes(json.dumps(meta).encode() + b"\n" + rest)
     set_idle(home.path)
-    answer = carry_out(read_call("restore", {"entry_id": entry}), home.name, hands)
+    answer = call_tool(context, "restore", Scope(session=home.name), entry_id=entry)
     assert answer["inline"] == "not in this program"
     assert "paginated history" in answer["note"]
     assert all(text and "[[" not in text for text in answer["texts"].values())

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from bsd.cli.agent_tools import mcp_command
 from bsd.cli.commands import COMMANDS
-from bsd.cli.tools import mcp
-from bsd.mcp.server import INSTRUCTIONS, MEMORY_TOOLS
-from bsd.mcp.tools import TOOLS, read_call
-from bsd.mcp.transcript_calls import ran_by_shell
+from bsd.mcp.arguments import read_arguments
+from bsd.mcp.memory_tools import MemoryTools
+from bsd.mcp.server import INSTRUCTIONS
+from bsd.mcp.tools import TOOLS
+from bsd.mcp.transcript_commands import find_shell_command
 from bsd.planning.replace import plan_replace
 from bsd.planning.targets import Refused, Replacement
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
@@ -49,9 +51,9 @@ def test_every_command_exists(page: Path) -> None:
         words = line.split()
         assert words[1] in COMMANDS, line
         if words[1] in {"restore_remote", "purge_control"}:
-            ran = ran_by_shell(line)
-            assert ran is not None
-            read_call(ran.tool, ran.arguments)
+            command = find_shell_command(line)
+            assert command is not None
+            read_arguments(TOOLS[command.tool], command.arguments)
 
 
 def test_the_table_of_calls_is_of_tools_that_there_are() -> None:
@@ -62,9 +64,10 @@ def test_the_table_of_calls_is_of_tools_that_there_are() -> None:
 
 
 def test_help_names_every_tool() -> None:
-    told = " ".join((mcp.help or "").split())
+    told = " ".join((mcp_command.help or "").split())
     assert [name for name in TOOLS if not re.search(rf"\b{name}\b", told)] == []
-    assert all(name.startswith("memory_") for name in MEMORY_TOOLS)
+    public = [name for name in vars(MemoryTools) if not name.startswith("_")]
+    assert all(name.startswith("memory_") for name in public)
 
 
 def test_the_instructions_are_those_of_the_server() -> None:

@@ -1,123 +1,127 @@
-"""The one definition of the tools: what a model is told, and what is made of what it writes."""
+"""The tools for sessions: what a model is told, and how its arguments are read."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jsonschema_rs import validator_for
+from mcp_types import ListToolsResult
 
-from bsd.actions.models import answer_model
-from bsd.actions.verbs import (
-    GET_CONTEXT,
-    RESTORE,
-    SET_EXTRACTABLE,
-    ChangeContext,
-    GetContext,
-    SearchExtracted,
-    SetExtractable,
-)
-from bsd.core import verb_names
+from bsd.actions.read_extracted import ReadOut
+from bsd.actions.search import ExtractedHits
+from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
-from bsd.mcp.calls import GetContextCall, RestoreCall, SearchCall, SetExtractableCall
-from bsd.mcp.restoring import RestoreInline
-from bsd.mcp.tools import TOOLS, error_answer, in_short, read_call, reads_much
-from bsd.mcp.transcript_calls import _NEEDED, is_answered, told, told_error
+from bsd.mcp.answers import fit_answer
+from bsd.mcp.arguments import read_arguments
+from bsd.mcp.scope import Scope
+from bsd.mcp.server import add_session_tools
+from bsd.mcp.tool_server import ToolServer
+from bsd.mcp.tools import TOOLS, SessionTools, check_purge_control, error_answer
+from bsd.mcp.transcript_answers import (
+    NEEDED,
+    describe_context,
+    describe_error,
+    describe_extractable,
+    describe_hits,
+    describe_restored,
+    is_answered,
+)
+from bsd.planning.edit import ExtractableSet
+from bsd.planning.restore import Restored
 from bsd.planning.rules import own_tool
-from bsd.planning.targets import Refused, read_targets
+from bsd.planning.targets import ContextChanged, Refused, read_targets
+from bsd.planning.view import Context, ContextEntry
+from bsd.transcripts.agents.page_size import OTHERS
 
 REPLACE = {"start": "START_VERBOSE_OUTPUT", "end": "END_VERBOSE_OUTPUT", "replacement": "…"}
-
-
-def test_each_tool_is_named_with_its_verb() -> None:
-    assert tuple(TOOLS) == verb_names.TOOLS
 
 
 def test_planners_know_all_our_tools_but_the_one_that_may_be_anybodys() -> None:
     assert [name for name in TOOLS if not own_tool(f"mcp__bsd__{name}")] == ["context"]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "much"),
-    [
-        ("search_extracted", {"query": "refused"}, True),
-        ("purge_control", {"action": "get_context"}, True),
-        ("purge_control", {"action": "restore", "entry": "e1"}, False),
-        ("read_extracted", {"entry": "e1"}, False),
-        ("search_extracted", {}, False),  # it is refused at once
-        ("memory_recall", {"query": "refused"}, False),
-    ],
-)
-def test_what_reads_whole_sessions(name: str, arguments: dict[str, Any], much: bool) -> None:
-    assert reads_much(name, arguments) is much
-
-
-# Seed 001 §2, seed 000's tool design, seed 003's API.
-EXAMPLES: list[tuple[str, dict[str, Any], object]] = [
-    ("restore", {"entry_id": "msg-456", "keys": ["content", "output"]},
-     RestoreInline("msg-456", ("content", "output"))),
-    ("purge_control", {"action": "restore", "entry": "msg-456"}, RestoreInline("msg-456")),
-    ("purge_control", {"action": "get_context"}, GetContext()),
-    ("purge_control", {"action": "set_extractable", "entry": "e", "value": False},
-     SetExtractable("e", False)),
-    ("purge_control", {"action": "set_extractable", "entry": "e", "value": "20"},
-     SetExtractable("e", 20)),
-    ("restore_remote", {"session": "abc", "entry": "ent_123"}, RestoreInline("ent_123")),
+# Seed 001 §2, seed 000's tool design, seed 003's API: a call, and its arguments as they are read.
+EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("restore", {"entry_id": "msg-456", "keys": ["content", "output"]}, {}),
+    ("purge_control", {"action": "restore", "entry": "msg-456"}, {}),
+    ("purge_control", {"action": "get_context"}, {}),
+    ("purge_control", {"action": "set_extractable", "entry": "e", "value": False}, {}),
+    ("purge_control", {"action": "set_extractable", "entry": "e", "value": "20"}, {"value": 20}),
+    ("restore_remote", {"session": "abc", "entry": "ent_123"}, {}),
     ("restore_remote", {"session": "abc", "entry": "ent_123", "keys": "key1, key2"},
-     RestoreInline("ent_123", ("key1", "key2"))),
-    ("context", {"action": "replace", "targets": [REPLACE]},
-     ChangeContext("replace", [REPLACE])),
-    ("context", {"action": "discard", "targets": [["a1b2c3"]]},
-     ChangeContext("discard", [["a1b2c3"]])),
-    ("context", {"action": "distill", "targets": [["a1b2c3", "fine"]]},
-     ChangeContext("distill", [["a1b2c3", "fine"]])),
-    ("search_extracted", {"query": "refused"}, SearchExtracted("refused", 10)),
+     {"keys": ["key1", "key2"]}),
+    ("context", {"action": "replace", "targets": [REPLACE]}, {}),
+    ("context", {"action": "discard", "targets": [["a1b2c3"]]}, {}),
+    ("context", {"action": "distill", "targets": [["a1b2c3", "fine"]]}, {}),
+    ("search_extracted", {"query": "refused"}, {}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tool", "arguments", "deed"), EXAMPLES)
-def test_the_seeds_calls(tool: str, arguments: dict[str, Any], deed: object) -> None:
-    call = read_call(tool, arguments)
-    assert call.arguments == deed
-    assert call.session == arguments.get("session")
+@pytest.mark.parametrize(("tool", "arguments", "differently"), EXAMPLES)
+def test_the_seeds_calls(tool: str, arguments: dict[str, Any], differently: dict[str, Any]) -> None:
+    assert read_arguments(TOOLS[tool], arguments) == {**arguments, **differently}
 
 
-@pytest.mark.parametrize(("tool", "arguments", "_"), EXAMPLES)
-def test_the_schema_allows_what_the_seeds_write(
-    tool: str, arguments: dict[str, Any], _: object
-) -> None:
-    typed = {key: value for key, value in arguments.items() if value not in ("20", "key1, key2")}
-    validator_for(TOOLS[tool].schema(takes_session=True)).validate({"session": "s", **typed})
-    typed.pop("session", None)
-    alone = validator_for(TOOLS[tool].schema(takes_session=False))
-    alone.validate(typed)
-    assert not alone.is_valid({"session": "s", **typed})
+def schemas(**options: Any) -> dict[str, dict[str, Any]]:
+    server = ToolServer(**options)
+    add_session_tools(server, SessionTools(cast("Any", None), Scope()))
+    return {tool.name: tool.input_schema for tool in asyncio.run(server.list_tools())}
+
+
+def test_the_schemas_allow_what_the_seeds_write() -> None:
+    told = schemas()
+    assert list(told) == list(TOOLS)
+    for tool, arguments, _ in EXAMPLES:
+        typed = {key: value for key, value in arguments.items() if value != "key1, key2"}
+        validator_for(told[tool]).validate({"session": "s", **typed})
+
+
+def test_a_server_for_one_session_has_no_parameter_session() -> None:
+    for schema in schemas(hidden=("session",)).values():
+        assert "session" not in schema["properties"]
+        assert "session" not in schema.get("required", ())
+
+
+def test_the_list_of_tools_is_short() -> None:
+    """Programs send it with every request to their model."""
+    server = ToolServer()
+    add_session_tools(server, SessionTools(cast("Any", None), Scope()))
+    tools = asyncio.run(server.list_tools())
+    sent = ListToolsResult(tools=tools).model_dump_json(by_alias=True, exclude_none=True)
+    assert len(sent.encode()) <= 4800
 
 
 @pytest.mark.parametrize(
-    ("arguments", "deed"),
+    ("arguments", "read"),
     [
-        ({"entry": "e"}, RestoreInline("e")),  # as purge_control calls it
-        ({"entry_id": "e", "keys": []}, RestoreInline("e")),
-        ({"entry_id": "e", "keys": ""}, RestoreInline("e")),
-        ({"entry_id": "e", "keys": None}, RestoreInline("e")),
+        ({"entry": "e"}, {"entry_id": "e"}),  # as purge_control calls it
+        ({"entryId": "e"}, None),
+        ({"entry_id": "e", "keys": []}, {"entry_id": "e", "keys": None}),
+        ({"entry_id": "e", "keys": ""}, {"entry_id": "e", "keys": None}),
+        ({"entry_id": "e", "keys": None}, {"entry_id": "e"}),
+        ({"entry_id": "e", "offset": None, "inline": "true"}, {"entry_id": "e", "inline": True}),
+        ({"entry_id": "e", "offset": " 70 "}, {"entry_id": "e", "offset": 70}),
     ],
 )
-def test_what_can_mean_only_one_thing_is_taken_as_that(
-    arguments: dict[str, Any], deed: object
-) -> None:
-    assert read_call("restore", arguments).arguments == deed
+def test_forms_that_models_write(arguments: dict[str, Any], read: dict[str, Any] | None) -> None:
+    if read is None:
+        with pytest.raises(Invalid):
+            read_arguments(TOOLS["restore"], arguments)
+    else:
+        assert read_arguments(TOOLS["restore"], arguments) == read
 
 
 @pytest.mark.parametrize(
     ("value", "meant"),
-    [("true", True), ("FALSE", False), (True, True), (0, 0), ("7", 7), ("unset", None)],
+    [("true", True), ("FALSE", False), (True, True), (0, 0), ("7", 7), ("unset", "unset")],
 )
 def test_values_of_extractable(value: object, meant: object) -> None:
-    call = read_call("purge_control", {"action": "set_extractable", "entry": "e", "value": value})
-    assert isinstance(call.arguments, SetExtractable)
-    assert call.arguments.value is meant
+    given = {"action": "set_extractable", "entry": "e", "value": value}
+    read = read_arguments(TOOLS["purge_control"], given)["value"]
+    assert (type(read), read) == (type(meant), meant)
 
 
 @pytest.mark.parametrize(
@@ -130,16 +134,8 @@ def test_values_of_extractable(value: object, meant: object) -> None:
          ["entry parameter is required", "keys must be a list of texts, not 7",
           "x is no parameter of this tool"]),
         ("purge_control", {}, ["action parameter is required"]),
-        ("purge_control", {"action": "restore"},
-         ["entry parameter is required for restore action"]),
-        ("purge_control", {"action": "set_extractable", "entry": "e"},
-         ["value parameter is required for set_extractable action (true, false, or integer)"]),
         ("purge_control", {"action": "set_extractable", "entry": "e", "value": -1},
          ['value must be true, false, a number or "unset", not -1']),
-        ("purge_control", {"action": "prune"},
-         ["Unknown action 'prune'. Valid actions: get_context, restore, set_extractable"]),
-        ("context", {"action": "compress", "targets": [["a"]]},
-         ["Unknown action 'compress'. Valid actions: replace, discard, distill"]),
         ("search_extracted", {"query": "x", "limit": 0},
          ["limit must be a whole number from 1 to 100, not 0"]),
     ],
@@ -148,20 +144,33 @@ def test_everything_that_is_wrong_is_said(
     tool: str, arguments: dict[str, Any], messages: list[str]
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        read_call(tool, arguments)
+        read_arguments(TOOLS[tool], arguments)
     assert [one.message for one in refused.value.errors] == messages
     assert refused.value.message == "; ".join(messages)
+
+
+@pytest.mark.parametrize(
+    ("action", "entry", "message"),
+    [
+        ("restore", None, "entry parameter is required for restore action"),
+        ("set_extractable", "e",
+         "value parameter is required for set_extractable action (true, false, or integer)"),
+        ("prune", None,
+         "Unknown action 'prune'. Valid actions: get_context, restore, set_extractable"),
+    ],
+)  # fmt: skip
+def test_what_an_action_of_purge_control_needs(
+    action: str, entry: str | None, message: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_purge_control(action, entry, None)
+    assert refused.value.message == message
 
 
 @pytest.mark.parametrize("arguments", ["oops", 7, ["e1"], [["entry", "e1"]]])
 def test_arguments_that_are_no_object(arguments: object) -> None:
     with pytest.raises(Invalid, match="not a JSON object"):
-        read_call("restore", arguments)
-
-
-def test_a_tool_that_is_not_ours() -> None:
-    with pytest.raises(Invalid, match="there is no tool read"):
-        read_call("read", {})
+        read_arguments(TOOLS["restore"], arguments)
 
 
 ANSWERS: list[tuple[str, dict[str, Any]]] = [
@@ -182,12 +191,21 @@ def test_an_answer_of_ours_is_known_again(tool: str, answer: dict[str, Any]) -> 
 
 
 def test_what_an_answer_is_known_by_is_told() -> None:
-    """Its type says what is in it; transcripts of earlier versions may hold less."""
-    three = (RESTORE, SET_EXTRACTABLE, GET_CONTEXT)
-    for name, tool in ((name, TOOLS[name]) for name in _NEEDED):
-        answers = [verb.answer for verb in three] if name == "purge_control" else [tool.answer]
-        told = [set(answer_model(one).model_json_schema()["required"]) for one in answers]
-        assert all(any(known <= one for one in told) for known in _NEEDED[name]), name
+    """Transcripts of earlier versions may hold answers with fewer members."""
+    restored = Restored(entry_id="e")
+    listing = Context("a/b", 0, 0, (), 0, 0, 0, None, ())
+    pinned = ExtractableSet(updated=True, entry_id="e", extractable=3, previous=None, index=1)
+    answers: dict[str, list[Any]] = {
+        "restore": [restored],
+        "restore_remote": [restored],
+        "purge_control": [listing, restored, pinned],
+        "context": [ContextChanged(action="discard", changed=(), tokens_saved=0)],
+        "search_extracted": [ExtractedHits("a/b", "x", ())],
+        "read_extracted": [ReadOut(session="a/b", entry_id="e", texts={})],
+    }
+    for tool, needed in NEEDED.items():
+        members = [as_json(answer).keys() for answer in answers[tool]]
+        assert all(any(names <= known for known in members) for names in needed), tool
 
 
 @pytest.mark.parametrize(
@@ -223,7 +241,7 @@ def test_a_refusal_is_seed_003s_result() -> None:
     answer = error_answer(refused.value)
     assert (answer["success"], answer["replacements"]) == (False, [])
     assert is_answered("context", json.dumps(answer))
-    assert "nonsense!" in told_error("context", answer)
+    assert "nonsense!" in describe_error("context", answer)
 
 
 @pytest.mark.parametrize(
@@ -237,36 +255,42 @@ def test_what_others_say_is_no_answer_of_ours(text: str) -> None:
 
 def test_a_long_listing_is_cut_to_its_largest_entries() -> None:
     rows = [{"index": n, "id": f"e{n}", "size_bytes": (n * 7) % 1000} for n in range(1000)]
-    shown = in_short({"total_entries": 1000, "entries": rows})
+    given = {"action": "get_context", "session": "s1"}
+
+    def page(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        whole = {"total_entries": len(rows), "extracted_ids": [], "entries": rows}
+        return fit_answer(whole, "purge_control", given, 0, OTHERS)
+
+    shown = page(rows)
     assert shown["entries_left_out"] == 950
+    assert shown["next"] == {"tool": "purge_control", **given, "offset": 50}
     assert [row["index"] for row in shown["entries"]] == sorted(
         row["index"] for row in shown["entries"]
     )
     assert min(row["size_bytes"] for row in shown["entries"]) == 950
-    few = {"total_entries": 3, "entries": rows[:3]}
-    assert in_short(few) is few
-    assert in_short({"restored": True}) == {"restored": True}
+    assert page(rows[:3]) == {"total_entries": 3, "extracted_ids": [], "entries": rows[:3]}
+    restored = {"restored": True}
+    assert fit_answer(restored, "purge_control", given, 0, OTHERS) == restored
 
 
 def test_what_a_model_is_told_instead_of_a_result() -> None:
-    again = {
-        "restored": True, "entry_id": "e7", "keys_restored": ["output"],
-        "suggestion": "consider setting _extractable: false on the entry.",
-    }  # fmt: skip
-    assert told(RestoreCall("e7"), again) == (
+    again = Restored(
+        restored=True,
+        entry_id="e7",
+        keys_restored=("output",),
+        suggestion="consider setting _extractable: false on the entry.",
+    )
+    assert describe_restored(again) == (
         "[restored entry e7: output. consider setting _extractable: false on the entry]"
     )
-    lost = {"restored": False, "entry_id": "e7", "keys_restored": [], "unavailable": {"o": "gone"}}
-    assert told(RestoreCall("e7"), lost) == "[o: gone]"
-    assert told(SetExtractableCall("e7", None), {"entry_id": "e7"}) == (
-        "[_extractable=unset for entry e7]"
-    )
-    assert told(SearchCall("x", 3), {"results": []}) == "[nothing that was extracted holds x]"
-    listing = {"session": "a/b", "total_entries": 99, "extracted_entries": 60,
-               "extracted_ids": [f"e{n}" for n in range(60)],
-               "entries": [{"hash": f"{n:06x}", "id": f"e{n}", "type": "user", "size_bytes": n}
-                           for n in range(99)]}  # fmt: skip
-    lines = told(GetContextCall(), listing).splitlines()
+    assert describe_restored(Restored(entry_id="e7", unavailable={"o": "gone"})) == "[o: gone]"
+    unset = ExtractableSet(entry_id="e7", extractable=None, previous=3, index=1)
+    assert describe_extractable(unset) == "[_extractable=unset for entry e7]"
+    nothing = ExtractedHits("a/b", "x", ())
+    assert describe_hits(nothing) == "[nothing that was extracted holds x]"
+    rows = tuple(ContextEntry(n, f"e{n}", "user", f"{n:06x}", False, None, n, 0) for n in range(99))
+    listing = Context("a/b", 99, 60, tuple(f"e{n}" for n in range(60)), 0, 0, 0, None, rows)
+    lines = describe_context(listing).splitlines()
     assert lines[:5] == [
         "Session: a/b", "Total entries: 99", "Extracted entries: 60", "", "Extracted entry IDs:"
     ]  # fmt: skip

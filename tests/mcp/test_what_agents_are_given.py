@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_config import ConfigService
-from bsd.mcp.tools import carry_out, read_call
-from bsd.sessions.surgeon import Surgeon
+from bsd.mcp.scope import Scope
 from bsd.transcripts.agents.page_size import OTHERS
 from tests.actions import performed
-from tests.mcp.conftest import NAME, UNKNOWN, Agent, Desk, Flat, Hands, call, text_of
-from tests.mcp.test_text_at_once import Others
+from tests.mcp.conftest import NAME, UNKNOWN, Agent, Desk, Flat, call, call_tool, text_of
+from tests.mcp.test_text_at_once import extracted_home
 from tests.pictures import GIF, JPEG, PDF, PNG, SVG, WEBP, encoded
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
-from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Home, Kind
+from tests.transcripts.agents.sources.tree import LONG, Home, Kind
 
 LARGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"A" * 3_800_000).decode()
 
@@ -151,13 +149,9 @@ def all_given(
 ) -> list[dict[str, Any]]:
     """What a tool gives of each entry of a session from which all left that may."""
     home = Home.of(kind, top, lines)
-    hands = Others(home.layout)
-    hands.config.update({**EVERYTHING, **settings})
-    assert hands.surgeon(home.name, writes=True).extract(home.name).values
-    surgeon = Surgeon(home.layout, ConfigService(home.layout.config_file))
-    entries = performed.context(surgeon, home.name)["extracted_ids"]
-    named = {"restore": "entry_id"}.get(tool, "entry")
-    return [carry_out(read_call(tool, {named: one}), home.name, hands) for one in entries]
+    context, entries = extracted_home(home, **settings)
+    named, scope = {"restore": "entry_id"}.get(tool, "entry"), Scope(session=home.name)
+    return [call_tool(context, tool, scope, **{named: entry}) for entry in entries]
 
 
 @pytest.mark.parametrize("tool", ["read_extracted", "restore", "restore_remote"])
@@ -176,16 +170,15 @@ def test_what_the_program_only_shows_is_named_and_given_by_its_key(tmp_path: Pat
     lines = claude_code_lines(3)
     lines[4]["toolUseResult"] = {"stdout": f"{LONG} in colours"}
     home = Home.of(CLAUDE_CODE, tmp_path, lines)
-    hands = Others(home.layout)
-    hands.config.update(EVERYTHING)
-    assert hands.surgeon(home.name, writes=True).extract(home.name).values
+    context, _ = extracted_home(home)
+    scope = Scope(session=home.name)
     asked: dict[str, Any] = {"entry": lines[4]["uuid"]}
-    answer = carry_out(read_call("read_extracted", asked), home.name, hands)
+    answer = call_tool(context, "read_extracted", scope, **asked)
     assert list(answer["texts"]) == ["message.content[0].content"]
     (said,) = answer["beside"].values()
     assert said.startswith(f"{len(LONG) + 11} characters that only the program shows")
     asked["keys"] = list(answer["beside"])
-    answer = carry_out(read_call("read_extracted", asked), home.name, hands)
+    answer = call_tool(context, "read_extracted", scope, **asked)
     assert answer["texts"] == {"toolUseResult.stdout": f"{LONG} in colours"}
     assert "beside" not in answer
 
@@ -257,7 +250,7 @@ def test_an_answer_with_its_texts_in_blocks_of_their_own_is_known_in_a_transcrip
     desk.look()
     agent.user("what was in the file?")
     asks = agent.calls(("c1", "mcp__bsd__restore", {"entry_id": old}))
-    answer = carry_out(read_call("restore", {"entry_id": old, "inline": False}), NAME, Hands(desk))
+    answer = call(desk, "restore", rest=False, session="s1", entry_id=old, inline=False)
     ((key, text),) = answer["texts"].items()
     head = {**answer, "texts": {key: f"[{len(text)} characters: below]"}}
     result = agent.result("c1", "mcp__bsd__restore", json.dumps(head))

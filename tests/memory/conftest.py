@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.memory.facts import Memory
+from bsd.memory.memory import Memory
 from tests.memory.memories import Clock, sound
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.memory.fact import Fact
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.facts import Fact
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 
 NOW = 1_800_000_000  # 2027-01-15T08:00:00Z
@@ -29,9 +30,9 @@ class Clock:
 
 def store(memory: Memory, text: str, **fields: Any) -> Fact:
     """Keep a fact that was not there."""
-    stored = memory.store(NewFact(text, **fields))
+    stored = actions.store(memory, NewFact(text, **fields))
     assert stored.created
-    return stored.fact
+    return actions.get(memory, stored.id)
 
 
 def rows(path: Path, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
-from bsd.memory import decay
-from bsd.memory.database import Database
+from bsd.memory import actions
+from bsd.memory.classes import Classes, Classifier, rules_for
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.facts import Memory
-from bsd.memory.new_fact import Classes, Classifier, rules_for
+from bsd.memory.memory import Memory
 from tests.memory import plugin
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store, texts
 
@@ -33,9 +33,9 @@ def test_hard_prune_deletes_what_has_expired_and_no_more(memory: Memory) -> None
     timed(memory, "just now", expires_at=NOW, last_confirmed_at=None)
     timed(memory, "later", expires_at=NOW + DAY, last_confirmed_at=None)
     timed(memory, "never", expires_at=None)
-    assert memory.prune(soft=False) == PrunedFacts(expired=1)
+    assert actions.prune(memory, soft=False) == PrunedFacts(expired=1)
     assert texts(memory.path) == {"just now", "later", "never"}
-    assert memory.recall("expired") == [], "its words went, too"
+    assert actions.recall(memory, "expired").results == [], "its words went, too"
 
 
 def test_soft_decay_halves_what_is_past_three_quarters(memory: Memory) -> None:
@@ -54,9 +54,9 @@ def test_soft_decay_halves_what_is_past_three_quarters(memory: Memory) -> None:
         confidence=0.1,
     )
     timed(memory, "too faint", expires_at=None, confidence=0.0999)
-    assert memory.prune(hard=False) == PrunedFacts(decayed=1, deleted=1)
-    assert memory.get(fading).confidence == 0.5
-    assert memory.get(faint).confidence == 0.1
+    assert actions.prune(memory, hard=False) == PrunedFacts(decayed=1, deleted=1)
+    assert actions.get(memory, fading).confidence == 0.5
+    assert actions.get(memory, faint).confidence == 0.1
     left = dict(rows(memory.path, "SELECT text, confidence FROM facts"))
     assert left == {
         "past it": 0.5,
@@ -76,19 +76,19 @@ def test_2_2_6_only_more_than_three_quarters_counts_and_the_faintest_stays(
     low = store(memory, "faint right now", decay_class="session", confidence=0.1)
     store(memory, "we decided", confidence=0.09)
     clock.now += 18 * HOUR
-    assert memory.prune() == PrunedFacts(deleted=1)
+    assert actions.prune(memory) == PrunedFacts(deleted=1)
     clock.now += 1
-    assert memory.prune() == PrunedFacts(decayed=1)
-    assert memory.get(fact.id).confidence == 0.5
-    assert memory.get(low.id).confidence == 0.1
+    assert actions.prune(memory) == PrunedFacts(decayed=1)
+    assert actions.get(memory, fact.id).confidence == 0.5
+    assert actions.get(memory, low.id).confidence == 0.1
 
 
 def test_2_2_7_what_was_never_confirmed_does_not_fade(memory: Memory, clock: Clock) -> None:
     timed(memory, "x y", last_confirmed_at=None, expires_at=NOW + HOUR)
     clock.now += HOUR
-    assert memory.prune() == PrunedFacts()
+    assert actions.prune(memory) == PrunedFacts()
     clock.now += 1
-    assert memory.prune() == PrunedFacts(expired=1)
+    assert actions.prune(memory) == PrunedFacts(expired=1)
 
 
 def test_2_2_11_what_is_recalled_does_not_fade_if_its_class_lives_on(
@@ -99,9 +99,9 @@ def test_2_2_11_what_is_recalled_does_not_fade_if_its_class_lives_on(
     lost = store(memory, "harbour now", decay_class="session")
     for _ in range(20):
         clock.now += 5 * HOUR
-        memory.recall("harbour")
-        memory.prune()
-    assert memory.get(kept.id).confidence == 1.0
+        actions.recall(memory, "harbour")
+        actions.prune(memory)
+    assert actions.get(memory, kept.id).confidence == 1.0
     assert lost.text not in texts(memory.path)
 
 
@@ -111,23 +111,23 @@ def test_fading_is_a_matter_of_age_not_of_ticks(memory: Memory, clock: Clock, pr
     fact = store(memory, "right now", decay_class="session")
     clock.now += 18 * HOUR + 1
     for _ in range(prunes):
-        memory.prune()
+        actions.prune(memory)
         clock.now += 1
-    assert memory.get(fact.id).confidence == 0.5
+    assert actions.get(memory, fact.id).confidence == 0.5
     clock.now = NOW + 19 * HOUR
     for _ in range(prunes):
-        memory.prune()
-    assert memory.get(fact.id).confidence == 0.25
+        actions.prune(memory)
+    assert actions.get(memory, fact.id).confidence == 0.25
     clock.now = NOW + 21 * HOUR
-    assert memory.prune() == PrunedFacts(deleted=1), "1/16 is less than 0.1"
+    assert actions.prune(memory) == PrunedFacts(deleted=1), "1/16 is less than 0.1"
 
 
 def test_what_expires_this_second_has_faded_by_its_age(memory: Memory) -> None:
     """The seed's formula leaves it out: whether it was halved would depend on an earlier tick."""
     last = timed(memory, "right now", last_confirmed_at=NOW - HOUR, expires_at=NOW)
-    assert memory.prune(dry_run=True) == PrunedFacts(decayed=1, dry_run=True)
-    assert memory.prune() == PrunedFacts(decayed=1)
-    assert memory.get(last).confidence == 0.5
+    assert actions.prune(memory, dry_run=True) == PrunedFacts(decayed=1, dry_run=True)
+    assert actions.prune(memory) == PrunedFacts(decayed=1)
+    assert actions.get(memory, last).confidence == 0.5
 
 
 def test_a_raised_confidence_is_the_new_base_and_a_missing_one_the_first_seen(
@@ -136,21 +136,21 @@ def test_a_raised_confidence_is_the_new_base_and_a_missing_one_the_first_seen(
     """The plugin knows no base: it may confirm, or have halved before we came."""
     half = timed(memory, "half", last_confirmed_at=NOW, expires_at=NOW + 40 * HOUR, confidence=0.5)
     clock.now += 30 * HOUR + 1
-    memory.prune()
-    assert memory.get(half).confidence == 0.25
+    actions.prune(memory)
+    assert actions.get(memory, half).confidence == 0.25
     change(memory.path, "UPDATE facts SET confidence = 1.0")
-    memory.prune()
-    assert memory.get(half).confidence == 0.5
+    actions.prune(memory)
+    assert actions.get(memory, half).confidence == 0.5
     change(memory.path, "UPDATE facts SET confidence = confidence * 0.5")  # by the plugin's tick
-    memory.prune()
-    assert memory.get(half).confidence == 0.5
+    actions.prune(memory)
+    assert actions.get(memory, half).confidence == 0.5
 
 
 def test_modes_do_what_they_say(memory: Memory) -> None:
     timed(memory, "expired", expires_at=NOW - 1)
     timed(memory, "faint", expires_at=None, confidence=0.05)
-    assert memory.prune(hard=False) == PrunedFacts(deleted=1)
-    assert memory.prune(soft=False) == PrunedFacts(expired=1)
+    assert actions.prune(memory, hard=False) == PrunedFacts(deleted=1)
+    assert actions.prune(memory, soft=False) == PrunedFacts(expired=1)
 
 
 facts = st.lists(
@@ -177,7 +177,7 @@ def test_2_2_10_a_dry_run_predicts_exactly_and_writes_nothing(
     with Memory(path, clock=Clock()) as memory:
         for number, (expires, confirmed, confidence, base) in enumerate(facts):
             fact = store(memory, f"fact {number}")
-            memory._open(write=True).run(
+            memory.open(write=True).run(
                 "UPDATE facts SET expires_at = ?, last_confirmed_at = ?, confidence = ?,"
                 " bsd_base_confidence = ? WHERE id = ?",
                 (
@@ -192,12 +192,12 @@ def test_2_2_10_a_dry_run_predicts_exactly_and_writes_nothing(
             store(memory, "one")
         memory.close()
         before = path.read_bytes()
-        predicted = memory.prune(hard=hard, soft=soft, dry_run=True)
+        predicted = actions.prune(memory, hard=hard, soft=soft, dry_run=True)
         memory.close()
         assert path.read_bytes() == before
-        done = memory.prune(hard=hard, soft=soft)
+        done = actions.prune(memory, hard=hard, soft=soft)
         assert replace(predicted, dry_run=False) == done
-        assert memory.prune(hard=hard, soft=soft) == PrunedFacts(), (
+        assert actions.prune(memory, hard=hard, soft=soft) == PrunedFacts(), (
             "and then there is no more to do"
         )
 
@@ -221,15 +221,15 @@ def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
             expires_at=NOW - late + 10 * HOUR,
         )
     timed(memory, "faint and expired", confidence=0.05, expires_at=NOW - 1)
-    predicted = memory.prune(dry_run=True)
+    predicted = actions.prune(memory, dry_run=True)
     assert predicted == PrunedFacts(expired=1, decayed=2, deleted=2, dry_run=True)
-    assert memory.prune() == replace(predicted, dry_run=False)
+    assert actions.prune(memory) == replace(predicted, dry_run=False)
     assert dict(rows(memory.path, "SELECT text, confidence FROM facts")) == {
         "has faded already": 0.5,
         "down to the faintest": 0.1,
         "halved too often by somebody": 0.2,
     }
-    assert memory.prune(dry_run=True) == PrunedFacts(dry_run=True)
+    assert actions.prune(memory, dry_run=True) == PrunedFacts(dry_run=True)
 
 
 def test_a_confirmed_fact_fades_from_full_confidence_whatever_it_had(
@@ -238,16 +238,16 @@ def test_a_confirmed_fact_fades_from_full_confidence_whatever_it_had(
     """Others write confidences that are no shares."""
     past = {"last_confirmed_at": NOW - 31 * HOUR, "expires_at": NOW + 9 * HOUR}
     fact = timed(memory, "surer than sure", confidence=4.0, **past)
-    memory.prune(hard=False)
-    assert memory.get(fact).confidence == 1.0
-    assert memory.confirm(fact).confidence == 1.0
+    actions.prune(memory, hard=False)
+    assert actions.get(memory, fact).confidence == 1.0
+    assert actions.confirm(memory, fact).confidence == 1.0
     change(
         memory.path,
         "UPDATE facts SET last_confirmed_at = ?, expires_at = ? WHERE id = ?",
         [*past.values(), fact],
     )
-    memory.prune(hard=False)
-    assert memory.get(fact).confidence == 0.25
+    actions.prune(memory, hard=False)
+    assert actions.get(memory, fact).confidence == 0.25
 
 
 def test_many_are_deleted_in_batches_and_a_stop_comes_between(tmp_path: Path, clock: Clock) -> None:
@@ -260,60 +260,50 @@ def test_many_are_deleted_in_batches_and_a_stop_comes_between(tmp_path: Path, cl
 
     with Memory(tmp_path / "facts.db", clock=clock, stopping=stopping) as memory:
         store(memory, "one")
-        db = memory._open(write=True)
+        db = memory.open(write=True)
         with db.change():
             db.run_many(
                 "INSERT INTO facts (id, text, created_at, expires_at) VALUES (?, 'x', 1, 1)",
                 ((str(number),) for number in range(many)),
             )
-        first = memory.prune(soft=False).expired
+        first = actions.prune(memory, soft=False).expired
     assert 0 < first < many, "the gateway gets its turn"
     with Memory(tmp_path / "facts.db", clock=clock) as memory:
-        assert memory.prune(soft=False).expired == many - first
+        assert actions.prune(memory, soft=False).expired == many - first
 
 
-def test_many_fade_in_parts_each_of_them_once(
+def test_many_fade_in_batches_each_of_them_once(
     memory: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.memory.decay._PART", 3)
-    parts: list[int] = []
-    fade = decay.fade
-
-    def counted(db: Database, part: decay.Fading) -> int:
-        parts.append(fade(db, part))
-        return parts[-1]
-
-    monkeypatch.setattr(decay, "fade", counted)
+    monkeypatch.setattr("bsd.memory.decay._FADED_AT_ONCE", 3)
     for number in range(20):
         store(memory, f"right now {number}", decay_class="session")
         clock.now += (number % 3 and 1) or 0
     for number in range(5):
         store(memory, f"at the same moment {number}", decay_class="session")
     clock.now = NOW + 19 * HOUR - 5  # on both sides of an hour
-    done = memory.prune()
+    done = actions.prune(memory)
     assert done == PrunedFacts(decayed=25)
-    assert sum(parts) == 25
-    assert max(parts) == 5, "of one moment none waits"
     assert rows(memory.path, "SELECT confidence, COUNT(*) FROM facts GROUP BY 1") == [(0.5, 25)]
-    assert memory.prune() == PrunedFacts()
+    assert actions.prune(memory) == PrunedFacts()
 
 
 def test_all_batches_are_deleted_at_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bsd.memory.decay._BATCH", 3)
+    monkeypatch.setattr("bsd.memory.decay._DELETED_AT_ONCE", 3)
     for number in range(10):
         store(memory, f"expired {number}", expires_at=NOW - 1)
-    assert memory.prune() == PrunedFacts(expired=10)
+    assert actions.prune(memory) == PrunedFacts(expired=10)
 
 
 def test_what_was_done_is_audited(tmp_path: Path, clock: Clock) -> None:
     audit = AuditLog(tmp_path / "audit.jsonl", clock)
     with Memory(tmp_path / "facts.db", clock=clock, audit=audit, actor="ada") as memory:
         fact = store(memory, "todo")
-        memory.confirm(fact.id)
-        memory.prune()
-        memory.forget(store(memory, "x").id)
+        actions.confirm(memory, fact.id)
+        actions.prune(memory)
+        actions.forget(memory, store(memory, "x").id)
         clock.now += 15 * DAY
-        memory.prune()
+        actions.prune(memory)
     told = list(audit.search(b""))
     assert [one["action"] for one in told] == [
         *("memory_store", "memory_confirm", "memory_store", "memory_forget", "memory_prune")
@@ -334,17 +324,20 @@ def test_backfill_classifies_all_but_superseded_facts(memory: Memory, clock: Clo
     confirmed = timed(memory, "todo: tea", decay_class="stable", created_at=NOW - 9 * DAY)
     right = store(memory, "likes tea")
     gone = timed(memory, "todo", decay_class="stable", superseded_at=NOW)
-    checkpoint = memory.save_checkpoint("decided", "the architecture")
+    checkpoint = actions.save_checkpoint(memory, "decided", "the architecture")
     clock.now += DAY
-    assert memory.backfill() == {"active": 1, "permanent": 1, "session": 1}
-    assert memory.get(confirmed).expires_at == NOW + 14 * DAY, "from its last confirmation"
-    assert (memory.get(old).decay_class, memory.get(old).expires_at) == ("permanent", None)
-    assert memory.get(old).last_confirmed_at == NOW
-    assert memory.get(unconfirmed).expires_at == NOW - 7 + 24 * HOUR, "from its creation"
-    assert memory.get(right.id) == right
-    assert memory.get(gone).decay_class == "stable"
-    assert memory.get(checkpoint.id) == checkpoint
-    assert memory.backfill() == {}
+    assert actions.backfill(memory).reclassified == {"active": 1, "permanent": 1, "session": 1}
+    assert actions.get(memory, confirmed).expires_at == NOW + 14 * DAY, "from its last confirmation"
+    assert (actions.get(memory, old).decay_class, actions.get(memory, old).expires_at) == (
+        "permanent",
+        None,
+    )
+    assert actions.get(memory, old).last_confirmed_at == NOW
+    assert actions.get(memory, unconfirmed).expires_at == NOW - 7 + 24 * HOUR, "from its creation"
+    assert actions.get(memory, right.id) == right
+    assert actions.get(memory, gone).decay_class == "stable"
+    assert actions.get(memory, checkpoint.id).decay_class == checkpoint.decay_class
+    assert actions.backfill(memory).reclassified == {}
 
 
 def test_backfill_follows_other_lifetimes_and_words(tmp_path: Path, clock: Clock) -> None:
@@ -354,23 +347,23 @@ def test_backfill_follows_other_lifetimes_and_words(tmp_path: Path, clock: Clock
     classes = Classes({**Classes().lifetimes, "ephemeral": HOUR, "stable": DAY})
     rules = rules_for(words={"ephemeral": (("otp",), (), ())})
     with Memory(path, clock=clock, classes=classes, classifier=Classifier(rules)) as memory:
-        assert memory.backfill() == {"ephemeral": 1}
-        assert memory.get(fact.id).expires_at == NOW + HOUR
+        assert actions.backfill(memory).reclassified == {"ephemeral": 1}
+        assert actions.get(memory, fact.id).expires_at == NOW + HOUR
         clock.now += HOUR - 1
-        assert memory.stats().by_class == {"ephemeral": 1}
+        assert actions.stats(memory).by_class == {"ephemeral": 1}
     with Memory(path, clock=clock) as memory:  # by somebody who does not know that class
-        assert memory.recall("code")
-        assert memory.confirm(fact.id).expires_at == clock.now + HOUR, "as long again"
-        assert memory.backfill() == {"stable": 1}
+        assert actions.recall(memory, "code").results
+        assert actions.confirm(memory, fact.id).expires_at == clock.now + HOUR, "as long again"
+        assert actions.backfill(memory).reclassified == {"stable": 1}
 
 
 def test_what_faded_in_the_wrong_class_is_whole_again(memory: Memory, clock: Clock) -> None:
     wrong = store(memory, "likes tea", decay_class="session")
     clock.now += 19 * HOUR
-    memory.prune()
-    assert memory.get(wrong.id).confidence == 0.25
-    memory.backfill()
-    assert memory.get(wrong.id).confidence == 1.0
+    actions.prune(memory)
+    assert actions.get(memory, wrong.id).confidence == 0.25
+    actions.backfill(memory)
+    assert actions.get(memory, wrong.id).confidence == 1.0
 
 
 # --- statistics ---
@@ -381,7 +374,7 @@ def test_statistics_count_by_class(memory: Memory, clock: Clock) -> None:
     store(memory, "right now")
     store(memory, "right now, again")
     clock.now += 24 * HOUR + 1
-    assert memory.stats().as_json() == {
+    assert as_json(actions.stats(memory)) == {
         "database": str(memory.path),
         "created_by_bsd": True,
         "facts": 3,
@@ -421,10 +414,10 @@ def test_what_a_later_plugin_protects_neither_fades_nor_goes(
                     db.execute(protect, {"id": text})
         before = db.execute("SELECT * FROM facts WHERE id LIKE '%protected'").fetchall()
     with Memory(facts_db, clock=clock) as memory:
-        foreseen = memory.prune(dry_run=True)
-        assert memory.prune() == replace(foreseen, dry_run=False)
+        foreseen = actions.prune(memory, dry_run=True)
+        assert actions.prune(memory) == replace(foreseen, dry_run=False)
         assert (foreseen.expired, foreseen.decayed, foreseen.deleted) == (1, 1, 2)
-        assert memory.expired() == 0
+        assert actions.count_expired(memory) == 0
     known = "id, confidence, last_confirmed_at, expires_at"
     left = rows(facts_db, f"SELECT {known} FROM facts WHERE id LIKE '%protected' ORDER BY id")
     assert len(left) == len(before) == 4
@@ -436,6 +429,6 @@ def test_what_a_later_plugin_protects_neither_fades_nor_goes(
     }
     clock.now += 2 * HOUR  # it is frozen no longer; who is pinned or verified stays so
     with Memory(facts_db, clock=clock) as memory:
-        memory.prune()
+        actions.prune(memory)
     left = rows(facts_db, "SELECT id FROM facts WHERE id LIKE '%protected'")
     assert (len(left) < 4) is ("freeze" in protect)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.core.formatting import LIFETIMES
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from tests.memory.memories import DAY, HOUR, Clock, rows, store
 
 _COUNT = 6
@@ -95,7 +96,7 @@ class World:
 
     def _prune(self, step: Step) -> None:
         hard, soft, now = step.what != "soft", step.what != "hard", int(self.clock.now)
-        self.memory.prune(hard=hard, soft=soft)
+        actions.prune(self.memory, hard=hard, soft=soft)
         if hard:
             self._keep(lambda life: life.expires is None or life.expires >= now)
         if soft:
@@ -109,10 +110,10 @@ class World:
     def _find(self, step: Step) -> None:
         now, refresh = int(self.clock.now), step.what != "look"
         if step.what == "lookup":
-            found = [fact.id for fact in self.memory.lookup(f"E{step.whom}")]
+            found = [fact.id for fact in actions.lookup(self.memory, f"E{step.whom}").results]
         else:
-            recalled = self.memory.recall(f"number{step.whom}", refresh=refresh)
-            found = [one.fact.id for one in recalled]
+            recalled = actions.recall(self.memory, f"number{step.whom}", refresh=refresh).results
+            found = [one.id for one in recalled]
         life = self.lives.get(self.names[step.whom])
         seen = life is not None and (life.expires is None or life.expires > now)
         assert found == ([self.names[step.whom]] if seen else [])
@@ -121,7 +122,7 @@ class World:
 
     def _confirm(self, step: Step) -> None:
         if life := self.lives.get(self.names[step.whom]):
-            self.memory.confirm(self.names[step.whom])
+            actions.confirm(self.memory, self.names[step.whom])
             life.base = 1.0
             life.anew(int(self.clock.now))
 

@@ -14,7 +14,7 @@ import pytest
 from bsd.cli.main import run
 from bsd.core.errors import Unavailable
 from bsd.core.logs import close_logs
-from bsd.memory.fact import FIELDS
+from bsd.memory.facts import FIELDS
 from bsd.memory.vectors import Vectors
 from tests.memory.memories import DAY, HOUR, change, rows
 from tests.memory.test_plugin import fill

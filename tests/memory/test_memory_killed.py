@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from tests.memory.memories import DAY, HOUR, NOW, Clock, rows, sound, store
 from tests.memory.test_plugin import fill
 
@@ -21,21 +22,21 @@ _CHILD = """
 import os, signal, sys
 from pathlib import Path
 from bsd.memory import database
-from bsd.memory import schema
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 
 path, name, now = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 operations = {
-    "create": lambda m: m.store(NewFact("the first harbour")),
-    "take over": lambda m: m.prune(),
-    "store": lambda m: m.store(NewFact("another harbour", supersedes="f5")),
-    "recall": lambda m: m.recall("harbour", limit=50),
-    "confirm": lambda m: m.confirm("f5"),
-    "forget": lambda m: m.forget("f5"),
-    "prune": lambda m: m.prune(),
-    "backfill": lambda m: m.backfill(),
-    "checkpoint": lambda m: m.save_checkpoint("a", "b"),
+    "create": lambda m: actions.store(m, NewFact("the first harbour")),
+    "take over": lambda m: actions.prune(m),
+    "store": lambda m: actions.store(m, NewFact("another harbour", supersedes="f5")),
+    "recall": lambda m: actions.recall(m, "harbour", limit=50).results,
+    "confirm": lambda m: actions.confirm(m, "f5"),
+    "forget": lambda m: actions.forget(m, "f5"),
+    "prune": lambda m: actions.prune(m),
+    "backfill": lambda m: actions.backfill(m).reclassified,
+    "checkpoint": lambda m: actions.save_checkpoint(m, "a", "b"),
 }
 for steps in sys.argv[4:]:
     if os.fork() == 0:
@@ -61,7 +62,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Memory(path, clock=Clock()) as memory:
         for number in range(60):
             fact = store(memory, f"harbour {number}", decay_class=("stable", "session")[number % 2])
-            memory._open(write=True).run(
+            memory.open(write=True).run(
                 "UPDATE facts SET id = ?, last_confirmed_at = ?, expires_at = ? WHERE id = ?",
                 (
                     f"f{number}",
@@ -98,8 +99,8 @@ def test_whoever_is_killed_leaves_a_whole_database(tmp_path: Path, filled: Path,
         sound(path)
     with Memory(path, clock=Clock()) as memory:
         store(memory, "life goes on")
-        memory.prune()
-        assert memory.recall("life")
+        actions.prune(memory)
+        assert actions.recall(memory, "life").results
     sound(path)
     # all or nothing: a confidence never without its base
     faded = "confidence < 1.0 AND bsd_base_confidence IS NULL"

@@ -12,15 +12,18 @@ from typing import Any
 import pytest
 
 from bsd.cli.main import run
+from bsd.core.answers import as_json
 from bsd.core.logs import close_logs
+from bsd.memory import actions
+from bsd.memory.classes import Classes
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.fact import WantedFacts
-from bsd.memory.facts import Memory
-from bsd.memory.new_fact import Classes, NewFact
+from bsd.memory.facts import FactFilter
+from bsd.memory.memory import Memory
+from bsd.memory.new_fact import NewFact
 from tests.memory import plugin
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, sound
 
-_ANY = WantedFacts(include_expired=True, include_superseded=True)
+_ANY = FactFilter(include_expired=True, include_superseded=True)
 _FIRST_TABLE = (
     "CREATE TABLE facts (id TEXT PRIMARY KEY, text TEXT, category TEXT, importance REAL,"
     " entity TEXT, key TEXT, value TEXT, source TEXT, created_at INTEGER, confidence REAL,"
@@ -74,20 +77,20 @@ def test_whatever_stands_in_a_column_every_operation_works(
     path = tmp_path / "facts.db"
     filled(path, **odd)
     with Memory(path, clock=clock) as memory:
-        memory.prune(dry_run=True)
-        found = memory.recall("harbour", wanted=_ANY, refresh=False)
-        assert "good" in {one.fact.id for one in found}
-        memory.recall("harbour", wanted=_ANY)
-        memory.lookup("ada")
-        memory.backfill()
-        assert json.loads(json.dumps(memory.stats().as_json(), allow_nan=False))["facts"] == 2
-        told = json.loads(json.dumps(memory.confirm("odd").as_json(), allow_nan=False))
+        actions.prune(memory, dry_run=True)
+        found = actions.recall(memory, "harbour", only=_ANY, refresh=False).results
+        assert "good" in {one.id for one in found}
+        actions.recall(memory, "harbour", only=_ANY)
+        actions.lookup(memory, "ada")
+        actions.backfill(memory)
+        assert json.loads(json.dumps(as_json(actions.stats(memory)), allow_nan=False))["facts"] == 2
+        told = json.loads(json.dumps(as_json(actions.confirm(memory, "odd")), allow_nan=False))
         assert isinstance(told["created_at"], int)
         assert isinstance(told["text"], str)
         assert isinstance(told["confidence"], float)
-        assert memory.store(NewFact("another", supersedes="odd")).created
-        assert memory.prune() == PrunedFacts()
-        memory.forget("odd")
+        assert actions.store(memory, NewFact("another", supersedes="odd")).created
+        assert actions.prune(memory) == PrunedFacts()
+        actions.forget(memory, "odd")
     sound(path)
 
 
@@ -100,17 +103,17 @@ def test_what_is_no_number_neither_expires_nor_fades(
     old = {"last_confirmed_at": NOW - 90 * DAY, "expires_at": NOW + DAY}
     filled(path, **{**old, column: "2026-01-01"})
     with Memory(path, clock=clock) as memory:
-        assert memory.prune(dry_run=True) == PrunedFacts(dry_run=True)
-        assert memory.prune() == PrunedFacts()
-        assert memory.get("odd").text == "an odd harbour"
+        assert actions.prune(memory, dry_run=True) == PrunedFacts(dry_run=True)
+        assert actions.prune(memory) == PrunedFacts()
+        assert actions.get(memory, "odd").text == "an odd harbour"
 
 
 def test_a_text_is_no_time_in_milliseconds(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "facts.db"
     filled(path, source_date="2026-01-01", created_at=(NOW - DAY) * 1000)
     with Memory(path, clock=clock) as memory:
-        assert memory.recall("odd", refresh=False)[0].fact.created_at == NOW - DAY
-        memory.prune()
+        assert actions.recall(memory, "odd", refresh=False).results[0].created_at == NOW - DAY
+        actions.prune(memory)
     assert rows(path, "SELECT created_at, source_date FROM facts WHERE id = 'odd'") == [
         (NOW - DAY, "2026-01-01")
     ]
@@ -122,9 +125,9 @@ def test_a_fraction_of_a_second_is_halved_once(tmp_path: Path, clock: Clock) -> 
     moment = 4 * NOW - 4 * HOUR + 0.5
     filled(path, last_confirmed_at=moment - 3 * (NOW + HOUR), expires_at=NOW + HOUR)
     with Memory(path, clock=clock) as memory:
-        assert memory.prune(dry_run=True).decayed == 1
-        assert memory.prune() == PrunedFacts(decayed=1)
-        assert memory.get("odd").confidence == 0.5
+        assert actions.prune(memory, dry_run=True).decayed == 1
+        assert actions.prune(memory) == PrunedFacts(decayed=1)
+        assert actions.get(memory, "odd").confidence == 0.5
 
 
 def test_no_number_is_too_odd_to_be_shown(
@@ -142,8 +145,8 @@ def test_the_age_of_a_fact_that_has_none_is_not_invented(tmp_path: Path, clock: 
     path = tmp_path / "facts.db"
     filled(path, created_at="?", last_confirmed_at=None, decay_class="session")
     with Memory(path, clock=clock) as memory:
-        memory.backfill()
-        assert memory.get("odd").decay_class == "session"
+        actions.backfill(memory)
+        assert actions.get(memory, "odd").decay_class == "session"
 
 
 def test_a_class_that_is_never_over_ends_what_was_to_expire(tmp_path: Path, clock: Clock) -> None:
@@ -152,8 +155,8 @@ def test_a_class_that_is_never_over_ends_what_was_to_expire(tmp_path: Path, cloc
     filled(path)
     lasting = Classes({**Classes().lifetimes, "stable": None})
     with Memory(path, clock=clock, classes=lasting) as memory:
-        assert memory.recall("odd")[0].fact.expires_at is None
-        assert memory.get("odd").last_confirmed_at == NOW
+        assert actions.recall(memory, "odd").results[0].expires_at is None
+        assert actions.get(memory, "odd").last_confirmed_at == NOW
 
 
 def test_missing_triggers_are_made_and_what_they_missed_is_found(
@@ -166,6 +169,6 @@ def test_missing_triggers_are_made_and_what_they_missed_is_found(
     change(path, "INSERT INTO facts (id, text, created_at) VALUES ('late', 'a ship', 5)")
     change(path, "DELETE FROM facts WHERE id = 'good'")
     with Memory(path, clock=clock) as memory:
-        assert [one.fact.id for one in memory.recall("ship good")] == ["late"]
-        memory.forget("late")
+        assert [one.id for one in actions.recall(memory, "ship good").results] == ["late"]
+        actions.forget(memory, "late")
     sound(path)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from bsd.core.errors import Forbidden
+from bsd.memory import actions
 from bsd.memory.database import normalized_hash
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.facts import Memory
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.memory.schema import COLUMNS
 from tests.memory import plugin
@@ -58,16 +59,18 @@ def test_every_version_opens_works_and_works_for_the_plugin_afterwards(
     fill(path, version)
     before = columns(path)
     with plugin.plugin(path) as theirs, Memory(path, clock=clock) as memory:  # both at once
-        assert {one.fact.id for one in memory.recall("harbour tabs", refresh=False)} == {"a", "b"}
+        assert {
+            one.id for one in actions.recall(memory, "harbour tabs", refresh=False).results
+        } == {"a", "b"}
         assert columns(path) == before, "who only looks changes nothing"
         new = store(memory, "The ship leaves at noon", entity="Ada", tags=("ship",))
-        again = memory.store(NewFact("we DECIDED on  tabs", entity="Ada"))
+        again = actions.store(memory, NewFact("we DECIDED on  tabs", entity="Ada"))
         assert not again.created, "old texts are known"
-        assert {one.fact.id for one in memory.recall("harbour ship")} == {"a", new.id}
-        assert len(memory.lookup("ada")) == len(rows(path, "SELECT id FROM facts"))
-        assert memory.prune().decayed == (version != "first")
-        assert memory.confirm("b").confidence == 1.0
-        assert memory.stats().facts == 3 + (version != "first")
+        assert {one.id for one in actions.recall(memory, "harbour ship").results} == {"a", new.id}
+        assert len(actions.lookup(memory, "ada").results) == len(rows(path, "SELECT id FROM facts"))
+        assert actions.prune(memory).decayed == (version != "first")
+        assert actions.confirm(memory, "b").confidence == 1.0
+        assert actions.stats(memory).facts == 3 + (version != "first")
         assert not memory.is_ours()
         works_for_the_plugin(theirs, new.id)
         assert {name: columns(path)[name] for name in before} == before
@@ -76,7 +79,7 @@ def test_every_version_opens_works_and_works_for_the_plugin_afterwards(
         plugin.create(theirs)  # it brings itself up to date at its next start
         works_for_the_plugin(theirs, new.id)
     with Memory(path, clock=clock) as memory:
-        assert memory.get("a").text == "Ada likes the harbour"
+        assert actions.get(memory, "a").text == "Ada likes the harbour"
     sound(path)
 
 
@@ -102,7 +105,7 @@ def test_ours_has_every_column_as_the_plugin_wants_it(path: Path, clock: Clock) 
     with Memory(path, clock=clock) as memory:
         new = store(memory, "The harbour", entity="Ada", source_date=NOW)
         store(memory, "Ada: a harbour", entity="Ada")
-        memory.store(NewFact("a new harbour", supersedes=new.id))
+        actions.store(memory, NewFact("a new harbour", supersedes=new.id))
         wanted = path.with_name("plugin.db")
         with plugin.plugin(wanted) as db:
             plugin.create(db, "links")
@@ -121,7 +124,7 @@ def test_ours_has_every_column_as_the_plugin_wants_it(path: Path, clock: Clock) 
 def test_the_index_of_words_is_written_only_when_text_changes(path: Path, clock: Clock) -> None:
     fill(path, "links")
     with Memory(path, clock=clock) as memory:
-        assert memory.prune() == PrunedFacts(decayed=1)
+        assert actions.prune(memory) == PrunedFacts(decayed=1)
     trigger = objects(path)["facts_au"]
     assert "AFTER UPDATE OF text, category, entity, key, value ON facts" in trigger
     with plugin.plugin(path) as db:
@@ -142,10 +145,10 @@ def test_times_in_milliseconds_become_seconds(path: Path, clock: Clock) -> None:
             expires_at=(NOW - 1) * 1000,
         )
     with Memory(path, clock=clock) as memory:
-        assert memory.prune(dry_run=True).expired == 1
-        assert memory.get("ms").created_at == NOW - DAY
+        assert actions.prune(memory, dry_run=True).expired == 1
+        assert actions.get(memory, "ms").created_at == NOW - DAY
         assert rows(path, "SELECT created_at FROM facts") == [((NOW - DAY) * 1000,)]
-        assert memory.prune() == PrunedFacts(expired=1)
+        assert actions.prune(memory) == PrunedFacts(expired=1)
 
 
 def test_one_time_in_milliseconds_is_enough(path: Path, clock: Clock) -> None:
@@ -153,13 +156,13 @@ def test_one_time_in_milliseconds_is_enough(path: Path, clock: Clock) -> None:
         plugin.create(db)
         plugin.insert(db, id="ms", text="x", created_at=NOW - DAY, expires_at=(NOW - 1) * 1000)
     with Memory(path, clock=clock) as memory:
-        assert memory.prune() == PrunedFacts(expired=1)
+        assert actions.prune(memory) == PrunedFacts(expired=1)
 
 
 def test_what_older_versions_lack_is_filled_as_the_plugin_does(path: Path, clock: Clock) -> None:
     fill(path, "first")
     with Memory(path, clock=clock) as memory:
-        memory.prune()
+        actions.prune(memory)
     assert rows(
         path, "SELECT last_confirmed_at, valid_from, normalized_hash FROM facts WHERE id = 'a'"
     ) == [(NOW - DAY, NOW - DAY, normalized_hash("Ada likes the harbour"))]
@@ -168,32 +171,32 @@ def test_what_older_versions_lack_is_filled_as_the_plugin_does(path: Path, clock
 def test_the_connection_is_as_the_plugin_configures_its_own(path: Path, clock: Clock) -> None:
     with Memory(path, clock=clock) as memory:
         store(memory, "x")
-        db = memory._open(write=True)
+        db = memory.open(write=True)
         names = ("journal_mode", "busy_timeout", "synchronous", "foreign_keys")
         assert [db.value(f"PRAGMA {name}") for name in names] == ["delete", 5000, 1, 1]
         memory.close()
         with pytest.raises(Forbidden, match="readonly"):  # who reads cannot write by mistake
-            memory._open(write=False).run("DELETE FROM facts")
+            memory.open(write=False).run("DELETE FROM facts")
 
 
 def test_what_the_plugin_deletes_takes_its_links_along(path: Path, clock: Clock) -> None:
     with Memory(path, clock=clock) as memory:
         old = store(memory, "tabs")
         store(memory, "spaces", supersedes=old.id)
-        memory.forget(old.id)
+        actions.forget(memory, old.id)
     assert rows(path, "SELECT * FROM memory_links") == []
 
 
 def test_the_plugin_may_refresh_and_confirm_what_fades_here(path: Path, clock: Clock) -> None:
     fill(path, "links")
     with plugin.plugin(path) as theirs, Memory(path, clock=clock) as memory:
-        memory.prune()
-        assert memory.get("c").confidence == 0.25
+        actions.prune(memory)
+        assert actions.get(memory, "c").confidence == 0.25
         theirs.execute(plugin.CONFIRM, {"now": NOW, "id": "c", "expires": NOW + 24 * HOUR})
-        assert memory.prune() == PrunedFacts()
+        assert actions.prune(memory) == PrunedFacts()
         clock.now += 18 * HOUR + 1
-        memory.prune()
-        assert memory.get("c").confidence == 0.5
+        actions.prune(memory)
+        assert actions.get(memory, "c").confidence == 0.5
 
 
 def test_only_what_bsd_created_is_its_own(path: Path, clock: Clock) -> None:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from tests.memory.memories import HOUR, NOW, Clock, rows, sound, store
 
 END = NOW + 40 * HOUR
@@ -71,7 +72,7 @@ def run(path: Path, facts: list[Made], moments: Sequence[float]) -> dict[str, fl
     with Memory(path, clock=clock) as memory:
         for number, fact in enumerate(facts):
             kept = store(memory, f"fact {number}")
-            memory._open(write=True).run(
+            memory.open(write=True).run(
                 "UPDATE facts SET last_confirmed_at = ?, expires_at = ?, confidence = ?"
                 " WHERE id = ?",
                 (
@@ -83,7 +84,7 @@ def run(path: Path, facts: list[Made], moments: Sequence[float]) -> dict[str, fl
             )
         for moment in moments:
             clock.now = moment
-            memory.prune()
+            actions.prune(memory)
     sound(path)
     return dict(rows(path, "SELECT text, confidence FROM facts"))
 

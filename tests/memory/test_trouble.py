@@ -14,25 +14,26 @@ from pathlib import Path
 import pytest
 
 from bsd.core.errors import BsdError, Busy, Conflict, Forbidden, NotFound, Unavailable
+from bsd.memory import actions
 from bsd.memory.database import Database, problem_of
-from bsd.memory.facts import Memory
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from tests.memory.memories import Clock, rows, sound, store
 from tests.waiting import DEADLINE_SECONDS
 
 OPERATIONS: dict[str, Callable[[Memory], object]] = {
-    "store": lambda memory: memory.store(NewFact("another harbour")),
-    "recall": lambda memory: memory.recall("harbour"),
-    "look": lambda memory: memory.recall("harbour", refresh=False),
-    "lookup": lambda memory: memory.lookup("ada"),
-    "confirm": lambda memory: memory.confirm("x"),
-    "forget": lambda memory: memory.forget("x"),
-    "prune": lambda memory: memory.prune(),
-    "dry-run": lambda memory: memory.prune(dry_run=True),
-    "backfill": lambda memory: memory.backfill(),
-    "stats": lambda memory: memory.stats(),
-    "checkpoint": lambda memory: memory.save_checkpoint("a", "b"),
-    "restore": lambda memory: memory.restore_checkpoint(),
+    "store": lambda memory: actions.store(memory, NewFact("another harbour")),
+    "recall": lambda memory: actions.recall(memory, "harbour").results,
+    "look": lambda memory: actions.recall(memory, "harbour", refresh=False).results,
+    "lookup": lambda memory: actions.lookup(memory, "ada").results,
+    "confirm": lambda memory: actions.confirm(memory, "x"),
+    "forget": lambda memory: actions.forget(memory, "x"),
+    "prune": actions.prune,
+    "dry-run": lambda memory: actions.prune(memory, dry_run=True),
+    "backfill": lambda memory: actions.backfill(memory).reclassified,
+    "stats": actions.stats,
+    "checkpoint": lambda memory: actions.save_checkpoint(memory, "a", "b"),
+    "restore": lambda memory: actions.restore_checkpoint(memory).checkpoint,
 }
 CREATING = {"store", "checkpoint"}
 
@@ -122,13 +123,14 @@ def test_a_directory_in_its_place(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     path.mkdir()
     with open_memory(path) as memory, pytest.raises(Unavailable, match="is not a file"):
-        memory.stats()
+        actions.stats(memory)
 
 
 def test_somebody_else_writes_too_long(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     with open_memory(path) as memory:
         fact = store(memory, "harbour", entity="ada")
+        store(memory, "expired", expires_at=1)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         for name in ("store", "recall", "lookup", "prune", "confirm", "forget", "checkpoint"):
@@ -136,19 +138,19 @@ def test_somebody_else_writes_too_long(tmp_path: Path) -> None:
                 OPERATIONS[name](memory)
             assert caught.value.exit_code == 4
         with open_memory(path) as memory:  # who only looks need not wait
-            assert memory.get(fact.id) == fact
-            assert memory.recall("harbour", refresh=False)
-            assert memory.stats().facts == 1
+            assert actions.get(memory, fact.id) == fact
+            assert actions.recall(memory, "harbour", refresh=False).results
+            assert actions.stats(memory).facts == 2
         other.execute("ROLLBACK")
     with open_memory(path) as memory:
-        assert memory.recall("harbour")
+        assert actions.recall(memory, "harbour").results
 
 
 def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     with open_memory(path) as memory:
         store(memory, "harbour")
-        db = memory._open(write=True)
+        db = memory.open(write=True)
         pages = db.value("PRAGMA page_count")
         db.run(f"PRAGMA max_page_count = {pages}")  # what SQLite says then is what a full disk is
         with pytest.raises(Unavailable, match="no room") as caught:
@@ -156,7 +158,7 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path) -> None:
         assert caught.value.hint == (
             "free some space on this disk and run it again; nothing was half written"
         )
-        assert [one.fact.text for one in memory.recall("harbour ship")] == ["harbour"]
+        assert [one.text for one in actions.recall(memory, "harbour ship").results] == ["harbour"]
     sound(path)
 
 
@@ -177,9 +179,9 @@ def test_a_file_in_which_nothing_was_stored_yet_is_no_database(tmp_path: Path) -
     path = tmp_path / "facts.db"
     path.touch()
     with open_memory(path) as memory:
-        assert memory.restore_checkpoint() is None
+        assert actions.restore_checkpoint(memory).checkpoint is None
         with pytest.raises(NotFound, match="there is no database"):
-            memory.stats()
+            actions.stats(memory)
         store(memory, "harbour")
         assert memory.is_ours()
 
@@ -198,7 +200,7 @@ def test_who_may_only_read_leaves_nothing_beside_the_file(
         fact = store(memory, "harbour")
         with open_memory(path) as second, monkeypatch.context() as patch:
             only_readable(patch)
-            assert second.get(fact.id) == fact, "while somebody has it open, too"
+            assert actions.get(second, fact.id) == fact, "while somebody has it open, too"
     only_readable(monkeypatch)
     for name, operation in OPERATIONS.items():
         with open_memory(path) as memory:
@@ -224,15 +226,15 @@ def test_trouble_of_the_index_alone_is_said(tmp_path: Path, damage: str, said: s
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(damage)
     with open_memory(path) as memory:
-        assert memory.stats().facts == 1
+        assert actions.stats(memory).facts == 1
         with pytest.raises(BsdError, match=said) as caught:
-            memory.recall("harbour", refresh=False)
+            actions.recall(memory, "harbour", refresh=False)
     if "rebuild" in (caught.value.hint or ""):
         statement = (caught.value.hint or "").split('"')[1]
         with closing(sqlite3.connect(path)) as db, db:
             db.execute(statement)
     with open_memory(path) as memory:
-        assert memory.recall("harbour")
+        assert actions.recall(memory, "harbour").results
     sound(path)
 
 
@@ -244,11 +246,11 @@ def test_what_another_program_forbids_is_told_as_that(tmp_path: Path) -> None:
             "CREATE TABLE verified (id TEXT REFERENCES facts (id))",
             f"INSERT INTO verified VALUES ('{fact.id}')",
         ):
-            memory._open(write=True).run(statement)
+            memory.open(write=True).run(statement)
         with pytest.raises(Conflict, match="refuses this change: FOREIGN KEY") as caught:
-            memory.forget(fact.id)
+            actions.forget(memory, fact.id)
         assert "another program" in (caught.value.hint or "")
-        assert memory.get(fact.id) == fact
+        assert actions.get(memory, fact.id) == fact
 
 
 def test_errors_of_sqlite_become_ours() -> None:
@@ -276,7 +278,7 @@ def test_a_change_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     with open_memory(path) as memory:
         store(memory, "harbour")
-        db = memory._open(write=True)
+        db = memory.open(write=True)
         with pytest.raises(Conflict, match="no such table: elsewhere"):
             break_off(db)
         assert rows(path, "SELECT COUNT(*) FROM facts") == [(1,)]
@@ -291,7 +293,8 @@ _COUNT = 60
 _CHILD = """
 import sys
 from pathlib import Path
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -299,11 +302,11 @@ print("ready", flush=True)
 sys.stdin.readline()
 for number in range(count):
     with Memory(path, wait=60.0) as memory:
-        memory.store(NewFact(f"{name} says {number}"))
-        memory.store(NewFact(f"all say {number}"))
+        actions.store(memory, NewFact(f"{name} says {number}"))
+        actions.store(memory, NewFact(f"all say {number}"))
         if number % 10 == 0:
-            memory.prune()
-            memory.recall("say", limit=20)
+            actions.prune(memory)
+            actions.recall(memory, "say", limit=20)
 """
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from bsd.core.errors import Conflict, Unavailable
+from bsd.memory import actions
 from bsd.memory.database import normalized_hash
-from bsd.memory.facts import Memory
+from bsd.memory.memory import Memory
 from bsd.memory.vectors import Vectors
 from tests.memory.memories import DAY, NOW, Clock, change, rows, store
 
@@ -95,12 +96,14 @@ def test_our_program_counts_lists_and_deletes(real: Real) -> None:
 
 def test_vectors_of_pruned_facts_are_deleted_with_them(real: Real, tmp_path: Path) -> None:
     clock = Clock()
-    with Memory(tmp_path / "facts.db", clock=clock, vectors=real.place / "whole") as memory:
+    with Memory(
+        tmp_path / "facts.db", clock=clock, vectors_directory=real.place / "whole"
+    ) as memory:
         for number in range(3):
             fact = store(memory, f"text {number}", decay_class="session")
             change(memory.path, "UPDATE facts SET id = ? WHERE id = ?", [f"f{number}", fact.id])
         clock.now += 2 * DAY
-        done = memory.prune()
+        done = actions.prune(memory)
         assert (done.expired, done.vectors_deleted, done.vectors_pending) == (3, 3, 0)
         assert rows(memory.path, "SELECT * FROM bsd_vectors_due") == []
 
@@ -153,7 +156,7 @@ def add(memory: Memory, table: Table) -> Adding:
 
 
 def test_a_forgotten_fact_has_no_vector(memory: Memory, table: Table, add: Adding) -> None:
-    memory.forget(add("harbour"))
+    actions.forget(memory, add("harbour"))
     assert table.rows == []
 
 
@@ -164,15 +167,15 @@ def test_what_could_not_be_deleted_is_tried_again(
     add("ship")
     clock.now += 2 * DAY
     table.failing = True
-    done = memory.prune()
+    done = actions.prune(memory)
     assert (done.expired, done.vectors_deleted, done.vectors_pending) == (1, 0, 1)
     assert rows(memory.path, "SELECT fact_id FROM bsd_vectors_due") == [(gone,)]
     memory.close()  # and by another process, after a restart
     table.failing = False
-    done = memory.prune()
+    done = actions.prune(memory)
     assert (done.expired, done.vectors_deleted, done.vectors_pending) == (0, 1, 0)
     assert len(table.rows) == 1
-    assert memory.prune().vectors_deleted == 0
+    assert actions.prune(memory).vectors_deleted == 0
 
 
 def test_orphans_are_found_and_deleted_when_asked_for(
@@ -186,10 +189,10 @@ def test_orphans_are_found_and_deleted_when_asked_for(
         ["unknown age", None, None],
         ["young", NOW * 1000, normalized_hash("still to come")],
     ]
-    assert memory.prune().vectors_orphaned is None
-    assert memory.prune(orphans=True, dry_run=True).vectors_orphaned == 2
+    assert actions.prune(memory).vectors_orphaned is None
+    assert actions.prune(memory, vectors=True, dry_run=True).vectors_orphaned == 2
     assert len(table.rows) == 5
-    done = memory.prune(orphans=True)
+    done = actions.prune(memory, vectors=True)
     assert (done.vectors_orphaned, done.vectors_deleted) == (2, 2)
     assert [row[0] for row in table.rows][1:] == ["other-id", "young"]
 
@@ -198,24 +201,24 @@ def test_a_table_of_something_else_is_left_alone(memory: Memory, table: Table) -
     store(memory, "harbour")
     table.rows += [["x", _OLD, None], ["y", _OLD, None]]
     with pytest.raises(Conflict, match="none of the 2 vectors") as caught:
-        memory.prune(orphans=True)
+        actions.prune(memory, vectors=True)
     assert "nothing was deleted" in (caught.value.hint or "")
     assert len(table.rows) == 2
 
 
 def test_statistics_count_vectors_or_say_why_not(memory: Memory, table: Table, add: Adding) -> None:
     add("harbour")
-    assert memory.stats().vectors == 1
+    assert actions.stats(memory).vectors == 1
     table.failing = True
-    found = memory.stats()
+    found = actions.stats(memory)
     assert (found.facts, found.vectors) == (1, None)
     assert found.vectors_problem == "the vectors cannot be used: it is broken"
 
 
 def test_without_a_table_nothing_is_noted(memory: Memory) -> None:
-    memory.forget(store(memory, "harbour").id)
+    actions.forget(memory, store(memory, "harbour").id)
     assert rows(memory.path, "SELECT * FROM bsd_vectors_due") == []
-    assert memory.prune(orphans=True).vectors_orphaned == 0
+    assert actions.prune(memory, vectors=True).vectors_orphaned == 0
 
 
 def test_without_the_library_it_is_said_what_is_missing(
@@ -224,11 +227,11 @@ def test_without_the_library_it_is_said_what_is_missing(
     (memory.vectors.directory / "memories.lance").mkdir(parents=True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     fact = store(memory, "harbour")
-    memory.forget(fact.id)
+    actions.forget(memory, fact.id)
     assert rows(memory.path, "SELECT fact_id FROM bsd_vectors_due") == [(fact.id,)]
-    assert "not installed" in (memory.stats().vectors_problem or "")
+    assert "not installed" in (actions.stats(memory).vectors_problem or "")
     with pytest.raises(Unavailable) as caught:
-        memory.prune(orphans=True)
+        actions.prune(memory, vectors=True)
     assert "pip install" in (caught.value.hint or "")
 
 

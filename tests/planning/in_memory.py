@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_fields import PruningConfig
+from bsd.core.config import PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Plan
 from bsd.planning.restore import Restored, plan_restore, plan_restore_all
@@ -37,7 +37,7 @@ def data(name: str) -> bytes:
 
 
 def config(**fields: Any) -> PruningConfig:
-    return PruningConfig.checked(fields)
+    return PruningConfig.from_json(fields)
 
 
 @dataclass

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bsd.core.pruning_fields import PruningConfig
+from bsd.core.answers import as_json
+from bsd.core.config import PruningConfig
 from bsd.planning.discard import plan_discard
 from bsd.planning.replace import plan_replace
 from bsd.planning.rules import Policy
@@ -31,7 +32,7 @@ def change(session: Patient, action: str, targets: Sequence[Any], **how: Any) ->
     wanted = [one for one in read_targets(action, targets) if isinstance(one, Discard)]
     plan, answer = plan_discard(session.source, session.fmt, wanted, **how)
     session.carry_out(plan)
-    return answer.as_json()
+    return as_json(answer)
 
 
 def discard(session: Patient, *hashes: str, **how: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Conflict, Invalid, NotFound
 from bsd.planning.edit import plan_set_extractable
 from tests.planning.test_extract import message, session
@@ -19,7 +20,7 @@ def test_the_member_is_set_and_taken_out_again(value: Any, previous: Any) -> Non
     old.carry_out(plan)
     assert old.entry(1)["_extractable"] is value or old.entry(1)["_extractable"] == value
     assert isinstance(old.entry(1)["_extractable"], bool) is isinstance(value, bool)
-    assert answer.as_json() == {
+    assert as_json(answer) == {
         "updated": True,
         "entry_id": "e1",
         "extractable": value,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Conflict
 from bsd.planning.redact import CallToRedact, Redaction, RedactionKind, plan_redact
 from bsd.transcripts.agents.entry import Marker
@@ -60,7 +61,7 @@ def test_a_consumed_call_and_its_result_are_gone_as_if_they_had_never_been() -> 
     session = Patient(simple().raw, OPENCLAW)
     before = session.raw
     answer = consume(session, "c1")
-    assert answer.as_json() == {
+    assert as_json(answer) == {
         "redacted": [{"call": "c1", "tool": "restore_remote", "entry_id": "e2", "how": "consumed"}],
         "left": [],
         "entries_removed": ["e2", "e3"],

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bsd.core.answers import as_json
+from bsd.core.config import PruningConfig
 from bsd.core.errors import Invalid
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.replace import plan_replace
 from bsd.planning.rules import Policy
 from bsd.planning.targets import Refused, Replacement, read_targets
@@ -28,7 +29,7 @@ def replace(session: Patient, *targets: Any, **how: Any) -> dict[str, Any]:
     operations = [one for one in read_targets("replace", targets) if isinstance(one, Replacement)]
     plan, answer = plan_replace(session.source, session.fmt, operations, **how)
     session.carry_out(plan)
-    return answer.as_json()
+    return as_json(answer)
 
 
 def op(start: str, end: str, replacement: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Conflict, Invalid, NotFound
 from bsd.core.formatting import iso_utc
 from bsd.planning.restore import plan_restore_all
@@ -38,7 +39,7 @@ def extracted() -> tuple[Session, bytes]:
 def test_everything_at_once() -> None:
     old, raw = extracted()
     answer = old.restore("e1")
-    assert answer.as_json() == {
+    assert as_json(answer) == {
         "restored": True,
         "entry_id": "e1",
         "keys_restored": list(KEYS),
@@ -108,7 +109,7 @@ def test_a_second_restoration_says_so() -> None:
     old, raw = extracted()
     old.restore("e1", now=NOW)
     old.extract(NOW + 600, trigger_types=EVERY)
-    answer = old.restore("e1", now=NOW + 700).as_json()
+    answer = as_json(old.restore("e1", now=NOW + 700))
     assert answer["previous_restored_at"] == iso_utc(NOW)
     assert answer["suggestion"].endswith("consider setting _extractable: false on the entry.")
     assert old.entry(1)["_restored"] == iso_utc(NOW + 700)
@@ -122,7 +123,7 @@ def test_a_missing_file_leaves_the_line_as_it_is() -> None:
     answer = old.restore("e1", ["thinking"])
     assert answer.missing is Missing.GONE
     assert answer.ref == "0001_thinking"
-    assert answer.as_json() == {
+    assert as_json(answer) == {
         "restored": False,
         "entry_id": "e1",
         "keys_restored": [],
@@ -147,7 +148,7 @@ def test_a_damaged_file_leaves_the_line_as_it_is(content: bytes) -> None:
 def test_a_value_that_was_changed_since_is_not_overwritten() -> None:
     old, _ = extracted()
     old.raw = old.raw.replace(b'"text": "[[extracted-e1]]"}]', b'"text": "[[extracted-e1]] new"}]')
-    assert old.restore("e1", ["content[2]"]).as_json()["changed"] == [KEYS[2]]
+    assert as_json(old.restore("e1", ["content[2]"]))["changed"] == [KEYS[2]]
     answer = old.restore("e1")
     assert answer.keys_restored == (KEYS[0], KEYS[1], KEYS[3])
     assert answer.changed == (KEYS[2],)

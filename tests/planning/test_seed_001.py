@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bsd.core.answers import as_json
 from bsd.core.formatting import iso_utc
 from bsd.transcripts.agents.openclaw.format import FLAT
 from tests.planning.in_memory import NOW, Session
@@ -43,7 +44,7 @@ def test_3_custom_protection_duration() -> None:
 def test_4_re_restore_detection() -> None:
     entry = session(_restored="2026-02-20T10:00:00Z")
     assert is_extracted(entry)
-    answer = json.loads(json.dumps(entry.restore("msg-456").as_json()))
+    answer = json.loads(json.dumps(as_json(entry.restore("msg-456"))))
     assert answer == {
         "restored": True,
         "entry_id": "msg-456",

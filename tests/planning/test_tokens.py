@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.planning.discard import plan_discard
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Meter, Rate
@@ -201,7 +202,7 @@ def test_images_and_what_is_never_sent_cost_nothing() -> None:
 
 
 def test_the_estimate_is_named() -> None:
-    charged = SessionResult("a/b", Status.UNCHANGED, rate=Rate(2.718, measured=True)).as_json()
+    charged = as_json(SessionResult("a/b", Status.UNCHANGED, rate=Rate(2.718, measured=True)))
     assert (charged["characters_per_token"], charged["tokens_by"]) == (2.72, "usage")
-    guessed = SessionResult("a/b", Status.UNCHANGED).as_json()
+    guessed = as_json(SessionResult("a/b", Status.UNCHANGED))
     assert (guessed["characters_per_token"], guessed["tokens_by"]) == (4.0, "rule_of_thumb")

@@ -15,9 +15,10 @@ from uuid import UUID
 
 import pytest
 
+from bsd.core.answers import as_json
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, Invalid
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.retention import RetentionRun
@@ -401,5 +402,5 @@ def check_verify(root: Root, gone: set[str], after: str) -> None:
     found = root.verify()
     missing = {one.where for one in found.findings if one.kind in _MISSING}
     assert missing <= gone, (missing - gone, after)
-    assert len(gone - missing) <= found.expired, (gone - missing, found.as_json(), after)
-    assert bool(found.placeholders) == bool(gone), (found.as_json(), after)
+    assert len(gone - missing) <= found.expired, (gone - missing, as_json(found), after)
+    assert bool(found.placeholders) == bool(gone), (as_json(found), after)

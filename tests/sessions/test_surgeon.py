@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from bsd.core.audit import AuditLog
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from bsd.planning.extract import plan_extraction
 from bsd.planning.result import Status

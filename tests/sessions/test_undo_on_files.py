@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bsd.core.audit import AuditLog
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from bsd.planning.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.planning.result import Status

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy
 from bsd.core.layout import Layout
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
 from bsd.planning.result import Status
 from bsd.planning.survey import fingerprint
 from bsd.sessions import operate

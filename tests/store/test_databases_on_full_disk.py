@@ -27,7 +27,8 @@ _CALLS = """
 import json, sys, pathlib
 from bsd.core.errors import BsdError
 from bsd.core.layout import SessionName
-from bsd.memory.facts import Memory
+from bsd.memory import actions
+from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.store.search import use
 from bsd.store.state import Left, StateDb
@@ -51,9 +52,9 @@ def search():
 
 def memory(file):
     with Memory(place / file, wait=1) as facts:
-        facts.store(NewFact("a harbour " * 20))
-        facts.recall("harbour")
-        facts.prune()
+        actions.store(facts, NewFact("a harbour " * 20))
+        actions.recall(facts, "harbour")
+        actions.prune(facts)
 
 for line in sys.stdin:
     said = {}

@@ -13,6 +13,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from bsd.core.answers import as_json
 from bsd.workspaces import prune_sessions
 from tests.workspaces.spaces import HOUR, NOW, clock, make, note
 
@@ -82,8 +83,8 @@ def check(root: Path, top: Path, seen: dict[str, int]) -> list[str]:
     expected = freed(root, told.deleted_sessions)
     stale = {name for name in there if _updated(root / name) < NOW - 24 * HOUR}
     done = prune_sessions(24, root, clock=clock)
-    if {**told.as_json(), "dry_run": False} != done.as_json():
-        problems.append(f"said {told.as_json()}, did {done.as_json()}")
+    if {**as_json(told), "dry_run": False} != as_json(done):
+        problems.append(f"said {as_json(told)}, did {as_json(done)}")
     if done.reclaimed_bytes != expected:
         problems.append(f"{done.reclaimed_bytes} bytes counted, {expected} freed")
     left = set(os.listdir(root)) - {".bsd"}

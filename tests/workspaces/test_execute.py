@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Invalid, NotFound, Unavailable
 from bsd.workspaces import (
     ExecutionResult,
@@ -79,7 +80,7 @@ def test_it_runs_inside_with_a_clean_environment(
 
 
 def test_how_it_ended_is_told(run: Run) -> None:
-    assert run("exit 3").as_json().items() >= {"exit_code": 3, "error": "exit code 3"}.items()
+    assert as_json(run("exit 3")).items() >= {"exit_code": 3, "error": "exit code 3"}.items()
     killed = run("kill -9 $$")
     assert "SIGKILL" in (killed.error or "")
     assert not killed.succeeded
@@ -200,7 +201,7 @@ def test_what_is_no_command(argv: Any, root: Path) -> None:
 )
 def test_what_is_no_environment(how: dict[str, Any], root: Path) -> None:
     with pytest.raises(Invalid, match="variable"):
-        execute("a", ["true"], root, **how)
+        execute("a", ["true"], root, isolate=False, **how)
 
 
 @pytest.mark.parametrize(
@@ -273,53 +274,36 @@ def test_a_box_works_for_an_ordinary_user(tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be taken for an ordinary user: whether a box works is then not asked of root."""
-    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+def unknown() -> Iterator[None]:
+    """Whether bubblewrap works is asked anew, also by the tests that follow."""
+    isolation.why_not_isolated.cache_clear()
+    yield
+    isolation.why_not_isolated.cache_clear()
 
 
-@pytest.mark.usefixtures("ordinary")
-def test_without_a_box_the_result_says_so_plainly(
+@pytest.mark.usefixtures("unknown")
+def test_without_bubblewrap_a_program_runs_only_if_that_is_asked_for(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(root))
-    assert isolation.why_not_isolated() == "bubblewrap is not installed"
-    done = execute("a", ["true"], root)
-    assert (done.succeeded, done.isolated) == (True, False)
-    assert done.isolation == "bubblewrap is not installed"
-    with pytest.raises(Unavailable, match="cannot be isolated: bubblewrap is not installed"):
-        execute("a", ["true"], root, isolate=True)
-
-
-def test_root_runs_nothing_outside_a_box_unasked(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setenv("PATH", str(root))
-    with pytest.raises(Unavailable, match="there is none: bubblewrap is not installed") as caught:
+    with pytest.raises(Unavailable, match="isolated: bubblewrap is not installed") as caught:
         execute("a", ["true"], root)
     assert "--no-isolate" in (caught.value.hint or "")
     assert noted(root / "a")["execution_count"] == 0
     done = execute("a", ["true"], root, isolate=False)
     assert (done.succeeded, done.isolated, done.isolation) == (True, False, "not asked for")
+    assert done.limits["processes"] == "does not hold: it is not isolated"
 
 
-@pytest.mark.usefixtures("ordinary")
-def test_a_box_that_does_not_work_here_says_why(
+@pytest.mark.usefixtures("unknown")
+def test_a_bubblewrap_that_does_not_work_here_says_why(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_bubblewrap(
         tmp_path, "echo 'bwrap: No permissions to create new namespace' >&2; exit 1", monkeypatch
     )
-    isolation._trouble.cache_clear()
-    try:
-        done = execute("a", ["true"], root)
-    finally:
-        isolation._trouble.cache_clear()
-    assert done.succeeded
-    assert done.isolation == (
-        "bubblewrap does not work here: bwrap: No permissions to create new namespace"
-    )
+    with pytest.raises(Unavailable, match="not work here: bwrap: No permissions to create new"):
+        execute("a", ["true"], root)
 
 
 # --- beside others ---

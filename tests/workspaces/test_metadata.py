@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Invalid
 from bsd.workspaces.place import Skip, Unusable, check_id
 from bsd.workspaces.record import SessionMetadata, kept_of, parse
@@ -37,7 +38,7 @@ def test_it_is_written_as_json_that_people_can_read() -> None:
 @settings(max_examples=25)
 def test_unknown_fields_survive_every_change(other: dict[str, Any]) -> None:
     other = {name: value for name, value in other.items() if name not in _KNOWN}
-    document = {**SessionMetadata.new("a", NOW).as_json(), **other}
+    document = {**as_json(SessionMetadata.new("a", NOW)), **other}
     metadata = parse(json.dumps(document).encode(), "a").touched(NOW + 5).executed(NOW + 9, "bad")
     after = json.loads(metadata.render())
     assert {name: after[name] for name in other} == other
@@ -57,7 +58,7 @@ def test_whatever_stands_there_is_understood_or_refused(raw: bytes) -> None:
 @given(st.sampled_from(sorted(_KNOWN)), json_values)
 @settings(max_examples=50)
 def test_whatever_one_field_holds(field: str, value: Any) -> None:
-    document = {**SessionMetadata.new("a", NOW).as_json(), field: value}
+    document = {**as_json(SessionMetadata.new("a", NOW)), field: value}
     try:
         metadata = parse(json.dumps(document).encode(), "a")
     except Unusable as problem:

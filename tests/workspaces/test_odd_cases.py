@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.errors import Invalid, NotFound
 from bsd.workspaces import PruneResult, create_session_sandbox, prune_sessions
 from tests.workspaces.spaces import clock, make, names, note, old
@@ -28,7 +29,7 @@ def prune_both_ways(root: Path, hours: Any = 24) -> PruneResult:
     """Prune, and check that the dry run said just that, and said it well."""
     told = prune_sessions(hours, root, True, clock=clock)
     done = prune_sessions(hours, root, clock=clock)
-    assert {**told.as_json(), "dry_run": False} == done.as_json()
+    assert {**as_json(told), "dry_run": False} == as_json(done)
     for text in [*done.errors.values(), *done.details.values()]:
         assert not any(word in text for word in _PYTHON_WORDS), text
     assert done.skipped_sessions.keys() == done.details.keys()

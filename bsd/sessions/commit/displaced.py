@@ -19,7 +19,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from bsd.core.clock import steady
 from bsd.core.errors import Busy, NotFound
 from bsd.core.files import sync_dir
 from bsd.core.filesystem import Strength
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.leases import (
     open_plain,
@@ -79,7 +78,7 @@ class State(StrEnum):
     FAILED = "failed"  # see detail; left as it is
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """What became of one record in flight, and how much was carried now."""
 
@@ -102,7 +101,7 @@ class Recovered:
         }
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Access:
     """How recovery gets at a session; each lock raises Busy at once if it is held."""
 
@@ -122,7 +121,7 @@ class Access:
         )
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Given:
     """What `recover` was given, for each record."""
 

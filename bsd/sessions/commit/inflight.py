@@ -13,6 +13,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.core import filesystem
@@ -32,7 +33,6 @@ from bsd.core.files import (
     why_not_our_directory,
     why_not_our_file,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName, plain_directories
 from bsd.core.sources import Source
 from bsd.sessions.commit.record import FILE, RECORD, InFlightRecord, read_record
@@ -426,7 +426,7 @@ _UNIT = re.compile(r"/system\.slice/(?:.*/)?([^/]+\.service)$", re.MULTILINE)
 _LEAST_STEPS = 3
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Unreached:
     """Why no session of a source can be exchanged, and what somebody can do about it."""
 

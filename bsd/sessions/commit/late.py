@@ -21,7 +21,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,7 +35,6 @@ from bsd.core.files import (
     write_all,
     write_private,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout
 from bsd.core.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.sessions.commit.protocol import copy_range, header_hash
@@ -53,7 +52,7 @@ class NoPlace(Exception):
     """The session that the late bytes belong to is no longer there."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Insert:
     """Late bytes that belong before what has been appended since."""
 
@@ -398,7 +397,7 @@ _ABOUT = ".json"
 _BROKEN = (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Orphan:
     """Bytes that somebody wrote for a session and that could not be put into it."""
 

@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -25,7 +26,6 @@ from bsd.core import filesystem
 from bsd.core.errors import BsdError, Busy, Unavailable, os_problem
 from bsd.core.files import UNCERTAIN_NS, sync_dir
 from bsd.core.filesystem import MetadataNotKept, Strength, keep_metadata
-from bsd.core.immutable import immutable
 from bsd.core.leases import open_plain, tail_hash
 from bsd.core.logs import BoundLogger
 from bsd.core.processes import described
@@ -57,7 +57,7 @@ class FileChanged(Exception):
     """The planned file is not what it was: it ended too early."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Built:
     """What the exchange and the record need to know of a new file."""
 
@@ -186,7 +186,7 @@ class GiveUp(StrEnum):
     FAILED = "failed"  # by an error, which is raised
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a commit ended: committed, or given up for a reason with the session as it was."""
 

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,6 @@ from bsd.core.files import (
     sync_dir,
     write_all,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.transcripts.change import Identity
 
@@ -36,7 +35,7 @@ _BEGINNING = b'{"record": '
 FILE = ".file"
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Mark:
     """What tells a file of the session from its successor and from a stranger."""
 
@@ -45,7 +44,7 @@ class Mark:
     tail: str  # SHA-256 of the last 4 KiB before `identity.size`
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Note:
     """Bytes that are being carried, or have been, from one of the two files elsewhere.
 
@@ -68,7 +67,7 @@ class EditedSpan(NamedTuple):
     new_length: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Edits:
     """How the new file was made of the old one."""
 
@@ -76,7 +75,7 @@ class Edits:
     sha256: str  # of the hashes of the old file's bytes under each span, in order
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class InFlightRecord:
     """What is known of one commit in flight, as read from its journal."""
 

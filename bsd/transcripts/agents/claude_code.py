@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.files import LARGEST_NOTE, read_plain
-from bsd.core.immutable import immutable
 from bsd.core.processes import alive
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
@@ -210,7 +209,7 @@ def _signed_by(message: Entry) -> str | None:
     return None
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class _KeptEntries:
     """What a compaction leaves in context of all that was before it."""
 

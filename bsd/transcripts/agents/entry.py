@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import orjson
 
 from bsd.core.files import LARGEST_LINE
-from bsd.core.immutable import immutable
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import ValuePath, value_at
 
@@ -265,7 +265,7 @@ def tokens_of(entry: Entry) -> dict[str, int]:
     return found
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Sent:
     """So many tokens were sent with an answer, or, with it, will be with the next one."""
 
@@ -383,7 +383,7 @@ def mentioned_ids(text: str) -> list[str]:
     return _PLACEHOLDER.findall(text)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Marker:
     """The `_extracted` member: where the entry's original line is kept."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
-from bsd.core.immutable import immutable
 from bsd.transcripts.agents.entry import Entry, is_placeholder, text_of
 from bsd.transcripts.spans import ValuePath, value_at
 
@@ -49,7 +49,7 @@ class Turn(StrEnum):
     CLOSES = "closes"  # an assistant message that ends its turn
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Value:
     """One value that could leave its entry."""
 
@@ -65,7 +65,7 @@ class Value:
     fixed: bool = False  # only to be read: its owner relies on it as it is
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """A call found in an entry."""
 
@@ -75,7 +75,7 @@ class ToolCall:
     arguments: ValuePath | None = None  # where they stand, if it has any
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class EntryInfo:
     """What one entry is, beside the values it holds."""
 
@@ -104,7 +104,7 @@ class EntryInfo:
     result_tool: str | None = None  # name of the tool that this entry is a result of
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class NotOurs:
     """A file that is left alone, and why."""
 

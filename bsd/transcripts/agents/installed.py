@@ -10,17 +10,17 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.core.errors import ConfigError
-from bsd.core.immutable import immutable
 from bsd.core.locations import home, settings_file, usual_roots
 from bsd.core.sources import Source
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import KINDS, kind_of
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class InstalledAgent:
     """A program, and the directory of its sessions."""
 

@@ -10,11 +10,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive, Route
@@ -27,7 +26,7 @@ ENDING = ".jsonl"
 # --- its list of conversations ---
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Registered:
     """One conversation that its owner lists."""
 
@@ -74,7 +73,7 @@ class Registry:
         return next((record.title for record in self.find(session) if record.title), None)
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class PutBack:
     """Which keys came back into an owner's list, and which are somebody else's now."""
 
@@ -85,12 +84,12 @@ class PutBack:
 # --- who holds its lock of a session ---
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Free:
     """Nobody holds the lock."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class HeldLock:
     """A living process holds the lock."""
 
@@ -100,14 +99,14 @@ class HeldLock:
     seconds: float = field(default=0.0, compare=False)  # since it wrote the lock
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Stale:
     """The owner is provably gone: whoever wants the lock may take it."""
 
     reason: str
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Unreadable:
     """The lock does not say who holds it, and nothing proves that nobody does: it counts."""
 
@@ -251,7 +250,7 @@ class AgentProgram(ABC):
         return False
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Process:
     """A process that may be a session's owner at work."""
 

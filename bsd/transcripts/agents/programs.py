@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,6 @@ from bsd.core.files import (
     read_plain,
     write_private,
 )
-from bsd.core.immutable import immutable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locations import home
 from bsd.core.sources import Source
@@ -134,7 +133,7 @@ _looked: dict[str, tuple[float, bool]] = {}
 _told: set[str] = set()
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Claim:
     """What a root says of a source: real paths, and where they were when it said so."""
 

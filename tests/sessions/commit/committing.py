@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from bsd.core.config import PruningConfig
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.core.pruning_config import ConfigService
-from bsd.core.pruning_fields import PruningConfig
 from bsd.planning.extract import plan_extraction
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.sessions.commit.displaced import Access, Recovered

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.sessions.commit.protocol import commit
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon

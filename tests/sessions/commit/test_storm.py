@@ -18,9 +18,9 @@ from unittest.mock import patch
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict
 from bsd.core.layout import Layout, SessionName
-from bsd.core.pruning_config import ConfigService
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit import exchange, protocol
 from bsd.sessions.commit.displaced import Access, Recovered

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Surgeon

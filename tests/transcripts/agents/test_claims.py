@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from bsd.core.config_file import ConfigService
 from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout
-from bsd.core.pruning_config import ConfigService
 from bsd.maintenance.verify import verify
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.idle import RetryBudget

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,6 @@ from bsd.core.errors import Busy, NotFound, os_problem
 from bsd.core.files import open_plain, read_plain, write_all
 from bsd.core.filesystem import strength
 from bsd.core.formatting import iso_utc
-from bsd.core.immutable import immutable
 from bsd.core.layout import SessionName
 from bsd.core.leases import release_lease, take_lease
 from bsd.core.locks import WaitingLock
@@ -100,7 +100,7 @@ def _words(content: bytes) -> dict[str, object]:
     return words if isinstance(words, dict) else {}
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class SeenLock:
     """One lock file as it was found.
 

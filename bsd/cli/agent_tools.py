@@ -1,0 +1,309 @@
+"""The agents' tools as commands (seeds 000 and 001), and `bsd mcp`, which serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from bsd.actions.context import ActionContext
+from bsd.actions.context_tool import get_context
+from bsd.actions.edit import set_extractable
+from bsd.cli import completion
+from bsd.cli.call import LONGEST_WAIT, BsdCommand, Call
+from bsd.cli.completion import KEYS, SESSION, session_beginning_with, with_entry
+from bsd.cli.entries import read_extractable
+from bsd.cli.output import print_json, say
+from bsd.core.answers import as_json
+from bsd.core.errors import Busy, FieldError, Invalid
+from bsd.core.layout import SessionName, check_name
+from bsd.mcp.restoring import Inline, RestoredText, explain_busy, restore_with_text
+from bsd.mcp.scope import Scope
+from bsd.mcp.transcript_commands import AFTER_THE_TURN, TEXT_ONLY
+from bsd.planning.edit import ExtractableSet
+from bsd.planning.view import Context
+
+T = TypeVar("T")
+
+_ACTIONS = ("get_context", "restore", "set_extractable")
+_SCOPE = Scope()  # people reach every session
+
+session_option = click.option(
+    "--session",
+    metavar="SESSION",
+    shell_complete=completion.sessions,
+    help="AGENT/SESSION, or an id that only one agent has; default: that of the program that asks.",
+)
+inline_option = click.option(
+    "--inline/--text-only",
+    default=None,
+    help="Put it back, also if that must wait until the turn is over; or only print the text.",
+)
+offset_option = click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Where a long text goes on.",
+)
+
+
+@click.command("restore_remote", cls=BsdCommand)
+@session_option
+@click.option("--entry", metavar="ENTRY", help="The id in [[extracted-ENTRY]].")
+@click.option("--keys", type=KEYS, metavar="KEY,…", help="Only these values; default: all.")
+@inline_option
+@offset_option
+@click.pass_obj
+def restore_remote_command(
+    call: Call,
+    /,
+    session: str | None,
+    entry: str | None,
+    keys: list[str] | None,
+    inline: bool | None,
+    offset: int,
+) -> int:
+    """Restore an entry by the id in its placeholder.
+
+    Prints the text that the model was sent, whoever is using the session, 15,000 bytes at a time;
+    it is put back inline as well, unless the session is in use. Copies for the program's own page
+    are named; --keys prints them.
+
+    \b
+    Examples:
+      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys content,output
+      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys output --offset 15000
+    """
+    if not entry:
+        raise _refused("entry", "entry parameter is required")
+    return _restore(call, session, entry, keys, inline, offset)
+
+
+@click.command("purge_control", cls=BsdCommand)
+@click.argument("words", nargs=-1, metavar="[ACTION] [ENTRY] [VALUE]")
+@click.option("--action", metavar="ACTION", help=", ".join(_ACTIONS))
+@session_option
+@click.option("--entry", metavar="ENTRY", help="The id of the entry.")
+@click.option("--keys", type=KEYS, metavar="KEY,…", help="For restore: only these values.")
+@click.option("--value", metavar="VALUE", help="For set_extractable: true, false or a number.")
+@inline_option
+@offset_option
+@click.pass_obj
+def purge_control_command(
+    call: Call,
+    /,
+    *,
+    words: tuple[str, ...],
+    action: str | None,
+    session: str | None,
+    entry: str | None,
+    keys: list[str] | None,
+    value: str | None,
+    inline: bool | None,
+    offset: int,
+) -> int:
+    """get_context, restore, set_extractable.
+
+    Arguments may stand in any order; --action and --entry name them, if you like that better.
+
+    \b
+    Examples:
+      bsd purge_control get_context --session 4f2a
+      bsd purge_control restore 1c556fa0 --session 4f2a --keys output
+      bsd purge_control set_extractable 1c556fa0 false --session 4f2a
+      bsd purge_control --action restore --session main/4f2a --entry 1c556fa0
+    """
+    action, entry, value = _name_words(words, action, entry, value)
+    if action == "get_context":
+        return _get_context(call, session)
+    if action not in _ACTIONS:
+        choices = ", ".join(_ACTIONS)
+        raise _refused("action", f"Unknown action '{action}'. Valid actions: {choices}")
+    if not entry:
+        raise _refused("entry", f"entry parameter is required for {action} action")
+    if action == "restore":
+        return _restore(call, session, entry, keys, inline, offset)
+    if value is None:
+        what = "(true, false, or integer)"
+        raise _refused("value", f"value parameter is required for set_extractable action {what}")
+    return _set_extractable(call, session, entry, value)
+
+
+def _name_words(
+    words: Sequence[str], action: str | None, entry: str | None, value: str | None
+) -> tuple[str, str | None, str | None]:
+    """Return action, entry and value; those without an option are the words, in this order."""
+    rest = list(words)
+
+    def given(option: str | None) -> str | None:
+        return option or (rest.pop(0) if rest else None)
+
+    action = given(action) or ""
+    if action != "get_context":
+        entry = given(entry)
+    if action == "set_extractable":
+        value = given(value)
+    if rest and action in _ACTIONS:
+        raise Invalid(f"{rest[0]!r} is one word too many", hint="`bsd purge_control --help`")
+    return action, entry, value
+
+
+def _refused(parameter: str, message: str) -> Invalid:
+    hint = f"say what {parameter} is"
+    return Invalid(message, hint=hint, errors=(FieldError(parameter, message),))
+
+
+def _get_context(call: Call, session: str | None) -> int:
+    name = _find(call, session)
+    with call.context(changes=False, session=name, actor="agent") as context:
+        answer = get_context(context, name)
+    _print(call, session, name, answer, tell_context)
+    return 0
+
+
+def _restore(
+    call: Call,
+    session: str | None,
+    entry: str,
+    keys: list[str] | None,
+    inline: bool | None,
+    offset: int,
+) -> int:
+    name = _find(call, session, entry)
+    with _acting(call, name) as context:
+        answer = with_entry(
+            call,
+            name,
+            entry,
+            lambda entry: restore_with_text(
+                context, name, entry, keys, inline=inline, offset=offset
+            ),
+        )
+    _print(call, session, name, answer, tell_restored)
+    if answer.unavailable:
+        return 1
+    return Busy.exit_code if inline and not answer.restored else 0
+
+
+def _set_extractable(call: Call, session: str | None, entry: str, value: str) -> int:
+    extractable = read_extractable(value)
+    name = _find(call, session)
+    with _acting(call, name) as context:
+        answer = with_entry(
+            call, name, entry, lambda entry: set_extractable(context, name, entry, extractable)
+        )
+    _print(call, session, name, answer, tell_extractable)
+    return 0
+
+
+def _find(call: Call, text: str | None, entry: str | None = None) -> SessionName:
+    """Find the session that is meant: by name or beginning, else by the program that asks.
+
+    Args:
+        entry: an entry that was extracted from the session.
+    """
+    if text:
+        text = str(session_beginning_with(call.layout, text) or text)
+    return _SCOPE.find(call.layout, text, entry)
+
+
+@contextmanager
+def _acting(call: Call, session: SessionName) -> Iterator[ActionContext]:
+    """Make a context that changes a session; an agent's own session is not waited for."""
+    wait = LONGEST_WAIT if _SCOPE.may_wait(call.layout, session) else 0.0
+    try:
+        with call.context(changes=True, actor="agent", wait=wait) as context:
+            yield context
+    except Busy as busy:
+        raise explain_busy(busy, call.layout, session) from None
+
+
+def _print(
+    call: Call, given: str | None, session: SessionName, answer: T, tell: Callable[[T], None]
+) -> None:
+    """Print an answer; the document names the session if the caller did not."""
+    if call.json:
+        document = as_json(answer)
+        print_json(document if given else {"session": str(session), **document})
+    else:
+        tell(answer)
+
+
+def tell_context(answer: Context) -> None:
+    say(f"Session: {answer.session}")
+    say(f"Total entries: {answer.total_entries}")
+    say(f"Extracted entries: {answer.extracted_entries}")
+    say("\nExtracted entry IDs:")
+    say("\n".join(f"  - {entry}" for entry in answer.extracted_ids) or "  (none)")
+
+
+def tell_extractable(answer: ExtractableSet) -> None:
+    value = "unset" if answer.extractable is None else str(answer.extractable).lower()
+    say(f"Set _extractable={value} for entry {answer.entry_id}")
+
+
+def tell_restored(answer: RestoredText) -> None:
+    if answer.note is not None:
+        later = answer.inline is Inline.AFTER_THE_TURN
+        say(f"{AFTER_THE_TURN if later else TEXT_ONLY}{answer.note}")
+    else:
+        say(f"Restored {len(answer.keys_restored)} keys for entry {answer.entry_id}")
+        if answer.keys_restored:
+            say(f"Keys: {', '.join(answer.keys_restored)}")
+    for key, why in answer.unavailable.items():
+        say(f"{key}: {why}")
+    if answer.suggestion is not None:
+        say(f"Previously restored at {answer.previous_restored_at}. {answer.suggestion}")
+    for key, text in answer.texts.items():
+        say(f"\n{key}:\n{text}")
+    for key, what in answer.beside.items():
+        say(f"\n{key}: {what}")
+    if answer.next:
+        keys, offset = ",".join(answer.next["keys"]), answer.next["offset"]
+        more = f"{answer.characters_left} more characters"
+        say(f"\n({more}: --keys {keys} --offset {offset} --text-only)")
+
+
+@click.command("mcp", cls=BsdCommand)
+@click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
+@click.option(
+    "--session", type=SESSION, metavar="AGENT/SESSION", help="Only this session; no tool names it."
+)
+@click.option(
+    "--tools",
+    type=click.Choice(["all", "sessions", "memory"]),
+    help="Those for sessions, for facts, or both [default: those for sessions, and those for facts"
+    " if a memory is in use].",
+)
+@click.pass_obj
+def mcp_command(call: Call, /, agent: str | None, session: SessionName | None, tools: Any) -> None:
+    """Serve the agent's tools over MCP, on stdin and stdout.
+
+    Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
+    read_extracted, context and search_extracted for sessions; those whose names begin with memory_
+    for facts. It needs no daemon, and works beside one. Without options every session can be named;
+    where none is, it is the one that the program which started the server has at work, if that can
+    be told.
+
+    Each tool's description takes room in the agent's context: --tools leaves out what it need not
+    have.
+
+    \b
+    Examples:
+      bsd mcp
+      bsd mcp --agent main
+      bsd mcp --session main/4f2a --tools sessions
+      openclaw mcp set bsd '{"command":"bsd","args":["mcp","--agent","main"]}'
+    """
+    if agent is not None:
+        check_name(agent, "agent")
+    if agent is not None and session is not None and session.agent != agent:
+        raise Invalid(f"{session} is no session of {agent}", hint="name one of --agent, --session")
+    from bsd.mcp.server import serve  # with the SDK, which takes most of the start
+
+    with call.context(changes=not call.settings.readonly, actor="agent"):
+        pass  # finishes what was in flight
+    serve(call.layout, call.pruning, call.settings, Scope(agent, session), tools)

@@ -1,0 +1,120 @@
+"""`bsd verify` and `bsd doctor`: whether all is there, and what could be in the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from bsd.actions.checks import Examined, diagnose, diagnose_without_root, verify
+from bsd.cli.call import BsdCommand, Call
+from bsd.cli.output import counted, note, print_table, say, say_check
+from bsd.cli.privileges import FileOwner, environment_of
+from bsd.core.errors import BsdError
+from bsd.maintenance.file_owners import give_back
+from bsd.maintenance.verify import Verification
+
+
+@click.command("verify", cls=BsdCommand)
+@click.option("--repair", is_flag=True, help="Mend what can be mended.")
+@click.pass_obj
+def verify_command(call: Call, /, repair: bool) -> int:
+    """Check that all that was taken out is there.
+
+    Every placeholder has a file whose hash is right, every file is indexed, nothing is in flight.
+    --repair mends what can be mended and lists the rest. Exit code 1 if something is left.
+
+    \b
+    Examples:
+      bsd verify
+      bsd verify --repair
+    """
+    with call.context(changes=repair) as context:
+        answer = verify(context, repair=repair)
+    call.answer(answer, tell_verified)
+    return int(not answer.clean)
+
+
+def tell_verified(found: Verification) -> None:
+    if found.findings:
+        rows = [
+            (
+                "repaired" if finding.repaired else "" if finding.harmless else "open",
+                finding.kind.replace("_", " "),
+                finding.where,
+                finding.message + (f" (try: {finding.hint})" if finding.hint else ""),
+            )
+            for finding in found.findings
+        ]
+        print_table(("", "WHAT", "WHERE", "MESSAGE"), rows)
+        say()
+    numbers = [
+        counted(found.sessions, "session"),
+        counted(found.placeholders, "placeholder"),
+        counted(found.files, "stored file"),
+    ]
+    if found.packed:
+        numbers.append(f"{counted(found.packed, 'line')} in the archive")
+    if found.expired:
+        numbers.append(f"{found.expired:,} expired")
+    if found.unmarked:
+        numbers.append(f"{found.unmarked:,} without marker")
+    for why in found.elsewhere:
+        say(f"{why}: its sessions are verified there")
+    left = sum(finding.is_open for finding in found.findings)
+    state = f"{counted(left, 'problem')} left" if left else "all as it should be"
+    say(f"{', '.join(numbers)}: {state}")
+
+
+class _DoctorCommand(BsdCommand):
+    """The doctor looks as the root's owner, after root has given back the owner's files.
+
+    Of what lies in flight it only tells.
+    """
+
+    finishes_due = False
+
+    def first_as_root(self, ctx: click.Context) -> Callable[[Path, FileOwner], None] | None:
+        return _give_back if ctx.params["repair"] else None
+
+
+def _give_back(root: Path, owner: FileOwner) -> None:
+    count = give_back(root, environment_of(owner, os.environ), owner.uid, owner.gid)
+    note(f"({count} files and directories of root's are {owner}'s now)")
+
+
+@click.command("doctor", cls=_DoctorCommand)
+@click.option("--repair", is_flag=True, help="As root: give its owner what root made there.")
+@click.pass_obj
+def doctor_command(call: Call, /, repair: bool) -> int:
+    """Check this machine and this directory for trouble.
+
+    Looks at owner and permissions, settings, what the file system guarantees, free space, inotify
+    limits, locks, agents that moved to SQLite, and the store. Changes nothing, unless --repair is
+    given by root: then what root has made in another user's root is that user's. Exit code 1 if a
+    check fails; warnings do not count.
+
+    \b
+    Examples:
+      bsd doctor
+      sudo bsd --root /home/ada/.openclaw doctor --repair
+      bsd doctor --json | jq '.checks[] | select(.level != "ok")'
+    """
+    try:
+        call.layout  # noqa: B018 - raises if there is no root
+    except BsdError as problem:
+        answer = diagnose_without_root(problem)
+    else:
+        with call.context(changes=False) as context:
+            answer = diagnose(context, repair=repair)
+    call.answer(answer, tell_examined)
+    return int(not answer.ok)
+
+
+def tell_examined(found: Examined) -> None:
+    for check in found.checks:
+        say_check(check.level.value, f"{check.name:<12}{check.message}")
+        if check.hint:
+            say(f"{'':14}Try: {check.hint}")

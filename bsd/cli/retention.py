@@ -1,0 +1,142 @@
+"""`bsd retention`: what was kept long enough is archived or deleted."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from bsd.actions.retention import run_retention
+from bsd.cli.call import BsdCommand, Call
+from bsd.cli.output import counted, note, print_table, say, size
+from bsd.cli.status_lines import in_flight_line
+from bsd.core.formatting import iso_utc
+from bsd.maintenance.disk_use import in_flight_use
+from bsd.maintenance.expiry import Forecast
+from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention
+
+_MOST_FILES = 20  # files that are named in a dry run
+
+
+@click.command("retention", cls=BsdCommand)
+@click.option("--dry-run", is_flag=True, help="Say what would go, and when; change nothing.")
+@click.option(
+    "--forget", is_flag=True, help="Delete extracted content for good instead of archiving it."
+)
+@click.option("--trust-clock", is_flag=True, help="The clock is right, though it was put forward.")
+@click.pass_obj
+def retention_command(call: Call, /, dry_run: bool, forget: bool, trust_clock: bool) -> int:
+    """Archive what was kept long enough, or say what goes.
+
+    Extracted content is kept for as long as the setting `retention` says, and then moved into the
+    archive, compressed; from there it can be restored as before. The daemon does this by the
+    schedule in `retention_cron`. With `--forget`, or where the setting `archive` is false, it is
+    deleted for good. The archive is kept for `archive_retention`, up to `archive_max_bytes`. What
+    is in the trash, and what undo needs, is kept for `trash_retention`.
+    When the clock of this machine was put forward, and no sleep explains it, nothing goes until the
+    machine has run for as long as things are kept: exit code 1.
+
+    \b
+    Examples:
+      bsd retention --dry-run
+      bsd retention
+      bsd retention --forget
+    """
+    with call.context(changes=not dry_run) as context:
+        answer = run_retention(context, dry_run=dry_run, forget=forget, trust_clock=trust_clock)
+    call.answer(answer, lambda answer: tell_retention(call, answer))
+    if isinstance(answer, CleanedAll):
+        return int(bool(answer.failures or answer.problem or answer.held_places))
+    return 0
+
+
+def tell_retention(call: Call, answer: Retention) -> None:
+    if isinstance(answer, ForecastAll):
+        _tell_forecast(call, answer)
+    elif isinstance(answer, CleanedAll):
+        _tell_cleaned(call, answer)
+    for what, why in answer.held_places.items():
+        note(f"Nothing of {what} is deleted: {why}.")
+    if answer.held_places:
+        note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
+    if isinstance(answer, CleanedAll) and (found := in_flight_use(call.layout)).files:
+        note(in_flight_line(found.as_json(), time.time()))
+
+
+def _tell_cleaned(call: Call, done: CleanedAll) -> None:
+    amount = f"{counted(done.store.cleaned, 'extracted file')} ({size(done.store.bytes)})"
+    if done.archived_bytes is None:
+        say(f"deleted {amount}, kept {done.keep}")
+    else:
+        new = f": {size(done.archived_bytes)} there" if done.store.cleaned else ""
+        say(f"moved {amount}, kept {done.keep}, into the archive{new}")
+    if done.archive.cleaned:
+        gone = f"{_parts(done.archive.cleaned)} ({size(done.archive.bytes)})"
+        say(f"deleted {gone} of the archive for good: {_archive_settings(call, done.archive.keep)}")
+    if done.sessions.cleaned:
+        gone = f"{counted(done.sessions.cleaned, 'session')} ({size(done.sessions.bytes)})"
+        say(f"deleted {gone} in the archive that were gone, kept {done.sessions.keep}")
+    if done.history.cleaned:
+        gone = counted(done.history.cleaned, "operation")
+        say(f"forgot {gone} that can no longer be undone, kept {done.history.keep}")
+    if done.trash.cleaned:
+        gone = f"{counted(done.trash.cleaned, 'file')} ({size(done.trash.bytes)})"
+        say(f"deleted {gone} in the trash, kept {done.trash.keep}")
+    if done.failures:
+        say(f"{counted(done.failures, 'failure')}: see {call.layout.log_file}")
+    if done.problem:
+        note(f"It is not noted that there was a run: {done.problem}")
+
+
+def _tell_forecast(call: Call, found: ForecastAll) -> None:
+    _tell_store(found.store, found.archived_bytes)
+    archive = found.archive
+    if archive.going or archive.staying:
+        going = f"{_parts(len(archive.going))} ({size(archive.bytes)})"
+        staying = counted(archive.staying, "pack")
+        settings = _archive_settings(call, archive.keep)
+        say(f"{going} of the archive would be deleted now, {staying} kept: {settings}")
+    for place, thing, what_becomes, setting in (
+        (found.sessions, "session", "that are gone would leave the archive", "archive_sessions"),
+        (found.history, "operation", "in the history would be forgotten", "trash_retention"),
+        (found.trash, "session", "in the trash would go", "trash_retention"),
+    ):
+        if place.going or place.staying:
+            say(
+                f"{counted(len(place.going), thing)} ({size(place.bytes)}) {what_becomes} now, "
+                f"{place.staying:,} kept: {setting} is {place.keep}"
+            )
+
+
+def _tell_store(found: Forecast, archived_bytes: int | None) -> None:
+    if found.going:
+        rows = [
+            (file.path.parent.name, file.path.name, size(file.size), iso_utc(file.mtime)[:19])
+            for file in found.going[:_MOST_FILES]
+        ]
+        print_table(("STORE", "FILE", "SIZE", "EXTRACTED (UTC)"), rows, right=("SIZE",))
+        if len(found.going) > _MOST_FILES:
+            say(f"… and {counted(len(found.going) - _MOST_FILES, 'file')} more")
+        say()
+    going = f"{counted(len(found.going), 'extracted file')}, {size(found.bytes)}"
+    if archived_bytes is None:
+        say(f"deletes {going}, for good: retention is {found.keep}")
+    else:
+        about = f": about {size(archived_bytes)}" if found.going else ""
+        say(f"moves {going}, into the archive{about} (retention is {found.keep})")
+    if found.expires is not None:
+        staying = counted(found.staying, "file")
+        say(f"{staying} would stay, the oldest until {found.expires[:19]} UTC")
+    elif found.staying:
+        say(f"{counted(found.staying, 'file')} would stay, for ever")
+
+
+def _archive_settings(call: Call, keep: str) -> str:
+    """Name the settings that bound the archive."""
+    text = f"archive_retention is {keep}"
+    most = call.pruning.current.archive_max_bytes
+    return f"{text}, archive_max_bytes is {size(most)}" if most else text
+
+
+def _parts(number: int) -> str:
+    return "1 pack or copy" if number == 1 else f"{number:,} packs and copies"

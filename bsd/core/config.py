@@ -1,0 +1,422 @@
+"""The settings of config.json (SPEC §4): a setting is one field of `PruningConfig`.
+
+All else derives from the fields: what is valid, the file's defaults, `bsd config`, the API's
+document, the page's labels and the man page. What a setting means for an entry is decided in
+`bsd.planning`; the file is read and written in `bsd.core.config_file`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import SequenceMatcher
+from functools import cache
+from typing import Annotated, Any, Literal, Self, get_args
+
+from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    Strict,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.config import JsonDict
+from pydantic_core import ErrorDetails
+
+from bsd.core.errors import FieldError, Invalid
+from bsd.core.formatting import NEVER, lifetime_seconds, nearest, shown
+from bsd.core.validation import details_of, is_unknown, reason_of, spelled
+
+OFF = "off"
+
+# --- types of values ---
+
+LONGEST_PATTERN = 500  # characters
+
+
+def check_cron(text: str) -> str:
+    """Return a cron expression without spaces around it.
+
+    Raises:
+        ValueError: It is none, it names a time that never comes, or its times are random.
+    """
+    text = text.strip()
+    if not text.startswith("@") and len(text.split()) != 5:
+        raise ValueError("a cron expression has five fields, or is @hourly, @daily, @weekly, …")
+    if re.search(r"(?<![a-z])[hr](?![a-z])", text.casefold()):
+        raise ValueError("H and R stand for random times, which would change with every start")
+    try:
+        croniter.expand(text, strict=True)
+        croniter(text, datetime(2024, 1, 1)).get_next()  # noqa: DTZ001 - does it ever fire?
+    except CroniterError:
+        raise ValueError("no cron expression, or it names a time that never comes") from None
+    return text
+
+
+def _check_lifetime(text: str) -> str:
+    try:
+        return NEVER if lifetime_seconds(text) is None else text
+    except Invalid as problem:
+        raise ValueError(problem.message) from None
+
+
+def _check_lifetime_or_off(text: str) -> str:
+    return OFF if text.strip().casefold() == OFF else _check_lifetime(text)
+
+
+def _check_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+def _check_pattern(text: str) -> str:
+    if len(text) > LONGEST_PATTERN:
+        raise ValueError(f"a regular expression has at most {LONGEST_PATTERN} characters")
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as problem:
+        raise ValueError(f"{text!r} is not a regular expression: {problem}") from None
+    return text
+
+
+def _check_matcher(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        raise ValueError("a matcher is a string, a number or a boolean")  # noqa: TRY004 - for pydantic
+    return value
+
+
+TriggerType = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
+TRIGGER_TYPES: tuple[TriggerType, ...] = get_args(TriggerType)
+
+Cron = Annotated[str, AfterValidator(check_cron)]
+Lifetime = Annotated[str, AfterValidator(_check_lifetime)]
+LifetimeOrOff = Annotated[str, AfterValidator(_check_lifetime_or_off)]
+Time = Annotated[str, AfterValidator(_check_time)]
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
+# Whole hours are written without a fraction.
+Hours = Annotated[
+    float,
+    Strict(),
+    PlainSerializer(
+        lambda hours: int(hours) if hours == int(hours) else hours, return_type=int | float
+    ),
+]
+# null is no type, as an empty list is.
+TriggerTypes = Annotated[
+    tuple[TriggerType, ...], BeforeValidator(lambda given: () if given is None else given)
+]
+Matcher = Annotated[
+    Any,
+    AfterValidator(_check_matcher),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+
+# Limits that hold for all values, and that a rule may set for its own.
+KeepRecent = Annotated[StrictInt, Field(ge=0, le=100)]
+MinLength = Annotated[StrictInt, Field(ge=0, le=100_000)]
+KeepChars = Annotated[StrictInt, Field(ge=0, le=10_000)]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class TriggerRule(BaseModel):
+    """One of `trigger_rules`: which values it is for, and which limits hold for them.
+
+    Every other key is a matcher on the entry's own key of that name: strings are lists separated
+    by `|`, compared without case; numbers and booleans must be equal. `role` is such a list too.
+    Lengths are characters, `keep_recent` is a number of messages. A limit that is None is the
+    setting's (`min_value_length`, `keep_recent`, `keep_chars`).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    __pydantic_extra__: dict[str, Matcher] = Field(init=False)
+
+    type: Literal[TriggerType, "*"]
+    role: str = "*"
+    min_length: MinLength | None = Field(None, exclude_if=_is_none)
+    keep_recent: KeepRecent | None = Field(None, exclude_if=_is_none)
+    keep_chars: KeepChars | None = Field(None, exclude_if=_is_none)
+
+    @property
+    def matchers(self) -> Mapping[str, str | int | float | bool]:
+        """The matchers by key."""
+        return self.model_extra or {}
+
+    @model_validator(mode="after")
+    def _refuse_misspelt(self) -> Self:
+        """Refuse a key like `min_lenght`: as a matcher it would silently match nothing."""
+        for key in self.matchers:
+            near = nearest(key, type(self).model_fields)
+            alike = SequenceMatcher(None, key.casefold(), near).ratio() > 0.75
+            if "_" in near and alike:
+                raise ValueError(f"{key} is not a known key; did you mean {near}?")
+        return self
+
+
+# Signatures of these models cover the whole conversation before them: from 5.1 or 5.5 on by
+# family, and all from 6 on. A date is not a minor version: no third digit may follow.
+PREFIX_BOUND_MODELS = (
+    r"claude-(fable|mythos)-5[-._]([1-9]|[1-9]\d)(?!\d)",
+    r"claude-(opus|sonnet|haiku)-5[-._]([5-9]|[1-9]\d)(?!\d)",
+    r"claude-([a-z]+-)*([6-9]|[1-9]\d)(?!\d)",
+)
+
+# --- the settings ---
+
+# Marks of a field, in `json_schema_extra`:
+#   group      its group on the page; a field without one is written by bsd, not by users
+#   unsettles  entries whose outcome was final are looked at again when it changes
+#   per_call   the body of one extraction may set it for this call
+#   job        the daemon's job whose times it sets
+#   labels     what the page calls the values that may be chosen
+_WHAT: JsonDict = {"group": "What is extracted", "unsettles": True, "per_call": True}
+_WHEN: JsonDict = {"group": "When"}
+_KEPT: JsonDict = {"group": "How long it is kept"}
+_SEARCH: JsonDict = {"group": "Search"}
+_SEEN: JsonDict = {"group": "What agents see"}
+_SCOPES: JsonDict = {"all": "all values", "display": "only what is never sent to the model"}
+_BOUND: JsonDict = {"skip": "leave it", "extract": "extract it all the same"}
+
+_CRON = "A cron expression."
+_LIFETIME = "30m to 52w, as in 24h, 7d, 1d12h; or never."
+
+
+class PruningConfig(BaseModel):
+    """All runtime settings, as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    # fmt: off
+    enabled: StrictBool = Field(
+        default=True, title="Extract by itself", json_schema_extra=_WHAT,
+        description="The daemon moves large old values out of sessions.")
+    trigger_types: TriggerTypes = Field(
+        ("thinking", "tool_result"), title="Types of values", json_schema_extra=_WHAT,
+        description="None: nothing is extracted.")
+    trigger_rules: tuple[TriggerRule, ...] | None = Field(
+        None, title="Rules", json_schema_extra=_WHAT,
+        description="A JSON array; if there is one, it takes the place of types, "
+        "messages to keep, smallest value and characters left.")
+    keep_recent: KeepRecent = Field(
+        3, title="Messages to keep", json_schema_extra=_WHAT,
+        description="So many of the newest messages stay whole")
+    min_value_length: MinLength = Field(
+        500, title="Smallest value", json_schema_extra=_WHAT,
+        description="Characters; shorter ones stay")
+    keep_chars: KeepChars = Field(
+        0, title="Characters left in place", json_schema_extra=_WHAT,
+        description="The beginning that stays before the placeholder")
+    age_threshold_hours: Hours = Field(
+        0, ge=0, le=87_600, title="Minimum age", json_schema_extra=_WHAT,
+        description="Hours, fractions too; 0: of any age")
+    scan_interval_seconds: StrictInt = Field(
+        30, ge=10, le=3600, title="Look for changes every",
+        json_schema_extra=_WHEN | {"job": "scan"}, description="Seconds")
+    auto_cron: Cron = Field(
+        "*/2 * * * *", title="Look into changed sessions",
+        json_schema_extra=_WHEN | {"job": "auto_cron"}, description=_CRON)
+    retention: Lifetime = Field(
+        "24h", title="Extracted content, in the store", json_schema_extra=_KEPT,
+        description=_LIFETIME)
+    retention_cron: Cron = Field(
+        "0 */6 * * *", title="Clear away what expired",
+        json_schema_extra=_KEPT | {"job": "retention"}, description=_CRON)
+    trash_retention: Lifetime = Field(
+        "14d", title="Trash and history", json_schema_extra=_KEPT, description=_LIFETIME)
+    archive: StrictBool = Field(
+        default=True, title="Archive what expires", json_schema_extra=_KEPT,
+        description="Extracted content is then compressed and can still be restored; else it is "
+        "deleted.")
+    archive_retention: Lifetime = Field(
+        "never", title="Archive", json_schema_extra=_KEPT, description=_LIFETIME)
+    archive_max_bytes: StrictInt = Field(
+        0, ge=0, le=1 << 53, title="Largest archive", json_schema_extra=_KEPT,
+        description="Bytes, with copies of sessions; if it is larger, the oldest goes; 0: no limit")
+    archive_sessions: LifetimeOrOff = Field(
+        "180d", title="Sessions that their program deletes", json_schema_extra=_KEPT,
+        description="30m to 52w, as in 180d, 26w; never: for ever; off: none.")
+    search_index: StrictBool = Field(
+        default=True, title="Keep an index of words", json_schema_extra=_SEARCH,
+        description="Of what users and assistants say, titles, tools and paths; else text is found "
+        "only by searching everything.")
+    keep_restore_remote_calls: StrictBool = Field(
+        default=False, title="Keep calls of restore_remote", json_schema_extra=_SEEN,
+        description="Else they are taken out of the session.")
+    keep_purge_control_calls: StrictBool = Field(
+        default=False, title="Keep calls of purge_control and restore", json_schema_extra=_SEEN,
+        description="Else they are shortened.")
+    keep_after_restore_seconds: StrictInt = Field(
+        600, ge=0, le=86_400, title="Protection after a restore", json_schema_extra=_WHAT,
+        description="Seconds")
+    scope: Literal["all", "display"] = Field(
+        "all", title="Scope", json_schema_extra=_WHAT | {"labels": _SCOPES})
+    prefix_bound: Literal["skip", "extract"] = Field(
+        "skip", title="What later signatures are bound to",
+        json_schema_extra=_WHAT | {"labels": _BOUND},
+        description="Some models sign all that stands before; changing it makes them refuse the "
+        "session.")
+    prefix_bound_models: tuple[Pattern, ...] = Field(
+        PREFIX_BOUND_MODELS, title="Models that sign so", json_schema_extra=_WHAT,
+        description="Regular expressions, one a line.")
+    protected_tools: tuple[str, ...] = Field(
+        (), title="Protected tools", json_schema_extra=_SEEN,
+        description="Their calls and results are never replaced, discarded or distilled. "
+        "Names, one a line.")
+    last_run_at: Time | None = None
+    last_retention_run_at: Time | None = None
+    # fmt: on
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the settings as the file has them."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> Self:
+        """Validate JSON values; what is missing gets its default.
+
+        Raises:
+            Invalid: With a FieldError for each setting that is not valid.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            errors = _field_errors(error)
+            raise Invalid(summary(errors), errors=tuple(errors)) from None
+
+
+def _field_errors(error: ValidationError) -> list[FieldError]:
+    """Return one error for each setting; a list may have several bad items."""
+    messages: dict[str, list[str]] = {}
+    for detail in details_of(error):
+        messages.setdefault(str(detail["loc"][0]), []).append(_message(detail))
+    return [FieldError(name, "; ".join(told)) for name, told in messages.items()]
+
+
+def _message(detail: ErrorDetails) -> str:
+    if is_unknown(detail):
+        return unknown_field(str(detail["loc"][0]))
+    says_it_all = detail["type"] in {"value_error", "missing"}
+    given = "" if says_it_all else f", not {shown(detail['input'])}"
+    return f"{spelled(detail['loc'])}: {reason_of(detail)}{given}"
+
+
+SETTINGS = PruningConfig.model_fields
+# Seed 001's name of a setting that governs `restore` too.
+ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
+
+
+def _marks(name: str) -> JsonDict:
+    extra = SETTINGS[name].json_schema_extra
+    return extra if isinstance(extra, dict) else {}
+
+
+def _marked(mark: str) -> tuple[str, ...]:
+    return tuple(name for name in SETTINGS if _marks(name).get(mark))
+
+
+SETTABLE = _marked("group")
+NOTED = tuple(name for name in SETTINGS if name not in SETTABLE)  # written by bsd
+PER_CALL = _marked("per_call")
+UNSETTLING = frozenset(_marked("unsettles"))
+JOBS = {str(_marks(name)["job"]): name for name in _marked("job")}
+
+
+def canonical(values: Mapping[str, object]) -> dict[str, object]:
+    """Give settings their own names instead of aliases.
+
+    Raises:
+        Invalid: A setting is given by both names, with different values.
+    """
+    own = {name: value for name, value in values.items() if name not in ALIASES}
+    for alias, name in ALIASES.items():
+        if alias in values and own.setdefault(name, values[alias]) != values[alias]:
+            text = f"{alias} is another name of {name}, and both are given with different values"
+            raise Invalid(text, errors=(FieldError(alias, text),))
+    return own
+
+
+def unknown_field(name: str) -> str:
+    """Return the message about a setting that does not exist."""
+    return f"{name} is not a known setting; did you mean {nearest(name, [*SETTINGS, *ALIASES])}?"
+
+
+def summary(errors: Sequence[FieldError]) -> str:
+    """Return one line about all errors."""
+    if len(errors) == 1:
+        return errors[0].message
+    names = ", ".join(error.field for error in errors)
+    return f"{len(errors)} settings are not valid: {names}"
+
+
+# --- how settings are shown ---
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDescription:
+    """How the page, the man page and completion show a setting that users set.
+
+    `control` is the page's: switch, number, choice, types, lines, json or text. `choices` has the
+    values that may be chosen, with their labels.
+    """
+
+    name: str
+    group: str
+    label: str
+    help: str
+    control: str
+    choices: Mapping[str, str]
+    default: Any
+
+
+@cache
+def setting_descriptions() -> Mapping[str, SettingDescription]:
+    """Return the descriptions of all settings that users set, in the order of the model."""
+    schema = PruningConfig.model_json_schema()["properties"]
+    defaults = PruningConfig().as_json()
+    return {name: _description(name, schema[name], defaults[name]) for name in SETTABLE}
+
+
+def _description(name: str, schema: dict[str, Any], default: object) -> SettingDescription:
+    text = schema.get("description", "")
+    if "minimum" in schema:
+        text = f"{text} ({schema['minimum']}–{schema['maximum']})."
+    labels = schema.get("labels", {})
+    values = schema.get("enum") or schema.get("items", {}).get("enum", ())
+    return SettingDescription(
+        name=name,
+        group=schema["group"],
+        label=schema["title"],
+        help=text,
+        control=_control(schema),
+        choices={value: labels.get(value, value) for value in values},
+        default=default,
+    )
+
+
+def _control(schema: dict[str, Any]) -> str:
+    match schema:
+        case {"type": "boolean"}:
+            return "switch"
+        case {"type": "integer" | "number"}:
+            return "number"
+        case {"enum": _}:
+            return "choice"
+        case {"type": "array", "items": {"enum": _}}:
+            return "types"
+        case {"type": "array"}:
+            return "lines"
+        case {"anyOf": _}:
+            return "json"
+    return "text"

@@ -1,0 +1,352 @@
+"""`<root>/.brainsurgeon/config.json`: created, upgraded, kept valid, and always as it is now."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from bsd.core.audit import AuditLog
+from bsd.core.config import (
+    NOTED,
+    SETTINGS,
+    PruningConfig,
+    canonical,
+    summary,
+    unknown_field,
+)
+from bsd.core.errors import (
+    BsdError,
+    Busy,
+    ConfigError,
+    FieldError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    os_problem,
+)
+from bsd.core.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
+from bsd.core.formatting import iso_utc
+from bsd.core.layout import inside
+
+log = structlog.stdlib.get_logger(module="config")
+
+_LOCK_SECONDS = 10.0
+
+_Stamp = tuple[int, int, int]  # inode, size, mtime in ns
+# What one process knows of the settings, for another: they, the file's stamp, and its problem.
+Known = tuple[PruningConfig, _Stamp | None, ConfigError | None]
+_NOT_READ: _Stamp = (-1, -1, -1)  # no file has it: the next look reads
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What the file says: its known fields as they stand there, and keys that are not ours."""
+
+    fields: Mapping[str, object]
+    others: Mapping[str, object]
+
+    @property
+    def missing(self) -> list[str]:
+        return [name for name in SETTINGS if name not in self.fields]
+
+
+class ConfigService:
+    """The runtime settings of one root, shared by everybody who works there.
+
+    With `create=False` a missing or old file is understood but not written (dry runs).
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self._path = path
+        self._create = create
+        self._config: PruningConfig | None = None
+        self._seen: _Stamp | None = _NOT_READ
+        self._problem: ConfigError | None = None
+        self._warned: set[str] = set()
+        self._mutex = threading.RLock()
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def problem(self) -> ConfigError | None:
+        """Why the file is not in force now, if it was broken by hand since it was read."""
+        return self._problem
+
+    @property
+    def current(self) -> PruningConfig:
+        """The settings in force: one stat if the file did not change.
+
+        Raises ConfigError if the file is broken and no good one was read before.
+        """
+        with self._mutex:
+            stamp = self._stamp()
+            if self._config is None or stamp != self._seen:
+                self._load(stamp)
+            return self._config or PruningConfig()
+
+    def known(self) -> Known:
+        """What `adopt` needs to know in another process; raises as `current`."""
+        with self._mutex:
+            return self.current, self._seen, self._problem
+
+    def adopt(self, known: Known) -> None:
+        """Take over what another process knows, unless the file says otherwise by now."""
+        with self._mutex:
+            self._config, self._seen, self._problem = known
+
+    def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig:
+        """Check and write `changes` (JSON values by field); they are in force when this returns.
+
+        `last_*` fields are ignored. Raises Invalid with one FieldError per bad field, ConfigError
+        if the file is broken in a field that is not changed, Busy, Forbidden, Unavailable.
+        """
+        wanted = canonical({k: v for k, v in changes.items() if k not in NOTED})
+        with self._locked():
+            content = self._read() or self._from_memory()
+            config = self._merged(content, wanted)
+            before = dict(content.fields)
+            self._write(config, content.others)
+        changed = [name for name in wanted if before.get(name) != config.as_json()[name]]
+        if changed:
+            log.info("Config changed", actor=actor, fields=changed)
+            self._audit(actor, {name: config.as_json()[name] for name in changed}, before)
+        return config
+
+    def _audit(
+        self, actor: str, changed: Mapping[str, object], before: Mapping[str, object]
+    ) -> None:
+        AuditLog(self._path.with_name("audit.jsonl")).record(
+            actor=actor,
+            action="config",
+            changed=changed,
+            before={name: before.get(name) for name in changed},
+        )
+
+    def note_run(self, field: str, when: float | datetime) -> None:
+        """Write `last_run_at` or `last_retention_run_at`, leaving all else as the file has it.
+
+        Raises Busy, Forbidden, Unavailable. A file broken by hand is left as it is.
+        """
+        if field not in NOTED:
+            raise ValueError(f"{field} is not the time of a run")
+        with self._locked():
+            try:
+                content = self._read() or self._from_memory()
+                config = PruningConfig.from_json({**content.fields, field: iso_utc(when)})
+            except (ConfigError, Invalid) as problem:
+                log.warning("Time of the run is not noted", field=field, problem=str(problem))
+                return
+            self._write(config, content.others)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _load(self, stamp: _Stamp | None) -> None:
+        """Take over what the file says now, or keep the last good settings and say why."""
+        self._seen = stamp
+        try:
+            content = self._read()
+            if content is None:
+                self._file_is_missing()
+                return
+            config = self._checked(content)
+        except ConfigError as problem:
+            if self._config is None:
+                raise
+            self._keep_last_good(problem)
+            return
+        self._say_what_is_unknown(content.others)
+        log.debug("Config is read", path=str(self._path), changed=config != self._config)
+        if self._config is not None and (self._problem or config != self._config):
+            log.info("Config changed", actor="file", fields=_differences(self._config, config))
+        self._config, self._problem = config, None
+        if content.missing and self._create:
+            self._upgrade()
+
+    def _file_is_missing(self) -> None:
+        if self._config is not None:
+            what = f"{self._path} was removed; the settings in force stay"
+            self._keep_last_good(ConfigError(what, hint="the next change of a setting writes it"))
+            return
+        self._config = PruningConfig()
+        if self._create:
+            self._try_to_write("Config could not be created", self._create_with_defaults)
+
+    def _create_with_defaults(self) -> None:
+        with self._locked():
+            if self._stamp() is None:
+                self._write(PruningConfig(), {})
+                log.info("Config created with defaults", path=str(self._path))
+            else:  # by another bsd, meanwhile
+                self._load(self._stamp())
+
+    def _upgrade(self) -> None:
+        """Write the defaults of fields that are newer than the file."""
+
+        def add() -> None:
+            with self._locked():
+                content = self._read()
+                if content is None or not content.missing:
+                    return
+                config = self._checked(content)
+                self._write(config, content.others)
+            values = config.as_json()
+            for name in content.missing:
+                default = json.dumps(values[name])
+                log.info(f"Config upgraded: added field {name} with default {default}")  # noqa: G004
+
+        self._try_to_write("Config could not be upgraded", add)
+
+    def _try_to_write(self, failure: str, write: Callable[[], None]) -> None:
+        """Do what is good to have but not needed: a read-only root can be worked on by reading."""
+        try:
+            write()
+        except BsdError as problem:
+            log.warning(failure, path=str(self._path), problem=str(problem))
+
+    def _keep_last_good(self, problem: ConfigError) -> None:
+        self._problem = problem
+        log.error("Config is broken, the last good one stays in force", problem=str(problem))
+
+    def _say_what_is_unknown(self, others: Mapping[str, object]) -> None:
+        for name in others:
+            if name not in self._warned:
+                self._warned.add(name)
+                log.warning(
+                    "Unknown setting is kept but has no effect",
+                    path=str(self._path),
+                    problem=unknown_field(name),
+                )
+
+    def _stamp(self) -> _Stamp | None:
+        try:
+            status = os.lstat(self._path)
+        except OSError:  # missing or unreadable: _read says which
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _read(self) -> _Content | None:
+        """Parse the file; None if there is none. Raises ConfigError, Forbidden."""
+        try:
+            self._refuse_outside()
+            text = read_plain(self._path, LARGEST_NOTE).decode("utf-8-sig")
+            values = json.loads(text, parse_constant=_not_json)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            problem = os_problem(error, f"reading {self._path}")
+            raise ConfigError(problem.message, hint=problem.hint) from error
+        except Forbidden as problem:
+            raise ConfigError(problem.message, hint=problem.hint) from None
+        except (ValueError, RecursionError) as error:
+            raise self._broken(f"not valid JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise self._broken("no JSON object {…}")
+        try:
+            values = canonical(values)
+        except Invalid as problem:
+            raise self._broken(problem.message, problem.errors) from None
+        return _Content(
+            {name: value for name, value in values.items() if name in SETTINGS},
+            {name: value for name, value in values.items() if name not in SETTINGS},
+        )
+
+    def _checked(self, content: _Content) -> PruningConfig:
+        try:
+            return PruningConfig.from_json(content.fields)
+        except Invalid as problem:
+            raise self._broken(summary(problem.errors), problem.errors) from None
+
+    def _broken(self, what: str, errors: tuple[FieldError, ...] = ()) -> ConfigError:
+        # Nobody shall delete it and lose a `retention` of `never` unawares.
+        named = ", ".join(dict.fromkeys(error.field for error in errors))
+        mend = f"mend {named} there" if named else "mend it"
+        anew = f"without the file, `retention` is {PruningConfig().retention} until it is set again"
+        return ConfigError(f"{self._path}: {what}", hint=f"{mend}; {anew}", errors=errors)
+
+    def _refuse_outside(self) -> None:
+        inside(self._path.parent, self._path.parent.parent)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _merged(self, content: _Content, wanted: Mapping[str, object]) -> PruningConfig:
+        """Check the file's fields and `wanted` together; what is bad decides whose fault it is."""
+        try:
+            return PruningConfig.from_json({**content.fields, **wanted})
+        except Invalid as problem:
+            ours = tuple(error for error in problem.errors if error.field in wanted)
+            if not ours:
+                raise self._broken(summary(problem.errors), problem.errors) from None
+            raise Invalid(summary(ours), errors=ours) from None
+
+    def _from_memory(self) -> _Content:
+        return _Content((self._config or PruningConfig()).as_json(), {})
+
+    def _write(self, config: PruningConfig, others: Mapping[str, object]) -> None:
+        try:
+            write_private(self._path, _text({**config.as_json(), **others}).encode())
+        except OSError as error:
+            raise os_problem(error, f"writing {self._path}") from error
+        self._config, self._problem = config, None
+        self._seen = _NOT_READ  # somebody may have written after us: look again
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other writers out: threads by the mutex, other processes by a file beside it."""
+        # Only here: reading needs no lock, and importing it takes longer than reading.
+        from filelock import FileLock, Timeout  # noqa: PLC0415
+
+        root = self._path.parent.parent
+        try:
+            there = root.is_dir()
+        except OSError as error:
+            raise os_problem(error, f"looking at {root}") from error
+        if not there:  # mistyped, most likely: it is not created for a setting
+            hint = "name the OpenClaw directory with --root or OPENCLAW_ROOT"
+            raise NotFound(f"there is no directory {root}", hint=hint)
+        self._refuse_outside()
+        with self._mutex:
+            try:
+                make_private_dir(self._path.parent)
+                lock = FileLock(
+                    self._path.with_name(f"{self._path.name}.lock"),
+                    timeout=_LOCK_SECONDS,
+                    mode=0o600,
+                    fallback_to_soft=False,
+                )
+                lock.acquire()
+            except Timeout:
+                what = f"{self._path} is being changed by another bsd"
+                raise Busy(what, hint="wait a moment and run it again") from None
+            except OSError as error:
+                raise os_problem(error, f"locking {self._path}") from error
+            try:
+                yield
+            finally:
+                lock.release()
+
+
+def default_text() -> str:
+    """Return what a new config.json holds."""
+    return _text(PruningConfig().as_json())
+
+
+def _text(values: Mapping[str, object]) -> str:
+    return json.dumps(values, indent=2) + "\n"
+
+
+def _differences(before: PruningConfig, after: PruningConfig) -> list[str]:
+    return [name for name in SETTINGS if getattr(before, name) != getattr(after, name)]
+
+
+def _not_json(constant: str) -> object:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,83 @@
+"""The archive: sessions that their program has deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from bsd.actions.archive import (
+    MOST_GONE,
+    FoundGone,
+    GoneEntries,
+    GoneList,
+    bring_back,
+    forget,
+    list_archive,
+    search_archive,
+    show_archived,
+)
+from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES
+from bsd.http.dependencies import Agent, Context, Input, JsonRoute
+from bsd.http.search import Limit, Words
+from bsd.maintenance.bring_back import BroughtBack
+from bsd.maintenance.forgetting import Forgotten
+
+router = APIRouter(prefix="/api/archive", tags=["archive"], route_class=JsonRoute)
+
+_ONE = "/{agent}/{session}"
+
+
+@router.get("")
+def archive(
+    context: Context, agent: Agent = None, limit: Annotated[int, Query(ge=1, le=MOST_GONE)] = 100
+) -> GoneList:
+    """Sessions that their program has deleted, and what all copies of sessions take."""
+    return list_archive(context, agent=agent, limit=limit)
+
+
+@router.get("/search")
+def archive_search(context: Context, q: Words, agent: Agent = None, limit: Limit = 20) -> FoundGone:
+    """Entries of such sessions, as far as the index of words knows them; the best first."""
+    return context.query(search_archive, q, agent=agent, limit=limit)
+
+
+@router.get(_ONE)
+def archive_show(
+    context: Context,
+    agent: str,
+    session: str,
+    start: Annotated[int, Query(alias="from", ge=0, le=10**9)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_ENTRIES)] = FIRST_PAGE,
+) -> GoneEntries:
+    """A session that its program has deleted, and a page of its entries."""
+    return context.query(show_archived, f"{agent}/{session}", start=start, limit=limit)
+
+
+class BringBackBody(Input):
+    """Where to."""
+
+    name: Annotated[
+        str | None,
+        Field(alias="as", max_length=1000, description="Bring it back under this name."),
+    ] = None
+
+
+@router.post(f"{_ONE}/bring-back")
+def archive_bring_back(
+    context: Context, agent: str, session: str, body: BringBackBody | None = None
+) -> BroughtBack:
+    """Put the session, with all that belongs to it, where its program finds it."""
+    return context.run(bring_back, f"{agent}/{session}", renamed=body.name if body else None)
+
+
+@router.delete(_ONE)
+def archive_forget(
+    context: Context,
+    agent: str,
+    session: str,
+    entry: Annotated[str | None, Query(max_length=1000)] = None,
+) -> Forgotten:
+    """Delete for good all that is kept of a session, or of one of its entries."""
+    return context.run(forget, f"{agent}/{session}", entry=entry)

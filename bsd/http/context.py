@@ -1,0 +1,95 @@
+"""The context tool of seed 003: what an agent may know of its session, and how it gets smaller."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from bsd.actions.context_tool import change_context, get_context, replace_targets
+from bsd.http.dependencies import Context, Input, JsonRoute, SessionPath
+from bsd.planning.targets import ACTIONS, REPLACE, ContextChanged
+from bsd.planning.view import Context as ContextShown
+
+router = APIRouter(
+    prefix="/api/sessions/{agent}/{session}", tags=["sessions"], route_class=JsonRoute
+)
+
+_RANGE = {
+    "type": "object",
+    "description": "for replace",
+    "properties": {
+        "start": {"type": "string", "description": "Exact text that begins the piece"},
+        "end": {"type": "string", "description": "Exact text that ends the piece"},
+        "replacement": {"type": "string", "description": "The text in its place"},
+    },
+    "required": ["start", "end", "replacement"],
+}
+_HASHES = {
+    "type": "array",
+    "description": "for discard [hash], for distill [hash, summary]",
+    "items": {"type": "string"},
+    "minItems": 1,
+    "maxItems": 2,
+}
+_TARGETS: dict[str, Any] = {"minItems": 1, "items": {"anyOf": [_RANGE, _HASHES]}}
+
+
+@router.get("/context")
+def context(context: Context, session: SessionPath) -> ContextShown:
+    """What an agent may know of its session: sizes, what is away, what could be."""
+    return context.query(get_context, session)
+
+
+class ContextBody(Input):
+    """What to do to which parts; all targets are changed, or none."""
+
+    action: Annotated[str, Field(json_schema_extra={"enum": list(ACTIONS)})]
+    # Each action reads its own form, and says of each target what is wrong.
+    targets: Annotated[list[Any], Field(json_schema_extra=_TARGETS)]
+    include_user: Annotated[bool, Field(description="Also change texts of the user.")] = False
+
+
+@router.post("/context", name="change_context")
+def change_context_of(
+    context: Context, session: SessionPath, body: ContextBody, *, dry_run: bool = False
+) -> ContextChanged:
+    """Replace ranges, discard entries or put summaries in their place; an undo takes it back.
+
+    All that is wrong is told at once, by target.
+    """
+    return context.run(
+        change_context,
+        session,
+        body.action,
+        body.targets,
+        include_user=body.include_user,
+        dry_run=dry_run,
+    )
+
+
+class ReplaceBody(Input):
+    """One replacement, or several under `targets`: all of them are done, or none."""
+
+    start: str | None = None
+    end: str | None = None
+    replacement: str | None = None
+    targets: list[Any] | None = None
+    include_user: Annotated[bool, Field(description="Also change texts of the user.")] = False
+
+
+@router.post("/replace")
+def replace(
+    context: Context, session: SessionPath, body: ReplaceBody, *, dry_run: bool = False
+) -> ContextChanged:
+    """Put another text in the place of all that stands between two markers (seed 003)."""
+    targets = replace_targets(body.start, body.end, body.replacement, body.targets)
+    return context.run(
+        change_context,
+        session,
+        REPLACE,
+        targets,
+        include_user=body.include_user,
+        dry_run=dry_run,
+    )

@@ -1,0 +1,94 @@
+"""What the routes share: names in paths, the context of an action, and how a body is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, Path, Query, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
+
+from bsd.actions.context import ActionContext
+from bsd.core.layout import SessionName
+from bsd.daemon.status import Service
+from bsd.sessions.session import Session
+
+
+async def _daemon(request: Request) -> Service:
+    daemon: Service = request.app.state.daemon
+    return daemon
+
+
+DaemonService = Annotated[Service, Depends(_daemon)]
+
+
+async def _actor(request: Request) -> str:
+    """Return the first digits of the key's hash, which the middleware has noted; else `api`."""
+    return str(getattr(request.state, "actor", "api"))
+
+
+Actor = Annotated[str, Depends(_actor)]
+
+
+async def _context(request: Request, actor: Actor) -> ActionContext:
+    context: ActionContext = request.app.state.context
+    return replace(context, actor=actor)
+
+
+Context = Annotated[ActionContext, Depends(_context)]
+
+# A file name may have 255 bytes; the longest one of a session ends in `.jsonl.bsd-…`.
+_NAME = Path(pattern=r"^[A-Za-z0-9._@:+-]+$", max_length=240)
+
+
+def _session(
+    context: Context, agent: Annotated[str, _NAME], session: Annotated[str, _NAME]
+) -> SessionName:
+    """Return the name of a session that is there; raises NotFound, Forbidden, LeftAlone."""
+    name = SessionName(agent, session)
+    Session(context.layout, name).refuse_no_session()
+    return name
+
+
+SessionPath = Annotated[SessionName, Depends(_session)]
+# An id; if it is all digits and no such id exists, the index; `%23n` is always the index.
+EntryPath = Annotated[str, Path(min_length=1, max_length=1000)]
+Agent = Annotated[str | None, Query(max_length=1000)]
+
+
+class Input(BaseModel):
+    """What may stand in a body, and nothing else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class JsonRequest(Request):
+    """A request whose body is parsed strictly: NaN and half a surrogate are no JSON."""
+
+    async def json(self) -> Any:
+        return orjson.loads(await self.body())
+
+
+class JsonRoute(APIRoute):
+    """A route whose body is JSON, whatever its Content-Type says (SPEC §8).
+
+    A name that stands alone in the query, as in `?dry_run`, is a switch that is on.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            headers = [one for one in request.scope["headers"] if one[0] != b"content-type"]
+            headers.append((b"content-type", b"application/json"))
+            query = [
+                part if b"=" in part or not part else part + b"=true"
+                for part in request.scope["query_string"].split(b"&")
+            ]
+            scope = {**request.scope, "headers": headers, "query_string": b"&".join(query)}
+            return await handle(JsonRequest(scope, request.receive))
+
+        return handle_json

@@ -1,0 +1,122 @@
+"""The one form of all errors: `{"error": …, "hint": …, "errors": [{"field": …, "message": …}]}`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import structlog
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from bsd.core.answers import OMIT_EMPTY
+from bsd.core.errors import BsdError, FieldError
+from bsd.core.formatting import document
+from bsd.core.validation import reason_of
+from bsd.daemon.child import Stopping
+
+_log = structlog.stdlib.get_logger(module="api")
+
+LARGEST_BODY = 1 << 20  # bytes
+TOO_LARGE = f"the body is larger than {LARGEST_BODY} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One bad field of the input."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Every error, whatever its status."""
+
+    error: str
+    hint: Annotated[str | None, OMIT_EMPTY] = None
+    errors: Annotated[list[FieldProblem] | None, OMIT_EMPTY] = None
+
+
+class JsonAnswer(JSONResponse):
+    """A JSON document; lone surrogates and huge integers, which transcripts hold, included."""
+
+    def render(self, content: Any) -> bytes:
+        return document(content)
+
+
+def error_answer(
+    status: int,
+    message: str,
+    hint: str | None = None,
+    errors: Sequence[FieldError] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JsonAnswer:
+    """Return the answer that tells of an error."""
+    content: dict[str, Any] = {"error": message}
+    if hint:
+        content["hint"] = hint
+    if errors:
+        content["errors"] = [{"field": one.field, "message": one.message} for one in errors]
+    return JsonAnswer(content, status, headers)
+
+
+async def _bsd_error(request: Request, error: BsdError) -> JsonAnswer:
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.warning("A request could not be served", path=request.url.path, error=error.message)
+    return error_answer(error.status, error.message, error.hint, error.errors)
+
+
+async def _bad_input(_request: Request, error: RequestValidationError) -> JsonAnswer:
+    """Name every bad field once; if several types are allowed, each of them says what it is not."""
+    problems: dict[str, list[str]] = {}
+    for detail in error.errors():
+        place, *path = detail["loc"]
+        if detail["type"] == "json_invalid":
+            text = f"the body is not valid JSON: {detail['ctx']['error']}"
+            return error_answer(400, text, 'send a JSON object, as in {"keep_recent": 10}')
+        name = str(path[0] if path else place)
+        problems.setdefault(name, []).append(reason_of(detail))
+    errors = [FieldError(name, " or ".join(messages)) for name, messages in problems.items()]
+    text = "; ".join(f"{one.field}: {one.message}" for one in errors)
+    return error_answer(400, text, errors=errors)
+
+
+async def _http_error(request: Request, error: HTTPException) -> JsonAnswer:
+    path, hint = request.url.path, None
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            text, hint = f"there is no {path}", "/api/openapi.json lists what there is"
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            text = f"{path} does not take {request.method}"
+            hint = "/api/openapi.json lists what there is"
+        case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            text = TOO_LARGE
+        case _:
+            text = str(error.detail)
+    return error_answer(error.status_code, text, hint, headers=error.headers)
+
+
+async def _stopping(_request: Request, _error: Stopping) -> JsonAnswer:
+    return error_answer(503, "the daemon is stopping", "`bsd status` tells when it is back")
+
+
+async def _unforeseen(request: Request, error: Exception) -> JsonAnswer:
+    """Tell nothing of the inside; the server logs the traceback."""
+    _log.error("A request has failed", method=request.method, path=request.url.path)
+    text = f"internal error: {type(error).__name__}"
+    return error_answer(500, text, "the details are in the log; please report them")
+
+
+ERROR_HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]]
+ERROR_HANDLERS = {
+    BsdError: _bsd_error,
+    RequestValidationError: _bad_input,
+    HTTPException: _http_error,
+    Stopping: _stopping,
+    Exception: _unforeseen,
+}

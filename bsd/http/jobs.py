@@ -1,0 +1,25 @@
+"""Jobs of the daemon: the list, and one run at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from bsd.daemon.status import Job, JobList
+from bsd.http.dependencies import DaemonService, JsonRoute
+from bsd.http.errors import JsonAnswer
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"], route_class=JsonRoute)
+
+
+@router.get("", response_model=JobList)
+def jobs(daemon: DaemonService) -> Response:
+    """All jobs, by name, with their last and next runs."""
+    return JsonAnswer({"jobs": daemon.jobs()})
+
+
+@router.post("/{name}/run", response_model=Job)
+def run(daemon: DaemonService, name: Annotated[str, Path(pattern="^[a-z_]+$")]) -> Response:
+    """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
+    return JsonAnswer(daemon.run_job(name))

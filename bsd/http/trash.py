@@ -1,0 +1,60 @@
+"""The trash, and retention: old things leave the store, the trash and the archive."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from bsd.actions.retention import run_retention
+from bsd.actions.trash import (
+    Emptied,
+    Removed,
+    TrashList,
+    delete_from_trash,
+    empty_trash,
+    list_trash,
+    restore_from_trash,
+)
+from bsd.http.dependencies import Context, JsonRoute
+from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention
+from bsd.maintenance.trashed import Returned
+
+router = APIRouter(prefix="/api", tags=["trash"], route_class=JsonRoute)
+
+_Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9._@:+-]+$", max_length=240)]
+
+
+@router.get("/trash")
+def trash(context: Context) -> TrashList:
+    """What can be brought back, and until when; the oldest first."""
+    return list_trash(context)
+
+
+@router.delete("/trash")
+def empty(context: Context) -> Emptied:
+    """Delete all that is in the trash for good."""
+    return context.run(empty_trash)
+
+
+@router.post("/trash/{id}/restore")
+def restore(context: Context, id: _Id) -> Returned:
+    """Bring a session back, with the children that went with it."""
+    return context.run(restore_from_trash, id)
+
+
+@router.delete("/trash/{id}")
+def remove(context: Context, id: _Id) -> Removed:
+    """Delete one session in the trash for good, and none of its children."""
+    return context.run(delete_from_trash, id)
+
+
+@router.post("/retention/run", name="run_retention", response_model=CleanedAll | ForecastAll)
+def retention(
+    context: Context,
+    *,
+    dry_run: bool = False,
+    forget: Annotated[bool, Query(description="Delete for good, not into the archive")] = False,
+) -> Retention:
+    """Archive or delete what was kept long enough, or say what would go."""
+    return context.run(run_retention, dry_run=dry_run, forget=forget)

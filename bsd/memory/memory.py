@@ -1,0 +1,152 @@
+"""The handle of a memory: its database and its settings. The functions over it are in `actions`."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from bsd.core.audit import AuditLog
+from bsd.core.clock import look, steady
+from bsd.core.errors import BsdError, os_problem
+from bsd.core.files import Closing
+from bsd.core.formatting import LIFETIMES
+from bsd.core.layout import Layout
+from bsd.core.settings import MemorySettings
+from bsd.memory import schema
+from bsd.memory.classes import Classes, Classifier, rules_for
+from bsd.memory.database import WAIT_SECONDS, Database
+from bsd.memory.vectors import Vectors
+
+
+@dataclass(slots=True)
+class Memory(Closing):
+    """One database of facts, opened when it is first needed; use it as a context.
+
+    A call that only reads never changes the file: an older version then only looks up to date.
+
+    Attributes:
+        vectors_directory: of the plugin's LanceDB; None for `lancedb` beside the database.
+        forgets_by: returns the time by which facts expire and fade, which may be behind `clock` if
+            that was put forward; its argument says whether facts will be changed.
+        stopping: asked while something takes long; True breaks it off.
+        wait: seconds to wait for another program that writes.
+    """
+
+    path: Path
+    classes: Classes = field(default_factory=Classes)
+    classifier: Classifier = field(default_factory=Classifier)
+    vectors_directory: Path | None = None
+    actor: str = "cli"
+    audit: AuditLog | None = None
+    clock: Callable[[], float] = time.time
+    forgets_by: Callable[[bool], float] | None = None
+    stopping: Callable[[], bool] = lambda: False
+    wait: float = WAIT_SECONDS
+    _database: Database | None = None
+
+    @property
+    def vectors(self) -> Vectors:
+        return Vectors(self.vectors_directory or self.path.parent / "lancedb", self.stopping)
+
+    def close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def open(self, *, write: bool, create: bool = False) -> Database:
+        """Return the database, opened once; `create` makes it if it is missing.
+
+        Raises NotFound, Busy, Forbidden, Unavailable (damaged, no room), and Conflict for a
+        database of another program.
+        """
+        if self._database is not None and (not write or not self._database.readonly):
+            return self._database
+        self.close()
+        database = Database(self.path, readonly=not write, create=create, wait=self.wait)
+        try:
+            if write:
+                schema.prepare(database)
+            else:
+                schema.pretend(database)
+        except BsdError:
+            database.close()
+            raise
+        self._database = database
+        return database
+
+    def now(self) -> int:
+        """Return the time of a change, in epoch seconds."""
+        return int(self.clock())
+
+    def forgetting_time(self, *, changes: bool) -> int:
+        """Return the time by which facts expire and fade, in epoch seconds."""
+        return int(self.forgets_by(changes) if self.forgets_by else self.clock())
+
+    def record(self, action: str, **details: Any) -> None:
+        """Write a line to the audit log, if there is one."""
+        if self.audit is not None:
+            self.audit.record(actor=self.actor, action=action, **details)
+
+    def exists(self) -> bool:
+        """Return True if anything has been stored; raises Forbidden if that cannot be seen."""
+        try:
+            found = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise os_problem(error, f"opening {self.path}") from error
+        return S_ISREG(found.st_mode) and found.st_size > 0
+
+    def is_ours(self) -> bool:
+        """Return True if bsd created the database."""
+        return self.noted(schema.CREATED_BY) == "bsd"
+
+    def noted(self, name: str) -> str | int | None:
+        """Return a note about the database that `note` has stored in it."""
+        return schema.noted(self.open(write=False), name)
+
+    def note(self, name: str, value: str | int) -> None:
+        """Store a note about the database in it."""
+        schema.note(self.open(write=True), name, value)
+
+
+def open_memory(
+    layout: Layout,
+    settings: MemorySettings | None = None,
+    *,
+    actor: str = "cli",
+    clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Memory:
+    """Return the memory of a root, as the settings say; it opens nothing before it is used.
+
+    Without settings it is as the seed describes it. Raises Forbidden if a symbolic link leads out
+    of the root and the settings name no other place.
+    """
+    settings = settings or MemorySettings()
+    classes = classes_of(settings)
+    longest = max((life for life in classes.lifetimes.values() if life is not None), default=0)
+    hint = "replace the symbolic link, or name its target as `database` in [memory] of bsd.toml"
+    words = {
+        name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
+    }
+    return Memory(
+        settings.database or layout.refuse_outside(layout.facts_db, hint),
+        classes=classes,
+        classifier=Classifier(rules_for(settings.languages, words)),
+        vectors_directory=settings.vectors,
+        actor=actor,
+        audit=AuditLog(layout.audit_file, clock),
+        clock=clock,
+        forgets_by=lambda changes: look(layout, clock, steady, keep=changes).now_for(longest),
+        stopping=stopping,
+    )
+
+
+def classes_of(settings: MemorySettings | None) -> Classes:
+    """Return the seed's classes, with those that the settings add or change."""
+    settings = settings or MemorySettings()
+    return Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh))
