@@ -34,7 +34,10 @@ from tests.waiting import DEADLINE_SECONDS
 # As `bsd.__main__` has it, which must not be loaded here: it is run in the children.
 HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
-_LOADED = ("cli", "core", "maintenance", "planning", "sessions", "store", "transcripts")
+_LOADED = (
+    *("cli", "core", "actions", "maintenance", "planning", "sessions", "store", "transcripts"),
+    *("daemon", "mcp", "memory", "workspaces"),
+)
 # What Python and the linker read of their environment as they start: other values, other server.
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 _FAILS = "FAILING_"  # what shall fail (failing_disk.c) does so in commands, not in their server
@@ -149,8 +152,8 @@ def _become(
 
 
 def _load_all() -> None:
-    for room in _LOADED:
-        package: Any = importlib.import_module(f"bsd.{room}")
+    for name in _LOADED:
+        package: Any = importlib.import_module(f"bsd.{name}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             with suppress(ImportError):  # an extra that is not installed
                 importlib.import_module(found.name)
