@@ -275,9 +275,8 @@ def tell_restored(answer: RestoredText) -> None:
 @click.option(
     "--tools",
     type=click.Choice(["all", "sessions", "memory"]),
-    default="all",
-    show_default=True,
-    help="Those for sessions, for facts, or both.",
+    help="Those for sessions, for facts, or both [default: those for sessions, and those for facts"
+    " if a memory is in use].",
 )
 @click.pass_obj
 def mcp_command(call: Call, /, agent: str | None, session: SessionName | None, tools: Any) -> None:

@@ -19,8 +19,6 @@ from bsd.cli.output import note, print_json
 from bsd.cli.privileges import FileOwner, become, owner_for_root
 from bsd.cli.progress import Progress
 from bsd.cli.stopping import StopRequest, stop_request
-from bsd.core.answers import as_json
-from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
@@ -36,6 +34,7 @@ from bsd.core.logs import BoundLogger, configure_logs
 # Help and the tab key wait for the imports above. Most of bsd is imported where it is used.
 if TYPE_CHECKING:
     from bsd.actions.context import ActionContext, ProgressCallback
+    from bsd.core.config_file import ConfigService
     from bsd.core.settings import Settings
 
 _log: BoundLogger = structlog.get_logger(module="cli")
@@ -143,6 +142,8 @@ class Call:
         return self._config(create=False)
 
     def _config(self, *, create: bool) -> ConfigService:
+        from bsd.core.config_file import ConfigService
+
         if create:
             self.make_root()
         return ConfigService(self.layout.config_file, create=create)
@@ -171,6 +172,8 @@ class Call:
 
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
         """Print an answer: with `--json` as a document, else as `tell` prints it for people."""
+        from bsd.core.answers import as_json
+
         if self.json:
             print_json(as_json(answer))
         else:

@@ -1,8 +1,7 @@
-"""The process of `bsd run`: the daemon, the API's doors, and the signals that it obeys."""
+"""The process of `bsd run`: the daemon, the API's server, and the signals that it obeys."""
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 
@@ -44,7 +43,6 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
             server = ApiServer(app_of(daemon, now), now, daemon)
             server.start()
             daemon.ready()
-            gc.enable()  # see `run`: the objects of the start are frozen now
             give_back_memory()
             _obey(signals, daemon)
         except BaseException:  # an interrupt, too, must end all that was begun

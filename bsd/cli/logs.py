@@ -23,6 +23,7 @@ from bsd.core.layout import SessionName
 from bsd.core.logs import LEVELS
 
 _POLL_SECONDS = 0.5
+_MOST_READ = 64 << 20  # bytes
 _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "2"}
 
 
@@ -93,7 +94,16 @@ class LogReader(Closing):
         self._begun = b""  # the beginning of a line whose end is not written yet
 
     def last(self, count: int, wanted: LineFilter) -> list[bytes]:
-        """Return the last `count` wanted lines; `follow` continues after them."""
+        """Return the last `count` wanted lines; `follow` continues after them.
+
+        Of a file of more than 64 MB only the end is read.
+        """
+        if self.is_there():
+            assert self._file is not None  # noqa: S101 - it was opened
+            start = os.fstat(self._file.fileno()).st_size - _MOST_READ
+            if start > 0:
+                self._file.seek(start)
+                self._file.readline()  # the rest of a line
         return list(deque(filter(wanted.wants, self._new()), maxlen=count))
 
     def follow(self, wanted: LineFilter) -> Iterator[bytes]:

@@ -123,7 +123,8 @@ class SessionTools:
     ) -> Json:
         """Get the text that [[extracted-ID]] stands for, at once.
 
-        It is put back inline, for some minutes, if the session is idle or `inline` is true.
+        It is put back inline, for some minutes, if the session is idle; with `inline` true also
+        after your turn.
         """
         return self._restore(session, entry_id, keys, inline, offset)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.cli import logs
 from bsd.cli.logs import LineFilter, LogReader, console_line, json_line
 from bsd.cli.main import run
 from tests.refusing import raising
@@ -80,6 +81,14 @@ def test_the_last_wanted_lines(path: Path) -> None:
     path.write_bytes(b"".join(line(str(n), level) for n, level in enumerate(levels)))
     with LogReader(path) as file:
         assert events(file.last(3, LineFilter("warn"))) == ["6", "8", "10"]
+
+
+def test_of_a_large_file_only_the_end_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_bytes(b"".join(line(str(n)) for n in range(100)))
+    monkeypatch.setattr(logs, "_MOST_READ", 10 * len(line("10")))
+    with LogReader(path) as file:
+        found = events(file.last(50, ALL))
+    assert found == [str(n) for n in range(91, 100)]
 
 
 def test_no_file_is_no_lines(path: Path) -> None:
