@@ -117,7 +117,7 @@ def meta(context: Context, session: SessionPath, entry: EntryPath) -> Meta:
 
 
 class MetaBody(Input):
-    """The setting of one entry: may it be extracted?"""
+    """The member `_extractable` of an entry."""
 
     extractable: Annotated[
         bool | Annotated[int, Field(ge=0, le=10**9)] | None,
