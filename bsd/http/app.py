@@ -79,7 +79,7 @@ def create_app(
         redoc_url=None,
         generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
         default_response_class=JsonAnswer,
-        responses={"default": {"model": Error, "description": "What went wrong"}},
+        responses={"default": {"model": Error, "description": "The error"}},
         exception_handlers=ERROR_HANDLERS,
         max_body_size=LARGEST_BODY,
     )

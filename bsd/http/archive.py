@@ -56,7 +56,7 @@ def archive_show(
 
 
 class BringBackBody(Input):
-    """Where to."""
+    """The name under which the session comes back."""
 
     name: Annotated[
         str | None,

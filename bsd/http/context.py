@@ -1,4 +1,4 @@
-"""The context tool of seed 003: what an agent may know of its session, and how it gets smaller."""
+"""The context tool of seed 003: list the entries of a session, and make the session smaller."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _TARGETS: dict[str, Any] = {"minItems": 1, "items": {"anyOf": [_RANGE, _HASHES]}
 
 @router.get("/context")
 def context(context: Context, session: SessionPath) -> ContextShown:
-    """What an agent may know of its session: sizes, what is away, what could be."""
+    """List the entries with hash, size, and whether each can be or has been extracted."""
     return context.query(get_context, session)
 
 
 class ContextBody(Input):
-    """What to do to which parts; all targets are changed, or none."""
+    """An action and its targets; all targets are changed, or none."""
 
     action: Annotated[str, Field(json_schema_extra={"enum": list(ACTIONS)})]
     # Each action reads its own form, and says of each target what is wrong.
@@ -83,7 +83,7 @@ class ReplaceBody(Input):
 def replace(
     context: Context, session: SessionPath, body: ReplaceBody, *, dry_run: bool = False
 ) -> ContextChanged:
-    """Put another text in the place of all that stands between two markers (seed 003)."""
+    """Replace the text between two markers, both included (seed 003)."""
     targets = replace_targets(body.start, body.end, body.replacement, body.targets)
     return context.run(
         change_context,

@@ -1,4 +1,4 @@
-"""What the routes share: names in paths, the context of an action, and how a body is read."""
+"""Dependencies of the routes: names in paths, the context of actions, and how a body is read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Agent = Annotated[str | None, Query(max_length=1000)]
 
 
 class Input(BaseModel):
-    """What may stand in a body, and nothing else."""
+    """A request body; unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -112,12 +112,12 @@ def edit(
 
 @router.get("/{entry}/meta")
 def meta(context: Context, session: SessionPath, entry: EntryPath) -> Meta:
-    """What is noted on an entry."""
+    """Show the notes on an entry, and the keys of its extracted values."""
     return context.query(get_meta, session, entry)
 
 
 class MetaBody(Input):
-    """Whether the entry may be extracted."""
+    """The member `_extractable` of an entry."""
 
     extractable: Annotated[
         bool | Annotated[int, Field(ge=0, le=10**9)] | None,
@@ -155,7 +155,7 @@ def restore_entry(
 
 @router.get("/{entry}/extracted", response_model=ExtractedContent)
 def extracted(context: Context, session: SessionPath, entry: EntryPath) -> StreamingResponse:
-    """What was extracted from an entry, without putting it back."""
+    """Show the extracted content of an entry without putting it back."""
     content = StoredDocument.open(context.query(show_extracted, session, entry))
     size = {"content-length": str(content.size)}
     return StreamingResponse(content.pieces(), media_type=_JSON, headers=size)

@@ -1,4 +1,4 @@
-"""What happens, as it happens: server-sent events."""
+"""Server-sent events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def _listen(daemon: DaemonService) -> AsyncIterator[Listener]:
 
 @router.get("/events", response_class=EventSourceResponse)
 async def events(listener: Annotated[Listener, Depends(_listen)]) -> AsyncIterator[ServerSentEvent]:
-    """What happens from now on, until the server stops.
+    """Stream events from now on until the server stops.
 
     Events are of type session, job, config and state; `lost` says how many events a slow listener
     has missed.

@@ -1,4 +1,4 @@
-"""The memory: facts that fade (seed 002). GET changes nothing: what is found so lives no longer."""
+"""The memory: facts that fade (seed 002). GET changes nothing, and keeps no fact alive."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def search(
     include_expired: bool = False,
     include_superseded: bool = False,
 ) -> RecallAnswer:
-    """The facts that hold any of the words, the best first; none is kept alive by that."""
+    """Facts that hold any of the words, the best first; this keeps none of them alive."""
     only = FactFilter(entity, tag, include_expired, include_superseded)
     with memory:
         return actions.recall(memory, query, limit=limit, only=only, refresh=False)
 
 
 class RecallBody(Input):
-    """What is searched for; found facts live on, unless `refresh` is false."""
+    """A search; found facts live on, unless `refresh` is false."""
 
     query: Annotated[str, Field(description="Words; facts that hold any of them are found.")]
     limit: _Limit = 5
@@ -108,7 +108,7 @@ class RecallBody(Input):
 
 @router.post("/recall")
 def recall(memory: MemoryOfRoot, body: RecallBody) -> RecallAnswer:
-    """The facts that hold any of the words, the best first; they live on."""
+    """Facts that hold any of the words, the best first; this keeps them alive."""
     only = FactFilter(
         body.entity, body.tag, body.include_expired, body.include_superseded, body.as_of
     )
@@ -124,7 +124,7 @@ def look(
     tag: Annotated[str | None, Query(description="Only facts with this tag.")] = None,
     limit: Annotated[int, _Most] = 100,
 ) -> LookupAnswer:
-    """What is known about one entity, the surest first; none of it is kept alive by that."""
+    """Facts about one entity, the surest first; this keeps none of them alive."""
     with memory:
         return actions.lookup(
             memory, entity, key, limit=limit, only=FactFilter(tag=tag), refresh=False
@@ -132,7 +132,7 @@ def look(
 
 
 class LookupBody(Input):
-    """What is looked up; found facts live on, unless `refresh` is false."""
+    """A look-up; found facts live on, unless `refresh` is false."""
 
     entity: Annotated[str, Field(description="The subject, in upper or lower case.")]
     key: Annotated[str | None, Field(description="Only this property.")] = None
@@ -143,7 +143,7 @@ class LookupBody(Input):
 
 @router.post("/lookup")
 def lookup(memory: MemoryOfRoot, body: LookupBody) -> LookupAnswer:
-    """What is known about one entity, the surest first; it lives on."""
+    """Facts about one entity, the surest first; this keeps them alive."""
     only = FactFilter(tag=body.tag)
     with memory:
         return actions.lookup(
@@ -192,7 +192,7 @@ def backfill(memory: MemoryOfRoot) -> BackfillAnswer:
 
 
 class CheckpointBody(Input):
-    """What an agent is about to do."""
+    """The next step of an agent, and the state before it."""
 
     intent: Annotated[str, Field(description="What is about to be done.")]
     state: Annotated[str, Field(description="How things stand.")]

@@ -30,7 +30,7 @@ _Text = Annotated[str | None, Query(max_length=LONGEST_WORDS)]
 
 @router.get("/agents")
 def agents(context: Context) -> Agents:
-    """All agents, those whose sessions are left alone included."""
+    """List all agents, also those whose sessions bsd leaves alone."""
     return Agents(tuple(list_agents(context.layout)))
 
 
@@ -72,7 +72,7 @@ def delete(context: Context, session: SessionPath, *, permanent: bool = False) -
 
 @router.get(f"{_ONE}/summary")
 def summary(context: Context, session: SessionPath) -> Summary:
-    """What was asked for and done, by plain rules on the words; no model is asked."""
+    """Summarize requests and results by plain rules on the words, without a model."""
     return context.query(summarize_session, session)
 
 

@@ -1,4 +1,4 @@
-"""How the daemon is, and what it does: health, status, metrics, what was saved."""
+"""State of the daemon: health, status, metrics, and bytes saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": Health, "descripti
 
 @router.get("/health", response_model=Health, responses=_NOT_READY)
 def health(daemon: DaemonService) -> Response:
-    """Whether all is well. 503 before the start is complete and while it stops."""
+    """Tell whether all is well; 503 before the start is complete and while the daemon stops."""
     answer = daemon.health()
     is_ready = answer["status"] in {"ok", "degraded"}
     return JsonAnswer(answer, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
@@ -28,13 +28,13 @@ def health(daemon: DaemonService) -> Response:
 
 @router.get("/status", response_model=DaemonStatus)
 def status(daemon: DaemonService) -> Response:
-    """Everything at a glance."""
+    """Show the whole status: queue, workers, totals, disk use, retention and problems."""
     return Response(daemon.status_json(), media_type="application/json")
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 def metrics(request: Request) -> Response:
-    """The same in numbers, for Prometheus."""
+    """The figures of the status, for Prometheus."""
     page = request.app.state.metrics
     return Response(page.render(), headers={"content-type": page.content_type})
 

@@ -27,7 +27,7 @@ _Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9._@:+-]+$", max_length=240)]
 
 @router.get("/trash")
 def trash(context: Context) -> TrashList:
-    """What can be brought back, and until when; the oldest first."""
+    """List the sessions that can be brought back, and until when; the oldest first."""
     return list_trash(context)
 
 
@@ -56,5 +56,5 @@ def retention(
     dry_run: bool = False,
     forget: Annotated[bool, Query(description="Delete for good, not into the archive")] = False,
 ) -> Retention:
-    """Archive or delete what was kept long enough, or say what would go."""
+    """Archive or delete content whose retention time is over, or report it with `dry_run`."""
     return context.run(run_retention, dry_run=dry_run, forget=forget)
