@@ -41,7 +41,7 @@ def each_session(
     """
     outcomes = Outcomes(aim, dry_run=dry_run, not_begun=len(names))
     with Progress(least=0) as bar:
-        run = _Run(call, _leave_deleted_alone(action) if may_go else action, names, bar)
+        run = _SessionRun(call, _leave_deleted_alone(action) if may_go else action, names, bar)
         with call.context(
             changes=not dry_run, wait=0.0, ends_early=dry_run, progress=run.progress
         ) as context:
@@ -90,7 +90,7 @@ def is_there(layout: Layout, name: SessionName) -> bool:
     return True
 
 
-class _Run:
+class _SessionRun:
     """The sessions of one call, and how far it is: in bytes, for a bar on a terminal."""
 
     def __init__(
@@ -144,7 +144,7 @@ def _size(layout: Layout, name: SessionName) -> int:
         return 0
 
 
-def _try_busy_again(run: _Run, context: ActionContext, outcomes: Outcomes) -> None:
+def _try_busy_again(run: _SessionRun, context: ActionContext, outcomes: Outcomes) -> None:
     """Wait for the sessions that were busy, and replace their results."""
     end = time.monotonic() + LONGEST_WAIT
     for position, name in enumerate(run.names):

@@ -22,6 +22,7 @@ from bsd.daemon.child import Stopping
 _log = structlog.stdlib.get_logger(module="api")
 
 LARGEST_BODY = 1 << 20  # bytes
+_EXAMPLE = 'send a JSON object, as in {"keep_recent": 10}'
 TOO_LARGE = f"the body is larger than {LARGEST_BODY} bytes"
 
 
@@ -78,7 +79,9 @@ async def _bad_input(_request: Request, error: RequestValidationError) -> JsonAn
         place, *path = detail["loc"]
         if detail["type"] == "json_invalid":
             text = f"the body is not valid JSON: {detail['ctx']['error']}"
-            return error_answer(400, text, 'send a JSON object, as in {"keep_recent": 10}')
+            return error_answer(400, text, _EXAMPLE)
+        if place == "body" and not path:
+            return error_answer(400, "the body is not a JSON object {…}", _EXAMPLE)
         name = str(path[0] if path else place)
         problems.setdefault(name, []).append(reason_of(detail))
     errors = [FieldError(name, " or ".join(messages)) for name, messages in problems.items()]

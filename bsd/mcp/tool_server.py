@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -96,12 +97,13 @@ class ToolServer(MCPServer[Any]):
         hidden: Collection[str] = (),
         choices: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        # The library would set up logging on stderr if the root logger had no handler.
+        logging.getLogger().addHandler(logging.NullHandler())
         super().__init__(
             "bsd",
             title="BrainSurgeon",
             version=__version__,
             instructions=instructions,
-            log_level="WARNING",
             subscriptions=False,
         )
         self._budget = budget

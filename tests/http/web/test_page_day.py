@@ -388,7 +388,7 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         page.get_by_label("tool_call", exact=True).check()
         page.get_by_role("button", name="Save").click()
         expect(recent).to_be_focused()
-        expect(recent).to_have_accessible_description(re.compile("a number between 0 and 100"))
+        expect(recent).to_have_accessible_description(re.compile("valid integer"))
         expect(keep).to_have_accessible_description(re.compile("Invalid duration '5x'"))
         expect(page.get_by_text("2 fields are not valid")).to_be_visible()
         assert desk.daemon.ask("config")["keep_recent"] == 3
