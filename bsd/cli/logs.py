@@ -18,7 +18,7 @@ from bsd.cli.call import BsdCommand, Call
 from bsd.cli.completion import SESSION
 from bsd.cli.output import note, safe, styled
 from bsd.core.errors import os_problem
-from bsd.core.files import Closing, plain_file
+from bsd.core.files import Closing, plain_stream
 from bsd.core.layout import SessionName
 from bsd.core.logs import LEVELS
 
@@ -116,7 +116,7 @@ class LogReader(Closing):
         """Open the file, unless that is done; False if it does not exist."""
         if self._file is None:
             try:
-                self._file = plain_file(self.path)
+                self._file = plain_stream(self.path)
             except FileNotFoundError:
                 return False
             except OSError as error:

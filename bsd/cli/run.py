@@ -9,11 +9,11 @@ import click
 from bsd.cli.call import BsdCommand, Call
 
 
-class _Run(BsdCommand):
+class _RunCommand(BsdCommand):
     finishes_due = False  # the daemon does this itself, once its signals are set
 
 
-@click.command("run", cls=_Run)
+@click.command("run", cls=_RunCommand)
 @click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
 @click.option(
     "--open",

@@ -80,7 +80,7 @@ def test_no_word_is_a_mistake_with_a_hint(bsd: Call, words: str) -> None:
 
 def test_the_list_has_figures_of_what_was_searched(with_a_wombat: Call) -> None:
     before = with_a_wombat("sessions", "--json").document
-    assert "messages" not in out_of(before, "main/dig")
+    assert out_of(before, "main/dig")["messages"] is None
     with_a_wombat("search", "wombat")
     after = with_a_wombat("sessions", "--json").document
     dig = out_of(after, "main/dig")
