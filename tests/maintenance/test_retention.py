@@ -44,7 +44,10 @@ def layout(fs: FakeFilesystem) -> Layout:
 
 @pytest.fixture
 def real_layout(root: Path) -> Layout:
-    """A root on disk, for tests that need locks, or a file's ctime after `os.utime`."""
+    """A root on disk, for tests that depend on a lock, on ctime, or on the audit log.
+
+    In pyfakefs `os.utime` leaves ctime as it is, and `os.pread` reads real descriptors.
+    """
     return Layout(root)
 
 
@@ -301,19 +304,19 @@ def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:
     assert clean(shelf(layout), Ages(NOW)) == Cleaned(len(found.going), found.bytes, 0)
 
 
-def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
-    put(layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
+def test_a_run_is_logged_in_the_seeds_words_and_audited(real_layout: Layout) -> None:
+    put(real_layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
     with capture_logs() as lines:
-        done = RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
+        done = RetentionRun(real_layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
     assert as_json(done) == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
     told = [line for line in lines if line["log_level"] == "info"]
     assert [line["event"] for line in told] == ["[RETENTION] Deleted 15 extracted files (1.2 MB)"]
-    (audited,) = map(json.loads, layout.audit_file.read_bytes().splitlines())
+    (audited,) = map(json.loads, real_layout.audit_file.read_bytes().splitlines())
     assert audited["actor"] == "daemon"
     assert audited["action"] == "retention"
     assert audited["filesRemoved"] == 15
     with capture_logs() as lines:
-        RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
+        RetentionRun(real_layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
     assert [line for line in lines if line["log_level"] != "debug"] == []
 
 
@@ -329,18 +332,18 @@ def test_a_root_without_a_store_has_nothing_to_delete(layout: Layout) -> None:
     assert not layout.own.exists(), "looking leaves no traces"
 
 
-def test_drafts_of_edits_go_with_the_history(layout: Layout) -> None:
+def test_drafts_of_edits_go_with_the_history(real_layout: Layout) -> None:
     for name, hours in (("old", 25), ("young", 23)):
-        draft = layout.edits / name / "entry.json"
+        draft = real_layout.edits / name / "entry.json"
         draft.parent.mkdir(parents=True)
         draft.write_text("what the entry says")
         os.utime(draft, (NOW - hours * HOUR,) * 2)
-        (layout.edits / name / "backup~").symlink_to("/nowhere")
-        os.utime(layout.edits / name / "backup~", (0, 0), follow_symlinks=False)
-    RetentionRun(layout, actor="cli", clock=lambda: NOW).clean_history("never")
-    assert len(list(layout.edits.iterdir())) == 2
-    RetentionRun(layout, actor="cli", clock=lambda: NOW).clean_history("24h")
-    assert [path.name for path in layout.edits.iterdir()] == ["young"]
+        (real_layout.edits / name / "backup~").symlink_to("/nowhere")
+        os.utime(real_layout.edits / name / "backup~", (0, 0), follow_symlinks=False)
+    RetentionRun(real_layout, actor="cli", clock=lambda: NOW).clean_history("never")
+    assert len(list(real_layout.edits.iterdir())) == 2
+    RetentionRun(real_layout, actor="cli", clock=lambda: NOW).clean_history("24h")
+    assert [path.name for path in real_layout.edits.iterdir()] == ["young"]
 
 
 @pytest.mark.parametrize("text", [b"{}", b'{"session":"main/../s1"}', b'{"session":7}', b"[]"])
@@ -371,16 +374,16 @@ def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:
 # --- what is said of content whose time was up: when it was deleted, and by which setting ---
 
 
-def test_the_first_run_that_deleted_it_is_named(layout: Layout) -> None:
+def test_the_first_run_that_deleted_it_is_named(real_layout: Layout) -> None:
     for hour, keep in ((1, "12h"), (2, "24h"), (3, "7d")):
-        AuditLog(layout.audit_file, clock=lambda hour=hour: hour * 3600.0).record(  # type: ignore[misc]
+        AuditLog(real_layout.audit_file, clock=lambda hour=hour: hour * 3600.0).record(  # type: ignore[misc]
             actor="daemon",
             action="retention",
             expired_before=f"1970-01-01T0{hour - 1}:30:00.000Z",
             keep=keep,
         )
-    assert told_expired(layout, "1970-01-01T01:00:00.000Z") == (
+    assert told_expired(real_layout, "1970-01-01T01:00:00.000Z") == (
         "expired: it was taken out at 1970-01-01T01:00:00.000Z, and the setting `retention` of 24h"
         " let it be deleted at 1970-01-01T02:00:00.000Z"
     )
-    assert told_expired(layout, "1970-01-01T03:00:00.000Z") is None
+    assert told_expired(real_layout, "1970-01-01T03:00:00.000Z") is None
