@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyfakefs.fake_filesystem import FakeFilesystem
 
 from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
@@ -31,6 +32,23 @@ from tests.logs import capture_logs
 NOW = time.time()
 HOUR = 3600.0
 NAME = SessionName("main", "s1")
+
+
+@pytest.fixture
+def layout(fs: FakeFilesystem) -> Layout:
+    """A root in memory; locks do nothing there."""
+    root = Path("/srv/openclaw")
+    fs.create_dir(root)
+    return Layout(root)
+
+
+@pytest.fixture
+def real_layout(root: Path) -> Layout:
+    """A root on disk, for tests that depend on a lock, on ctime, or on the audit log.
+
+    In pyfakefs `os.utime` leaves ctime as it is, and `os.pread` reads real descriptors.
+    """
+    return Layout(root)
 
 
 def put(layout: Layout, name: SessionName, ages: dict[str, float], size: int = 100) -> SessionStore:
@@ -157,20 +175,21 @@ def test_a_file_that_was_used_again_meanwhile_stays(
     assert store.file("0001_thinking").exists()
 
 
-def test_what_is_locked_is_left_and_stops_nothing(layout: Layout) -> None:
-    put(layout, NAME, {"0001_thinking": 25})
-    put(layout, SessionName("main", "s2"), {"0001_thinking": 25})
-    with own_lock(layout, NAME, 0.0), capture_logs() as lines:
-        assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 1)
+def test_what_is_locked_is_left_and_stops_nothing(real_layout: Layout) -> None:
+    put(real_layout, NAME, {"0001_thinking": 25})
+    put(real_layout, SessionName("main", "s2"), {"0001_thinking": 25})
+    with own_lock(real_layout, NAME, 0.0), capture_logs() as lines:
+        assert clean(shelf(real_layout), Ages(NOW)) == Cleaned(1, 100, 1)
     assert any("another bsd" in line.get("problem", "") for line in lines)
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 0)
+    assert clean(shelf(real_layout), Ages(NOW)) == Cleaned(1, 100, 0)
 
 
 def test_a_file_that_cannot_be_deleted_stops_nothing(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 26})
-    unlink = Path.unlink
+    path_type = type(store.directory)  # that of the fake file system
+    unlink = path_type.unlink
 
     def stubborn(path: Path, *, missing_ok: bool = False) -> None:
         if path.name == "0001_thinking.json":
@@ -178,7 +197,7 @@ def test_a_file_that_cannot_be_deleted_stops_nothing(
         unlink(path, missing_ok=missing_ok)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", stubborn)
+        patch.setattr(path_type, "unlink", stubborn)
         assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 1)
     assert store.refs() == ["0001_thinking"]
     assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
@@ -194,9 +213,9 @@ def test_an_index_that_was_left_behind_by_a_kill_follows_with_the_next_run(layou
 
 
 def test_an_index_that_names_what_is_there_is_read_once(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
+    real_layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = put(layout, NAME, {"0001_thinking": 1})
+    store = put(real_layout, NAME, {"0001_thinking": 1})
     later = store.index.path.lstat().st_ctime + 0.1
     os.utime(store.directory, (later, later))
     read: list[object] = []
@@ -207,31 +226,33 @@ def test_an_index_that_names_what_is_there_is_read_once(
         tidy_up(lot)
 
     monkeypatch.setattr(shelves._StoreLot, "_tidy_up", noted)
-    clean(shelf(layout), Ages(NOW))
+    clean(shelf(real_layout), Ages(NOW))
     time.sleep(0.15)  # the moment that was put ahead has come
-    clean(shelf(layout), Ages(NOW))
+    clean(shelf(real_layout), Ages(NOW))
     assert len(read) <= 2
-    clean(shelf(layout), Ages(NOW))
+    clean(shelf(real_layout), Ages(NOW))
     assert len(read) <= 2
-    assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
+    assert list(SessionStore(real_layout, NAME).index.records) == ["0001_thinking.json"]
 
 
-def test_links_and_strange_files_are_not_touched(layout: Layout, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
+def test_links_and_strange_files_are_not_touched(layout: Layout) -> None:
+    outside = layout.root.with_name("outside")
     outside.mkdir()
     (outside / "0001_thinking.json").write_text("not ours")
     os.utime(outside / "0001_thinking.json", (0, 0))
     store = put(layout, NAME, {"0001_thinking": 1})
     (layout.extracted / "main_link").symlink_to(outside)
-    (store.directory / "0009_thinking.json").symlink_to(outside / "0001_thinking.json")
+    link = store.directory / "0009_thinking.json"
+    link.symlink_to(outside / "0001_thinking.json")
+    os.utime(link, (0, 0), follow_symlinks=False)
     (store.directory / "notes.json").write_text("{}")
     os.utime(store.directory / "notes.json", (0, 0))
     assert clean(shelf(layout), Ages(NOW)) == Cleaned()
     assert (outside / "0001_thinking.json").exists()
 
 
-def test_a_store_that_leads_out_of_the_root_is_refused(layout: Layout, tmp_path: Path) -> None:
-    outside = Layout(tmp_path / "elsewhere")
+def test_a_store_that_leads_out_of_the_root_is_refused(layout: Layout) -> None:
+    outside = Layout(layout.root.with_name("elsewhere"))
     put(outside, NAME, {"0001_thinking": 25})
     layout.extracted.symlink_to(outside.extracted)
     assert clean(shelf(layout), Ages(NOW)) == Cleaned(0, 0, 1)
@@ -242,30 +263,32 @@ def test_a_store_that_leads_out_of_the_root_is_refused(layout: Layout, tmp_path:
 
 @pytest.mark.parametrize("keep", ["24h", "never"])
 def test_leftovers_of_an_interrupted_extraction_go_whatever_their_age(
-    layout: Layout, keep: str
+    real_layout: Layout, keep: str
 ) -> None:
-    store = put(layout, NAME, {"0002_thinking": 1})
+    store = put(real_layout, NAME, {"0002_thinking": 1})
     half = store.file("0001_thinking").with_suffix(".tmp")
     half.write_bytes(b"half")
-    with own_lock(layout, NAME, 0.0):  # its extraction goes on: then it is no leftover
-        assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    with own_lock(real_layout, NAME, 0.0):  # its extraction goes on: then it is no leftover
+        assert clean(shelf(real_layout, keep), Ages(NOW)) == Cleaned()
     assert half.exists()
-    assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert clean(shelf(real_layout, keep), Ages(NOW)) == Cleaned()
     assert not half.exists()
     assert store.refs() == ["0002_thinking"]
 
 
 @pytest.mark.parametrize("keep", ["24h", "never"])
-def test_a_store_that_was_never_finished_goes_whatever_its_age(layout: Layout, keep: str) -> None:
-    put(layout, NAME, {"0002_thinking": 1})
-    half = layout.extracted / APART / layout.store_name(NAME) / "0001_thinking.json"
+def test_a_store_that_was_never_finished_goes_whatever_its_age(
+    real_layout: Layout, keep: str
+) -> None:
+    put(real_layout, NAME, {"0002_thinking": 1})
+    half = real_layout.extracted / APART / real_layout.store_name(NAME) / "0001_thinking.json"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"half")
-    assert forecast(shelf(layout, keep), Ages(NOW)).staying == 1
-    with own_lock(layout, NAME, 0.0):  # its extraction goes on
-        assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert forecast(shelf(real_layout, keep), Ages(NOW)).staying == 1
+    with own_lock(real_layout, NAME, 0.0):  # its extraction goes on
+        assert clean(shelf(real_layout, keep), Ages(NOW)) == Cleaned()
     assert half.exists()
-    assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert clean(shelf(real_layout, keep), Ages(NOW)) == Cleaned()
     assert not half.exists()
 
 
@@ -281,19 +304,19 @@ def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:
     assert clean(shelf(layout), Ages(NOW)) == Cleaned(len(found.going), found.bytes, 0)
 
 
-def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
-    put(layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
+def test_a_run_is_logged_in_the_seeds_words_and_audited(real_layout: Layout) -> None:
+    put(real_layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
     with capture_logs() as lines:
-        done = RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
+        done = RetentionRun(real_layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
     assert as_json(done) == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
     told = [line for line in lines if line["log_level"] == "info"]
     assert [line["event"] for line in told] == ["[RETENTION] Deleted 15 extracted files (1.2 MB)"]
-    (audited,) = map(json.loads, layout.audit_file.read_bytes().splitlines())
+    (audited,) = map(json.loads, real_layout.audit_file.read_bytes().splitlines())
     assert audited["actor"] == "daemon"
     assert audited["action"] == "retention"
     assert audited["filesRemoved"] == 15
     with capture_logs() as lines:
-        RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
+        RetentionRun(real_layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
     assert [line for line in lines if line["log_level"] != "debug"] == []
 
 
@@ -309,18 +332,18 @@ def test_a_root_without_a_store_has_nothing_to_delete(layout: Layout) -> None:
     assert not layout.own.exists(), "looking leaves no traces"
 
 
-def test_drafts_of_edits_go_with_the_history(layout: Layout) -> None:
+def test_drafts_of_edits_go_with_the_history(real_layout: Layout) -> None:
     for name, hours in (("old", 25), ("young", 23)):
-        draft = layout.edits / name / "entry.json"
+        draft = real_layout.edits / name / "entry.json"
         draft.parent.mkdir(parents=True)
         draft.write_text("what the entry says")
         os.utime(draft, (NOW - hours * HOUR,) * 2)
-        (layout.edits / name / "backup~").symlink_to("/nowhere")
-        os.utime(layout.edits / name / "backup~", (0, 0), follow_symlinks=False)
-    RetentionRun(layout, actor="cli", clock=lambda: NOW).clean_history("never")
-    assert len(list(layout.edits.iterdir())) == 2
-    RetentionRun(layout, actor="cli", clock=lambda: NOW).clean_history("24h")
-    assert [path.name for path in layout.edits.iterdir()] == ["young"]
+        (real_layout.edits / name / "backup~").symlink_to("/nowhere")
+        os.utime(real_layout.edits / name / "backup~", (0, 0), follow_symlinks=False)
+    RetentionRun(real_layout, actor="cli", clock=lambda: NOW).clean_history("never")
+    assert len(list(real_layout.edits.iterdir())) == 2
+    RetentionRun(real_layout, actor="cli", clock=lambda: NOW).clean_history("24h")
+    assert [path.name for path in real_layout.edits.iterdir()] == ["young"]
 
 
 @pytest.mark.parametrize("text", [b"{}", b'{"session":"main/../s1"}', b'{"session":7}', b"[]"])
@@ -351,17 +374,16 @@ def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:
 # --- what is said of content whose time was up: when it was deleted, and by which setting ---
 
 
-def test_the_first_run_that_deleted_it_is_named(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+def test_the_first_run_that_deleted_it_is_named(real_layout: Layout) -> None:
     for hour, keep in ((1, "12h"), (2, "24h"), (3, "7d")):
-        AuditLog(layout.audit_file, clock=lambda hour=hour: hour * 3600.0).record(  # type: ignore[misc]
+        AuditLog(real_layout.audit_file, clock=lambda hour=hour: hour * 3600.0).record(  # type: ignore[misc]
             actor="daemon",
             action="retention",
             expired_before=f"1970-01-01T0{hour - 1}:30:00.000Z",
             keep=keep,
         )
-    assert told_expired(layout, "1970-01-01T01:00:00.000Z") == (
+    assert told_expired(real_layout, "1970-01-01T01:00:00.000Z") == (
         "expired: it was taken out at 1970-01-01T01:00:00.000Z, and the setting `retention` of 24h"
         " let it be deleted at 1970-01-01T02:00:00.000Z"
     )
-    assert told_expired(layout, "1970-01-01T03:00:00.000Z") is None
+    assert told_expired(real_layout, "1970-01-01T03:00:00.000Z") is None

@@ -1,4 +1,7 @@
-"""How many messages must follow before a value leaves, whatever a session was looked at before."""
+"""How many messages must follow before a value leaves, whatever a session was looked at before.
+
+A session that is looked at again and again lies on disk: its checkpoint is in a database.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.commands import Commands
 from tests.openclaw_tree import add_session, set_idle
+from tests.planning.in_memory import Session
 from tests.session_files import HEADER, LONG, NAME, entry, jsonl, text
 
 SESSION = "main/s1"
@@ -49,6 +53,11 @@ def look(root: Path) -> None:
     Surgeon(layout, config, budget=RetryBudget(wait=0.0), state=state).extract(NAME)
 
 
+def away(session: Session) -> list[bool]:
+    """Whether a value left, for each line."""
+    return [b"[[extracted-" in line for line in session.raw.splitlines()]
+
+
 def result(**more: Any) -> dict[str, Any]:
     return entry(1, "toolResult", LONG, **more)
 
@@ -58,33 +67,26 @@ WINDOWS = [*range(1, 8), 99, 100]
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_a_value_leaves_with_as_many_following_messages_as_the_setting_says(
-    bsd: Commands, root: Path, window: int
-) -> None:
+def test_a_value_leaves_with_as_many_following_messages_as_the_setting_says(window: int) -> None:
     """Each session has one more than the last."""
-    bsd("config", "set", "keep_recent", str(window))
     found = {}
     for count in range(max(1, window - 2), window + 3):
         entries = [HEADER, entry(0, "user", "look"), result(), *following(count)]
-        add_session(root, f"main/with-{count}", jsonl(*entries))
-    for one in bsd("extract")["sessions"]:
-        found[int(one["session"].partition("-")[2])] = one["entries"]
+        found[count] = Session(jsonl(*entries)).extract(keep_recent=window).report.entries
     assert found == {count: int(count >= window) for count in found}
     assert len(found) > 2
 
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_of_many_values_of_one_session_those_leave_that_have_so_many_messages_after_them(
-    bsd: Commands, root: Path, window: int
+    window: int,
 ) -> None:
     """They are all alike, which makes no difference."""
-    bsd("config", "set", "keep_recent", str(window))
     results = [entry(number, "toolResult", LONG) for number in range(1, 110)]
     entries = [HEADER, entry(0, "user", "look"), *results, entry(200, "assistant", "seen")]
-    path = add_session(root, SESSION, jsonl(*entries))
-    bsd("extract", SESSION)
-    away = [b"[[extracted-" in line for line in path.read_bytes().splitlines()[2:-1]]
-    assert away == [len(results) - number >= window for number in range(len(results))]
+    session = Session(jsonl(*entries))
+    session.extract(keep_recent=window)
+    assert away(session)[2:-1] == [len(results) - number >= window for number in range(109)]
 
 
 @pytest.mark.parametrize("window", range(1, 8))
@@ -113,16 +115,12 @@ def test_an_entry_may_say_itself_how_many_messages_are_waited_for(
         assert (PLACEHOLDER in path.read_bytes()) is (count >= window), count
 
 
-def test_what_an_entry_says_itself_counts_however_many_messages_follow(
-    bsd: Commands, root: Path
-) -> None:
+def test_what_an_entry_says_itself_counts_however_many_messages_follow() -> None:
     """Entries that are alike stand on both sides of the window that they ask for."""
-    bsd("config", "set", "keep_recent", "2")
     results = [entry(number, "toolResult", LONG, _extractable=130) for number in range(1, 161)]
-    path = add_session(root, SESSION, jsonl(HEADER, LARGE, *results, *following_after(160)[:1]))
-    bsd("extract", SESSION)
-    away = [b"[[extracted-" in line for line in path.read_bytes().splitlines()[2:-1]]
-    assert away == [len(results) - number >= 130 for number in range(len(results))]
+    session = Session(jsonl(HEADER, LARGE, *results, *following_after(160)[:1]))
+    session.extract(keep_recent=2)
+    assert away(session)[2:-1] == [len(results) - number >= 130 for number in range(160)]
 
 
 @pytest.mark.parametrize(("near", "far"), [(1, 4), (2, 7), (5, 6)])
@@ -152,22 +150,19 @@ def test_the_rule_with_the_longest_window_has_its_say_when_that_is_over(
 @pytest.mark.parametrize("keep_chars", [0, 7, 50])
 @pytest.mark.parametrize("of_rule", [None, 0, 20])
 def test_of_a_forced_value_stays_what_the_rule_says_that_fits_it(
-    bsd: Commands, root: Path, keep_chars: int, of_rule: int | None
+    keep_chars: int, of_rule: int | None
 ) -> None:
     """`keep_chars` of the settings counts for rules that say nothing, and not where none fits."""
     rule: dict[str, Any] = {"type": "tool_result", "keep_recent": 50, "min_length": 100}
     rule |= {} if of_rule is None else {"keep_chars": of_rule}
-    bsd("config", "set", "keep_chars", str(keep_chars))
-    bsd("config", "set", "trigger_rules", json.dumps([rule]))
     words = "".join(chr(97 + number % 26) for number in range(700))
     fitting = entry(1, "toolResult", words, _extractable=True)
     other = entry(2, "user", words, _extractable=True)
-    entries = [HEADER, entry(0, "user", "look"), fitting, other, *following(3)]
-    path = add_session(root, SESSION, jsonl(*entries))
-    assert bsd("extract", SESSION)["totals"]["entries"] == 2
-    left = [json.loads(line)["message"]["content"] for line in path.read_bytes().splitlines()[2:4]]
+    session = Session(jsonl(HEADER, entry(0, "user", "look"), fitting, other, *following(3)))
+    plan = session.extract(keep_chars=keep_chars, trigger_rules=[rule])
+    assert plan.report.entries == 2
     kept = keep_chars if of_rule is None else of_rule
-    assert left == [
+    assert [session.entry(index)["message"]["content"] for index in (2, 3)] == [
         [text(f"{words[:kept]}[[extracted-e1]]")],
         [text("[[extracted-e2]]")],
     ]
@@ -176,24 +171,21 @@ def test_of_a_forced_value_stays_what_the_rule_says_that_fits_it(
 @pytest.mark.parametrize("by", ["settings", "a rule"])
 @pytest.mark.parametrize(("shortest", "keep_chars"), [(200, 300), (300, 200), (300, 300), (1, 0)])
 def test_of_many_values_of_one_session_those_leave_that_are_long_enough(
-    bsd: Commands, root: Path, shortest: int, keep_chars: int, by: str
+    shortest: int, keep_chars: int, by: str
 ) -> None:
     """One that would be kept whole by the characters before its placeholder is too short, too."""
-    if by == "settings":
-        bsd("config", "set", "min_value_length", str(shortest))
-        bsd("config", "set", "keep_chars", str(keep_chars))
-    else:
+    fields: dict[str, Any] = {"min_value_length": shortest, "keep_chars": keep_chars}
+    if by == "a rule":
         rule = {"type": "tool_result", "min_length": shortest, "keep_chars": keep_chars}
-        bsd("config", "set", "trigger_rules", json.dumps([rule | {"keep_recent": 2}]))
+        fields = {"trigger_rules": [rule | {"keep_recent": 2}]}
     lengths = [
         max(1, limit + more) for limit in (shortest, keep_chars) for more in (-50, -1, 0, 1, 2, 50)
     ]
     results = [entry(number, "toolResult", "x" * many) for number, many in enumerate(lengths, 1)]
     entries = [HEADER, entry(0, "user", "look"), *results, *following_after(len(lengths))]
-    path = add_session(root, SESSION, jsonl(*entries))
-    bsd("extract", SESSION)
-    away = [b"[[extracted-" in line for line in path.read_bytes().splitlines()[2:][: len(lengths)]]
-    assert away == [many >= shortest and many > keep_chars for many in lengths]
+    session = Session(jsonl(*entries))
+    session.extract(**fields)
+    assert away(session)[2:-5] == [many >= shortest and many > keep_chars for many in lengths]
 
 
 def following_after(number: int) -> list[dict[str, Any]]:
