@@ -90,7 +90,14 @@ def _parsed(tool: str, given: dict[str, Any]) -> ParsedCall:
             return ChangeContextCall(**given)
         case "search_extracted":
             return SearchCall(**given)
-    action, entry, value = given.pop("action"), given.pop("entry", None), given.pop("value", None)
+        case "purge_control":
+            return _parsed_purge_control(**given)
+    raise Invalid(f"a call of {tool} in a transcript is not carried out", hint="call it over MCP")
+
+
+def _parsed_purge_control(
+    action: str, entry: Any = None, value: Any = None, **given: Any
+) -> ParsedCall:
     check_purge_control(action, entry, value)
     if action == "get_context":
         return GetContextCall()

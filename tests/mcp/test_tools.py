@@ -16,6 +16,7 @@ from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.mcp.answers import fit_answer
 from bsd.mcp.arguments import read_arguments
+from bsd.mcp.calls import read_call
 from bsd.mcp.scope import Scope
 from bsd.mcp.server import add_session_tools
 from bsd.mcp.tool_server import ToolServer
@@ -302,3 +303,11 @@ def test_what_a_model_is_told_instead_of_a_result() -> None:
     ]
     assert lines[58] == "  000062 e98 user 98"
     assert len(lines) == 78
+
+
+def test_a_tool_whose_calls_are_not_carried_out_in_transcripts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(TOOLS, "star", SessionTools.restore)
+    with pytest.raises(Invalid, match="a call of star in a transcript is not carried out"):
+        read_call("star", {"entry_id": "e1"})
