@@ -111,7 +111,7 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far somebody came in a listing.
+    """Where the next page of a listing begins.
 
     The newest come first, as of the moment when the listing began. What changes meanwhile moves
     behind all others, in the order of the names: so nothing is left out, whatever happens.
@@ -177,7 +177,7 @@ def figures_of(found: Statistics, *, is_stale: bool) -> Figures:
 
 
 def _uncounted(*, is_stale: bool) -> dict[str, Any]:
-    """The figures of a session that nobody has read."""
+    """Return the figures of a session that was not read yet."""
     return {one.name: None for one in fields(Figures)} | {"is_stale": is_stale}
 
 

@@ -19,7 +19,7 @@ from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat,
 from bsd.transcripts.reader import Transcript, parse_entry
 from bsd.transcripts.spans import value_at
 
-# What runs by itself says one of these; nobody asked for it, and it is no part of the story.
+# Answers of runs that a timer started: no user asked for them, so a summary leaves them out.
 _HEARTBEATS = (
     "heartbeat",
     "checking token",

@@ -101,7 +101,7 @@ def temporary_place(request: StopRequest, *, keep: bool) -> Iterator[Path]:
     of quiet before each commit. A terminal that closes stops the demo as Ctrl-C does.
     """
     before = signal.signal(signal.SIGHUP, request.notice)
-    memory = "/dev/shm"  # noqa: S108 - mkdtemp makes a name in it that nobody can guess
+    memory = "/dev/shm"  # noqa: S108 - mkdtemp makes a name in it that cannot be guessed
     places = (tempfile.gettempdir(), memory, os.environ.get("XDG_RUNTIME_DIR", ""))
     usable = (place for place in places if os.access(place, os.W_OK | os.X_OK))
     strong = (place for place in usable if strength(Path(place)).level == "strong")

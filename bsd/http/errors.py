@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError, FieldError
@@ -89,6 +90,18 @@ async def _bad_input(_request: Request, error: RequestValidationError) -> JsonAn
     return error_answer(400, text, errors=errors)
 
 
+def _methods_of(request: Request) -> str:
+    """Return the methods of all routes at the request's path, as the header Allow lists them."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    methods = {
+        method.upper()
+        for path, operations in paths.items()
+        if compile_path(path)[0].match(request.url.path)
+        for method in operations
+    } or {"GET"}  # the page is not in the document
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+
+
 async def _http_error(request: Request, error: HTTPException) -> JsonAnswer:
     path, hint = request.url.path, None
     match error.status_code:
@@ -97,6 +110,7 @@ async def _http_error(request: Request, error: HTTPException) -> JsonAnswer:
         case HTTPStatus.METHOD_NOT_ALLOWED:
             text = f"{path} does not take {request.method}"
             hint = "/api/openapi.json lists what there is"
+            return error_answer(405, text, hint, headers={"allow": _methods_of(request)})
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             text = TOO_LARGE
         case _:

@@ -75,7 +75,7 @@ class ApiServer:
             self._thread = threading.Thread(target=self._run, name="bsd-api")
             self._thread.start()
             self._wait_until_started()
-        except BaseException:  # an interrupt too must leave no socket that nobody serves
+        except BaseException:  # an interrupt too must leave no socket without a server
             sockets = [one for _, some in self._servers for one in some]
             self.stop()
             for one in sockets:

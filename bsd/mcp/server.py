@@ -144,7 +144,7 @@ def _is_memory_used(layout: Layout, settings: MemorySettings) -> bool:
 def _child_executor(children: Children, scope: Scope, *, readonly: bool) -> Executor:
     """Return an executor that has child processes open sessions.
 
-    The threads of this process parse transcripts for nobody: a lease must not wait for them.
+    No thread of this process parses a transcript: a lease must not wait for one that does.
     """
 
     def call_in_child(

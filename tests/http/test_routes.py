@@ -181,6 +181,20 @@ def test_unknown_routes_and_methods_have_our_form(
 
 
 @pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/api/sessions/main/a", "DELETE, GET, HEAD"),
+        ("/api/jobs/retention/run", "POST"),
+        ("/", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_is_not_allowed_is_told_all_that_are(
+    app: FastAPI, path: str, methods: str
+) -> None:
+    assert ask(app, "PATCH", path).headers["allow"] == methods
+
+
+@pytest.mark.parametrize(
     ("error", "status"),
     [
         (Busy("main/a is in use", hint="try again"), 409),
