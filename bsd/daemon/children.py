@@ -278,6 +278,7 @@ class Children:
             with one.speaking, suppress(OSError):
                 one.line.send(None)
         for one in idle:
+            one.process.kill()  # it has nothing in hand
             self._bury(one)
 
     def join(self, deadline: float) -> bool:

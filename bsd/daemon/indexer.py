@@ -173,7 +173,9 @@ class Indexer:
         with self._lock:
             self._looking, after, asked = True, self._up_to, self._asked
         due, dropped, up_to = self._children.call(
-            *(child_tasks.find_unread, after, _MOST_FOUND, _LOCK_SECONDS), background=True
+            *(child_tasks.find_unread, after, _MOST_FOUND, _LOCK_SECONDS),
+            background=True,
+            only_reads=True,
         )
         self._dropped |= dropped
         with self._lock:
