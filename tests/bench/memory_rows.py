@@ -15,12 +15,12 @@ from tests.bench.row import Row, Rows
 
 FACTS = int(os.environ.get("BENCH_FACTS", "1000000"))
 _LEAST = 10.0  # times as fast as the plugin's triggers make it
-_MOST = 2.0  # times what the bare statements take: our own indexes are pages of theirs, too
+# Times what the bare statements take: bsd's own indexes are pages of theirs, too. A fact that fades
+# is looked up and gets a base confidence besides; the bare statements are given the rows.
+_MOST = {"hourly run": 2.0, "soft decay of one in ten": 2.5}
 
 _REPORTED = ("store", "recall", "recall and refresh", "dry run")
 _FAST = ("hourly run, nothing to delete yet", "hourly run, one in ten linked")
-# Here the rows themselves, and the indexes of those that go, are nearly all of the work.
-_NEAR_BARE = ("hourly run", "soft decay of one in ten")
 _REMARKS = {"dry run": "reported only: theirs counts the expired only"}
 
 
@@ -39,15 +39,15 @@ def memory_of_facts(scratch: Path, _cache: Path) -> Rows:
             f"≥ {_LEAST:.0f} × faster" if must else _REMARKS.get(name, "reported only"),
             not must or theirs >= _LEAST * ours,
         )
-    for name in _NEAR_BARE:
+    for name, most in _MOST.items():
         ours, theirs, bare = (found[name][key] for key in ("ours", "theirs", "bare"))
         yield Row(
             f"{FACTS:,} facts: {name}, CPU",
             _told(ours),
             f"bare {_told(bare)}, plugin's SQL {_told(theirs)}",
             ours / bare,
-            f"≤ {_MOST:.0f} × the bare statements",
-            ours <= _MOST * bare,
+            f"≤ {most:g} × the bare statements",
+            ours <= most * bare,
         )
     yield Row(
         f"{FACTS:,} facts: taking over a database of the plugin",
