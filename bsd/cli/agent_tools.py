@@ -68,7 +68,7 @@ def restore_remote_command(
 ) -> int:
     """Restore an entry by the id in its placeholder.
 
-    Prints the text that the model was sent, whoever is using the session, 15,000 bytes at a time;
+    Prints the text that the model was sent, even if the session is in use, 15,000 bytes at a time;
     it is put back inline as well, unless the session is in use. Copies for the program's own page
     are named; --keys prints them.
 

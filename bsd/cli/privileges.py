@@ -25,7 +25,7 @@ _DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTI
 
 @dataclass(frozen=True, slots=True)
 class FileOwner:
-    """A user who is not root; in containers many have neither name nor home."""
+    """A user other than root; in containers many have neither name nor home."""
 
     uid: int
     gid: int

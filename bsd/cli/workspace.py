@@ -1,4 +1,4 @@
-"""`bsd workspace`: directories in which programs run, and which go when nobody uses them."""
+"""`bsd workspace`: directories in which programs run, and which are deleted when unused."""
 
 from __future__ import annotations
 

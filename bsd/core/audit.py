@@ -1,4 +1,4 @@
-"""Who changed what: `<root>/.brainsurgeon/audit.jsonl`, one line per change (SPEC §7)."""
+"""The audit: `<root>/.brainsurgeon/audit.jsonl`, one line per change with its actor (SPEC §7)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class AuditLog:
             _cannot_be_written(error, action)
 
     def refused(self, file: Path, why: str, actor: str) -> None:
-        """Append that nothing is done by a file which bsd does not believe; once in a process."""
+        """Record that bsd does not trust a file and acts on nothing in it; once in a process."""
         if file not in _refused:
             _refused.add(file)
             self.record(actor=actor, action="refuse_file", file=str(file), reason=why)

@@ -48,7 +48,7 @@ _NOT_READ: _Stamp = (-1, -1, -1)  # no file has it: the next look reads
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What the file says: its known fields as they stand there, and keys that are not ours."""
+    """The content of the file: known fields as written, and keys that bsd does not know."""
 
     fields: Mapping[str, object]
     others: Mapping[str, object]
@@ -59,7 +59,7 @@ class _Content:
 
 
 class ConfigService:
-    """The runtime settings of one root, shared by everybody who works there.
+    """The runtime settings of one root, shared by all processes that work on it.
 
     With `create=False` a missing or old file is understood but not written (dry runs).
     """
@@ -151,7 +151,7 @@ class ConfigService:
     # --- reading --------------------------------------------------------------------------------
 
     def _load(self, stamp: _Stamp | None) -> None:
-        """Take over what the file says now, or keep the last good settings and say why."""
+        """Use the content of the file, or keep the last valid settings and log the reason."""
         self._seen = stamp
         try:
             content = self._read()
@@ -207,7 +207,7 @@ class ConfigService:
         self._try_to_write("Config could not be upgraded", add)
 
     def _try_to_write(self, failure: str, write: Callable[[], None]) -> None:
-        """Do what is good to have but not needed: a read-only root can be worked on by reading."""
+        """Call `write`; a failure is only logged, since a read-only root can still be read."""
         try:
             write()
         except BsdError as problem:
@@ -267,7 +267,7 @@ class ConfigService:
             raise self._broken(summary(problem.errors), problem.errors) from None
 
     def _broken(self, what: str, errors: tuple[FieldError, ...] = ()) -> ConfigError:
-        # Nobody shall delete it and lose a `retention` of `never` unawares.
+        # A user who deletes the file would lose a `retention` of `never` without noticing.
         named = ", ".join(dict.fromkeys(error.field for error in errors))
         mend = f"mend {named} there" if named else "mend it"
         anew = f"without the file, `retention` is {PruningConfig().retention} until it is set again"
@@ -279,7 +279,7 @@ class ConfigService:
     # --- writing --------------------------------------------------------------------------------
 
     def _merged(self, content: _Content, wanted: Mapping[str, object]) -> PruningConfig:
-        """Check the file's fields and `wanted` together; what is bad decides whose fault it is."""
+        """Validate the fields together; raises Invalid for `wanted`, ConfigError for the file."""
         try:
             return PruningConfig.from_json({**content.fields, **wanted})
         except Invalid as problem:
@@ -297,11 +297,11 @@ class ConfigService:
         except OSError as error:
             raise os_problem(error, f"writing {self._path}") from error
         self._config, self._problem = config, None
-        self._seen = _NOT_READ  # somebody may have written after us: look again
+        self._seen = _NOT_READ  # another process may have written since: look again
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other writers out: threads by the mutex, other processes by a file beside it."""
+        """Exclude other writers: threads by the mutex, other processes by a lock file."""
         # Only here: reading needs no lock, and importing it takes longer than reading.
         from filelock import FileLock, Timeout  # noqa: PLC0415
 

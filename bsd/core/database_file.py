@@ -70,7 +70,7 @@ def unsigned(number: int) -> int:
 def without_shared_memory(database: sqlite3.Connection, path: Path) -> None:
     """Let a connection that has read nothing yet write by a rollback journal; raises sqlite3.Error.
 
-    A file that an older version wrote with a log ahead is changed, once nobody else has it open.
+    A file that an older version wrote with a log ahead is changed once no process has it open.
     """
     ahead = logs_ahead(path)
     if ahead:  # alone, its shared memory is our own

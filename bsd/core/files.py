@@ -1,11 +1,10 @@
-"""Files that others may have touched, and files of our own: opened, believed, written.
+"""Opening files of other programs safely, trusting bsd's own files, and writing them durably.
 
-What others may have put there, or put something else in its place, is opened in one way: a plain
-file, no link at the end of its path; nobody is waited for, as with a pipe; and no more is read than
-the file may sensibly hold. Whether the directories before it lie where they should is for `layout`
-to say. What tells bsd what to do to a session (a record, a journal) is believed only if nobody else
-can have made it or may change it. And what bsd writes is private, and written so that no reader,
-and no power cut, ever sees half of it.
+Files that other programs may have written or replaced are opened in one way: plain files only, no
+link at the end of the path, without waiting (as for a pipe), and with a limit on the bytes that are
+read. `layout` checks the directories of the path. Files that make bsd change a session (records,
+journals) are trusted only if no other user can have created or changed them. Files that bsd writes
+are private, and neither a reader nor a power cut ever sees half of one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from io import DEFAULT_BUFFER_SIZE, FileIO
 from pathlib import Path
 from typing import BinaryIO, Self
 
-# Bytes; what is larger is none of these, or nobody could use it.
+# Bytes; a larger file is not of this kind, or is of no use to any program.
 LARGEST_NOTE = 1 << 20  # of one thing: a lock, settings, what a process says of itself
 LARGEST_RECORD = 64 << 20  # of many: a list of conversations, a journal
 LARGEST_LINE = 1 << 30
@@ -103,7 +102,7 @@ def is_there(path: Path | str) -> bool:
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether a directory is there, or a link to one; not so a link that nobody can follow."""
+    """Return True for a directory or a link to one; False if a link cannot be followed."""
     try:
         return entry.is_dir()
     except OSError:  # it leads to itself, or to where we may not look
@@ -121,7 +120,7 @@ def plain_stream(path: Path | str, buffer: int = DEFAULT_BUFFER_SIZE) -> BinaryI
 
 
 def read_plain(path: Path | str, most: int, *, follow: bool = False) -> bytes:
-    """The bytes of a plain file; raises as `open_plain`, and TooLarge."""
+    """Return the bytes of a plain file; raises as `open_plain`, and TooLarge."""
     descriptor = open_plain(path, follow=follow)
     return _read(descriptor, path, most)
 
@@ -156,7 +155,7 @@ def skip_hole(stream: FileIO) -> None:
 
 
 def holds(path: Path | str, needle: bytes) -> bool:
-    """Whether a plain file holds these bytes; one that cannot be read does not."""
+    """Return True if a plain file contains these bytes; False if it cannot be read."""
     with suppress(OSError), plain_file(path) as file:
         end = b""
         while piece := file.read(_BLOCK):
@@ -166,7 +165,7 @@ def holds(path: Path | str, needle: bytes) -> bool:
     return False
 
 
-# --- believed ---
+# --- trusted ---
 
 MEND_PLANTED = (
     "`ls -la {0}`: if nobody but bsd put it there, `chmod go-w {0}` (where modes cannot be set: "
@@ -195,12 +194,12 @@ def open_ours(path: Path | str, root: Path) -> int:
 
 
 def read_ours(path: Path | str, root: Path, most: int) -> bytes:
-    """The bytes of a file of bsd's own; raises as `open_ours`, and TooLarge."""
+    """Return the bytes of a file of bsd's own; raises as `open_ours`, and TooLarge."""
     return _read(open_ours(path, root), path, most)
 
 
 def makers(root: Path) -> frozenset[int]:
-    """Who may have made what is bsd's own: who runs it, root, and whom the root belongs to."""
+    """Return the uids that may create bsd's files: its own, root's, the owner's of the root."""
     found = {os.geteuid(), 0}
     with suppress(OSError):  # it is not there yet
         found.add(root.stat().st_uid)
@@ -208,7 +207,7 @@ def makers(root: Path) -> frozenset[int]:
 
 
 def why_not_our_file(found: os.stat_result, makers: Collection[int]) -> str | None:
-    """What keeps bsd from believing a file, by what lstat says of it; None if nothing does."""
+    """Return why bsd does not trust a file with this lstat result; None if it does."""
     if not stat.S_ISREG(found.st_mode):
         return "it is not a plain file"
     if found.st_nlink > 1:  # one of ours has one name; another may have been given it by anybody
@@ -299,7 +298,7 @@ def write_all(descriptor: int, data: bytes | bytearray) -> None:
 
 
 def ends_torn(descriptor: int) -> bool:
-    """Whether the last line of a file of lines has no end: a full disk or a power cut tore it.
+    """Return True if the last line has no newline because a full disk or a power cut tore it.
 
     What another process is just writing may be seen in part, too; that soon has an end.
     """

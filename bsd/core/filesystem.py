@@ -1,8 +1,8 @@
-"""What the file system below a session can do, and what a new file there takes over from the old.
+"""The file system below a session: its abilities, metadata of a replaced file, durable files.
 
-A commit relies on it: on leases that prove something, or only on care; on names that can be
-exchanged; and on a new file that belongs to whom the old one did, with the same rights. And new
-files are made durable here, one by one or all at once, before anything refers to them.
+A commit depends on the strength of leases, on an atomic exchange of two names, and on a new file
+with the owner, mode and attributes of the old one. New files are made durable here, each or all at
+once, before anything refers to them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ MOVE_ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How sure a commit can be that nobody else has the session open (DESIGN §4).
+    """How sure a commit can be that no other process has the session open (DESIGN §4).
 
     "none": two names cannot be exchanged, and so nothing is changed.
     """
@@ -82,7 +82,7 @@ class Strength:
 
     @property
     def quiet_seconds(self) -> float:
-        """How long nobody must have written to a session here, since leases prove nothing."""
+        """Seconds without a write before a session may be changed; 0 where leases are proof."""
         return 0.0 if self.level == "strong" else _WEAK_QUIET_SECONDS
 
 
@@ -103,7 +103,7 @@ def judge(magic: int) -> Strength:
 
 
 def without_exchange(found: Strength) -> Strength:
-    """The same file system, of which it has turned out that it exchanges no names."""
+    """Return the strength of a file system that turned out not to exchange names."""
     return Strength("none", found.filesystem, "two names cannot be exchanged here")
 
 
@@ -182,7 +182,7 @@ def open_elsewhere(path: Path) -> list[int]:
         capture_output=True,
         text=True,
         timeout=_LSOF_SECONDS,
-        check=False,  # it exits with 1 when nobody has the file open
+        check=False,  # it exits with 1 if no process has the file open
     )
     return [int(pid) for pid in done.stdout.split()]
 
@@ -202,7 +202,7 @@ def _open_by_proc(path: Path) -> list[int]:
 
 def _is_open_as(link: str, name: str, wanted: os.stat_result) -> bool:
     try:
-        # The name first: a stat of everything that is open could hang on somebody's dead mount.
+        # The name first: a stat of every open file could hang on a dead mount.
         # The directories before it may read differently in another container.
         if not os.readlink(link).endswith(f"/{name}"):
             return False
@@ -211,7 +211,7 @@ def _is_open_as(link: str, name: str, wanted: os.stat_result) -> bool:
         return False
 
 
-# --- whose the old one was ---
+# --- metadata of the replaced file ---
 
 _COPYFILE_ACL = 1
 _COPYFILE_XATTR = 4
@@ -318,7 +318,7 @@ class Syncing:
         self._paths: list[str] = []
         self._waiting = 0  # bytes written since the disk was last told to begin
         self._early: Thread | None = None
-        self._problem: OSError | None = None  # an error is told once: of who syncs early, too
+        self._problem: OSError | None = None  # of an early sync; the kernel reports it once
 
     def __enter__(self) -> Self:
         return self

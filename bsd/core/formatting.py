@@ -1,4 +1,4 @@
-"""How bsd writes moments, durations, amounts, JSON and what somebody typed, and how it reads them.
+"""Moments, durations, amounts, JSON and typed values: how bsd writes and reads them.
 
 Moments are `2026-11-21T22:16:05.123Z`, and nothing else. Durations are `30m`, `24h`, `1d12h`, `2w`
 (SPEC §4). And how long facts live, which settings and memory both know.

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
 # A file name may have 255 bytes; trash adds `_extracted_<timestamp>` to a store directory's name.
 _LONGEST_STORE_NAME = 200
 COPY = "session-"  # begins the name of each copy of a session, in its directory in the archive
-# Directories of a root that nobody but bsd makes, and by which it acts.
+# Directories of a root that only bsd creates, and whose content it acts on.
 _OWN_ALONE = (".brainsurgeon", "archive")
 
 
@@ -36,7 +36,7 @@ def check_name(text: str, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionName:
-    """`agent/session`, the name of a session everywhere."""
+    """`agent/session`: the name of a session in all interfaces."""
 
     agent: str
     session: str
@@ -95,7 +95,7 @@ class Layout:
     trash = _Place("trash")
     log_file = _Place("logs/brainsurgeon.log")
     facts_db = _Place("memory/facts.db")
-    """What agents remember, if the settings do not say otherwise; the plugin has it there."""
+    """The facts of agents, unless the settings name another file; where the plugin has them."""
 
     own = _Place(".brainsurgeon")
     """Everything that is ours alone: settings, locks, records, audit."""
@@ -104,13 +104,13 @@ class Layout:
     state_db = _Place(".brainsurgeon/state.db")
     """What was settled in each session; losing it loses only speed."""
     search_db = _Place(".brainsurgeon/search.db")
-    """By which words the lines of sessions are found, and their figures; it can be made anew."""
+    """The full-text index of sessions and their figures; it can be rebuilt."""
     root_id_file = _Place(".brainsurgeon/root-id")
     """By which a root is known to the sources that it serves, wherever it is moved."""
     clock_file = _Place(".brainsurgeon/clock.json")
     """What is known of this machine's clock, so that nobody destroys by a wrong one."""
     forgetting = _Place(".brainsurgeon/forgetting")
-    """What is being forgotten, so that whoever is killed meanwhile is gone on from."""
+    """The journal of `forget`, so that an interrupted one is completed."""
     letting_go = _Place(".brainsurgeon/letting-go")
     """There while content is deleted whose words the search index still has."""
     locks = _Place(".brainsurgeon/locks")
@@ -270,7 +270,7 @@ class Layout:
         return text
 
     def session_of_store(self, store: str) -> SessionName | None:
-        """Whose store a directory of this name is; None if it is nobody's, or was cut."""
+        """Return the session of a store's name; None if there is none, or the name was cut."""
         agent, _, session = store.partition("_")
         with suppress(Invalid):
             name = SessionName(agent.replace("~", "_"), session)
@@ -305,7 +305,7 @@ class Layout:
             uid = os.stat(path).st_uid
             if uid in {0, os.geteuid()} or uid == os.stat(self.root).st_uid:
                 return
-        except OSError:  # it is not there, or those who read it say what is wrong
+        except OSError:  # it does not exist, or the code that reads it reports the error
             return
         raise Forbidden(
             f"{path} belongs to uid {uid}, and neither to the owner of {self.root} nor to root: "
@@ -413,5 +413,5 @@ def plain_directories(agents: Path, agent: str) -> tuple[Path, Path] | None:
 
 @lru_cache(maxsize=10_000)
 def _plain(agents: Path, agent: str) -> tuple[Path, Path]:
-    """The same objects each time: whoever keeps them by path compares them by identity."""
+    """Return the same object for the same path, so that a cache by path compares identities."""
     return agents / agent, agents / agent / "sessions"

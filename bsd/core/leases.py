@@ -38,7 +38,7 @@ def swap_names(one: str, other: str) -> None:
 
 
 def take_lease(fd: int) -> bool:
-    """Take a write lease; False if anybody else has the file open. Raises OSError if it cannot."""
+    """Take a write lease; False if another process has the file open. Raises OSError."""
     # SIGURG is ignored by default; without this the kernel would kill us with SIGIO.
     if sys.platform == "linux":
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
@@ -61,7 +61,7 @@ def release_lease(fd: int) -> None:
 
 
 def somebody_waits(fd: int) -> bool:
-    """Tell whether somebody tries to open the leased file (or the lease is gone)."""
+    """Return True if another process tries to open the leased file (or the lease is gone)."""
     return fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK
 
 

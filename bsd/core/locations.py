@@ -1,6 +1,6 @@
-"""Where root, settings file and socket are, without loading the settings; and who answers there.
+"""Where root, settings file and socket are, without loading the settings, and peers of the socket.
 
-`bsd status` needs no more than this, and must not wait for pydantic.
+`bsd status` and completion need only this module, and no pydantic.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _line_of(error: Exception) -> str:
     return f", line {found[1]}" if found else ""
 
 
-# --- who answers at the socket ---
+# --- the peer of the socket ---
 
 _ROOT = 0
 
@@ -176,10 +176,10 @@ def peer_uid(connection: socket.socket) -> int:
 
 
 def may_talk_to_us(uid: int) -> bool:
-    """Whether a user may use our socket: ourselves and root."""
+    """Return True for the users that may use bsd's socket: its own and root."""
     return uid in {os.geteuid(), _ROOT}
 
 
 def may_be_believed(uid: int) -> bool:
-    """Whether what a daemon of this user says is true for us: ours, root's, or we are root."""
+    """Return True if a daemon of this user is trusted: bsd's own user, root, or if bsd is root."""
     return uid in {os.geteuid(), _ROOT} or os.geteuid() == _ROOT

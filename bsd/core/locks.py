@@ -1,6 +1,6 @@
-"""bsd's own lock of a session; and how it waits, as those of sessions' owners do.
+"""bsd's own lock of a session, and the waiting that it shares with locks of agents' programs.
 
-50·2ⁿ ms between attempts, at most 30 s in all; then Busy is raised, which says who is in the way.
+50·2ⁿ ms between attempts, at most 30 s in all; then Busy is raised, which names the holder.
 
 How such a lock sits in filelock 4: a backend takes the lock in `_acquire`, by setting
 `_context.lock_file_fd`, and gives it up in `_release`; all the rest (counting nested holds, fork,
@@ -45,7 +45,7 @@ class WaitingLock(BaseFileLock):
     ) -> AcquireReturnProxy[Self]:
         """Take the lock, waiting `timeout` seconds at most; raises Busy, Forbidden, NotFound.
 
-        0 tries once; a negative one means 30 s, because nobody waits for ever. The intervals are
+        0 tries once; a negative one means 30 s, because no call waits for ever. The intervals are
         filelock's and count for nothing here.
         """
         limit = self.timeout if timeout is None else timeout

@@ -39,7 +39,7 @@ class ProgramArchive(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One such directory. `kind` is for those who know what its owner does."""
+    """A directory of another program's sessions; `kind` names the program."""
 
     name: str  # how the names of its agents begin; holds no colon
     kind: str
@@ -98,7 +98,7 @@ class Source:
         return path if _is_directory(path) else None
 
     def agent_of(self, file: str) -> str | None:
-        """Whose a file would be that was put away; None if it would be no session."""
+        """Return the agent of an archived file; None if it is not a session."""
         names = self.program_archive.names(file) if self.program_archive else None
         return None if names is None else self.agent(*names)
 
@@ -113,7 +113,7 @@ class Source:
     def between(self) -> Iterator[Path]:
         """The directories in which those of the first route appear; raises OSError.
 
-        What lies at the end of another is found by whoever looks again.
+        Directories at the end of other routes are found by the next scan.
         """
         for place in _walk(self.path, (self.routes[0][:-1],)):
             yield place.path

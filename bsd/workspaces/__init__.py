@@ -1,4 +1,4 @@
-"""Workspaces: directories in which agents' programs run, and which go when nobody uses them.
+"""Workspaces: directories in which agents' programs run, and which are deleted when unused.
 
     sandbox = create_session_sandbox("build-7")
     result = sandbox.execute(["python3", "-c", "print(6 * 7)"])

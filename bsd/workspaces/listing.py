@@ -166,7 +166,7 @@ def survey(root: Root) -> WorkspaceSurvey:
                 found.known.append(_read(root, witness, name, is_link=is_link))
             except Unusable as problem:
                 found.left[name] = problem
-            except FileNotFoundError:  # pruned by somebody else just now
+            except FileNotFoundError:  # another process has just pruned it
                 continue
     return found
 
