@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from bsd.core.errors import NotFound
-from bsd.planning.locate import restored_of, same_values
+from bsd.planning.originals import restored_of, same_values
 from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.restore import BUDGET, Restored, plan_restore_all
 from bsd.planning.undo import Past

@@ -23,6 +23,8 @@ VALUE_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "sys
 class Shape(StrEnum):
     """How a value is replaced by its placeholder."""
 
+    __hash__ = str.__hash__  # Enum's own is written in Python
+
     TEXT = "text"  # a string becomes the placeholder
     WHOLE = "whole"  # an array, object or scalar becomes the placeholder string
     BLOCK = "block"  # a content block becomes a text block that holds the placeholder
