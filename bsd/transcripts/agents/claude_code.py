@@ -45,7 +45,7 @@ from bsd.transcripts.agents.program import (
     SourceKind,
     directory_below,
 )
-from bsd.transcripts.agents.values import calls_in, leaf_values, text_value
+from bsd.transcripts.agents.values import calls_in, leaf_values, result_values, text_value
 from bsd.transcripts.spans import ValuePath
 
 _CONTENT = ("message", "content")
@@ -157,7 +157,7 @@ class ClaudeCode(TranscriptFormat):
         named = (own, text_of(entry.get("requestSessionId")), text_of(forked_from))
         return tuple(filter(None, named))
 
-    def renews_id(self, entry: Entry, was: str) -> bool:  # noqa: ARG002
+    def renews_id(self, entry: Entry, was: str) -> bool:
         # These versions write a session that they resume into a new file, under new ids.
         version = text_of(entry.get("version")) or ""
         return version.startswith(_RENEWING)
@@ -183,7 +183,7 @@ class ClaudeCode(TranscriptFormat):
 class ClaudeCodeSubagent(ClaudeCode):
     """The same lines, in the file of a subagent."""
 
-    def _is_aside(self, entry: Entry) -> bool:  # noqa: ARG002 - here all is said to be
+    def _is_aside(self, entry: Entry) -> bool:  # here all is said to be
         return False
 
 
@@ -268,7 +268,7 @@ def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
                     leaf_values(block["input"], (*path, "input"), "tool_call", at_least)
                 )
             case "tool_result":
-                values += _result_values(block.get("content"), (*path, "content"))
+                values += result_values(block.get("content"), (*path, "content"), "text", _media)
             case "thinking" if text := text_of(block.get("thinking")):
                 values.append(text_value((*path, "thinking"), text, "thinking", fixed=True))
             case "text" if text := text_of(block.get("text")):
@@ -286,20 +286,6 @@ def _is_notification(entry: Entry, message: Entry) -> bool:
     if isinstance(origin, dict) and origin.get("kind") == "task-notification":
         return True
     return any(_NOTIFICATION in text for text in texts_in(message.get("content")))
-
-
-def _result_values(content: Any, path: ValuePath) -> list[Value]:
-    if isinstance(content, str):
-        return [text_value(path, content, "tool_result")] if content else []
-    values: list[Value] = []
-    for index, block in enumerate(content if isinstance(content, list) else ()):
-        if not isinstance(block, dict):
-            continue
-        text = text_of(block.get("text"))
-        if block.get("type") == "text" and text:
-            values.append(text_value((*path, index, "text"), text, "tool_result"))
-        values += _media(block, (*path, index), "tool_result")
-    return values
 
 
 def _media(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
@@ -476,7 +462,7 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
         project, session, *_ = self.directory.relative_to(self.projects).parts
         return self.projects / project / f"{session}{ENDING}"
 
-    def belongings(self, session: str) -> Iterator[Path]:  # noqa: ARG002 - the session's own
+    def belongings(self, session: str) -> Iterator[Path]:  # the session's own
         yield from ()
 
     def is_session_file(self, name: str) -> bool:
@@ -490,7 +476,7 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines, SUBAGENT)
 
-    def in_use(self, session: str) -> str | None:  # noqa: ARG002
+    def in_use(self, session: str) -> str | None:
         """A process that is idle may have some at work, and may continue any at any time."""
         return self._in_use(self.directory.relative_to(self.projects).parts[1], by_idle=True)
 

@@ -55,7 +55,7 @@ from bsd.transcripts.agents.program import (
     SourceKind,
     directory_below,
 )
-from bsd.transcripts.agents.values import leaf_values, text_value
+from bsd.transcripts.agents.values import leaf_values, result_values, text_value
 from bsd.transcripts.spans import ValuePath
 
 _HEADER = "session_meta"
@@ -158,7 +158,7 @@ class Codex(TranscriptFormat):
         if entry.get("type") != "response_item":
             return []
         if what in _RESULTS:
-            return _output(payload.get("output"))
+            return result_values(payload.get("output"), (*_PAYLOAD, "output"), "input_text", _picture)
         if what == "message":
             return _said(payload.get("content"), "content", text_of(payload.get("role")))
         if what == "reasoning":
@@ -236,22 +236,6 @@ def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:
 def _display(holder: Entry, key: str, path: ValuePath, type_: str, at_least: int) -> list[Value]:
     found = leaf_values({key: holder.get(key)}, path, type_, at_least, display=True)
     return [value for value in found if _NEVER.isdisjoint(value.path)]
-
-
-def _output(output: Any) -> list[Value]:
-    """What a call gave: a text, or a list of blocks."""
-    path = (*_PAYLOAD, "output")
-    if isinstance(output, str):
-        return [text_value(path, output, "tool_result")] if output else []
-    values: list[Value] = []
-    for index, block in enumerate(output if isinstance(output, list) else ()):
-        if not isinstance(block, dict):
-            continue
-        text = text_of(block.get("text"))
-        if block.get("type") == "input_text" and text:
-            values.append(text_value((*path, index, "text"), text, "tool_result"))
-        values += _picture(block, (*path, index), "tool_result")
-    return values
 
 
 def _said(blocks: Any, key: str, type_: str | None) -> list[Value]:
@@ -395,10 +379,10 @@ class CodexDay(AgentProgram):
     def lock(
         self,
         name: SessionName,
-        transcript: Path,  # noqa: ARG002
-        wait: float = 0.0,  # noqa: ARG002 - a thread stays open for long
+        transcript: Path,
+        wait: float = 0.0,  # a thread stays open for long
         *,
-        sleep: Callable[[float], None] = time.sleep,  # noqa: ARG002
+        sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[None]:
         """Keep Codex from opening any thread, and see that this one is not open.
 

@@ -153,19 +153,19 @@ class TranscriptFormat(ABC):
         object without such a leaf is one if it is that long as a whole.
         """
 
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
         """What stands in the line of each entry of this id; None: the id itself, as a text."""
         return None
 
-    def origins(self, entry: Entry) -> tuple[str, ...]:  # noqa: ARG002
+    def origins(self, entry: Entry) -> tuple[str, ...]:
         """Ids of the sessions that an entry names: that of its own first, then its origins."""
         return ()
 
-    def renews_id(self, entry: Entry, was: str) -> bool:  # noqa: ARG002
+    def renews_id(self, entry: Entry, was: str) -> bool:
         """Whether an entry may be that of the id `was`, written anew by its program."""
         return False
 
-    def title(self, entry: Entry) -> Title | None:  # noqa: ARG002
+    def title(self, entry: Entry) -> Title | None:
         """Say how an entry would call its session: a name that it gives, or what was asked."""
         return None
 

@@ -214,6 +214,29 @@ def _image(block: Entry, path: ValuePath, entry_type: str | None) -> list[Value]
     return [Value(path, Shape.BLOCK, entry_type, display=False, length=len(data))] if data else []
 
 
+def result_values(
+    content: Any,
+    path: ValuePath,
+    kind: str,
+    media: Callable[[Entry, ValuePath, str], list[Value]],
+) -> list[Value]:
+    """List the values of a tool's result at `path`: a text, or texts and media in blocks.
+
+    `kind` is the type of blocks with a text; `media` lists what another block holds.
+    """
+    if isinstance(content, str):
+        return [text_value(path, content, "tool_result")] if content else []
+    values: list[Value] = []
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if not isinstance(block, dict):
+            continue
+        text = text_of(block.get("text"))
+        if block.get("type") == kind and text:
+            values.append(text_value((*path, index, "text"), text, "tool_result"))
+        values += media(block, (*path, index), "tool_result")
+    return values
+
+
 def calls_in(
     blocks: Any, path: ValuePath, calls: Mapping[str, str] = CALLS
 ) -> tuple[ToolCall, ...]:
