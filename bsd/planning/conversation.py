@@ -255,13 +255,12 @@ class EntryTree:
         for place in gone:
             yield from (one for one in self._followers.get(place, ()) if one not in gone)
 
-    def left_behind(
-        self, gone: Collection[EntryPlace]
-    ) -> Iterator[tuple[EntryPlace, str | None]]:
+    def left_behind(self, gone: Collection[EntryPlace]) -> Iterator[tuple[EntryPlace, str | None]]:
         """Entries whose parent goes, and the id of the one that they follow then."""
         for place in gone:
-            children = self._children.get(place.info.id, ()) if place.info.id else ()
-            yield from ((one, self._next_parent(place, gone)) for one in children if one not in gone)
+            for child in self._children.get(place.info.id, ()) if place.info.id else ():
+                if child not in gone:
+                    yield child, self._next_parent(place, gone)
 
     def _next_parent(self, place: EntryPlace, gone: Collection[EntryPlace]) -> str | None:
         here: EntryPlace | None = place

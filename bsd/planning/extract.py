@@ -1,4 +1,4 @@
-"""Plans what leaves a session: every entry is judged, and one that gives up values gets a new line."""
+"""Plans what leaves a session: every entry is judged, and gets a new line if values leave it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
-from bsd.transcripts.agents.format import Shape, TranscriptFormat
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath
@@ -123,7 +123,7 @@ def why_it_stays(
             entry = parse_entry(source.read(row.offset, row.length))
         if entry is not None:
             values = fmt.values(entry)
-            subject, _ = subject_of(entry, fmt.info(entry), values, policy, policy.limits())
+            subject = subject_of(entry, fmt.info(entry), values, policy, policy.limits())
             forced = subject._replace(forced=True, pinned=False, window=None)
             reason = decide(forced, outcome.standing, policy, now).reason
             return None if reason is Reason.EXTRACT else reason
@@ -225,13 +225,8 @@ class _Extraction:
                 raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
             keys = (*original.away, *keys)
         marker = Marker(original.ref, original.hash, original.size, keys, self._at)
-        line, stood = edit_and_measure(
-            raw,
-            replace=new,
-            remove=decision.removes,
-            put={MARKER: marker.to_json()},
-            seen=outcome.texts,
-        )
+        put = {MARKER: marker.to_json()}
+        line, stood = edit_and_measure(raw, replace=new, remove=decision.removes, put=put)
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
         sizes = self._note_savings(outcome, new, stood)
@@ -260,23 +255,20 @@ class _Extraction:
         self._memory += _COST + len(line) + in_memory
 
     def _note_savings(
-        self, outcome: Judged, new: Mapping[ValuePath, bytes], stood: Stood
+        self, outcome: Judged, new: Mapping[ValuePath, bytes], stood: Mapping[ValuePath, Stood]
     ) -> list[int]:
         """Count what leaves; returns the size of each text in bytes of UTF-8."""
         sizes = []
         for value, _ in outcome.decision.chosen:
             stand_in, was = new[value.path], stood[value.path]
-            if value.shape is Shape.TEXT:
-                size, characters, _ = outcome.texts[value.path]
-            else:
-                size, characters = text_sizes(bytes(was))
-            sizes.append(size)
+            sizes.append(was.size)
             sums = self._savings[value.type or "other"]
             sums[0] += 1
-            sums[1] += len(was) - len(stand_in) + sum(len(stood[path]) for path in value.removes)
+            sums[1] += was.length - len(stand_in)
+            sums[1] += sum(stood[path].length for path in value.removes)
             # An image is paid by its pixels, which its characters do not tell.
             if outcome.sent and not (value.display or value.shape.is_block):
-                sums[2] += self._rate.tokens(characters - text_sizes(stand_in)[1])
+                sums[2] += self._rate.tokens(was.characters - text_sizes(stand_in)[1])
         return sizes
 
     def _original(self, outcome: Judged, raw: bytes, first: str) -> _Original:
@@ -387,7 +379,7 @@ class _Extraction:
 
 
 def _stand_ins(raw: bytes, decision: Decision, text: str) -> dict[ValuePath, bytes]:
-    """The JSON that takes each value's place: the placeholder `text`, and what is kept before it."""
+    """The JSON that takes each value's place: `text`, a placeholder, behind what is kept of it."""
     string = encode_string(text)
     new = {value.path: value.shape.holding(string) for value, _ in decision.chosen}
     heads = {value.path: keep_chars for value, keep_chars in decision.chosen if keep_chars}

@@ -88,10 +88,11 @@ def locate(
 def _by_id(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> Located | None:
     """Only bytes are compared: of an id that stands nowhere, no line is parsed."""
     made_of = fmt.made_of(entry_id)
+    searches: list[Iterator[Line]] = []
     if made_of is not None:
-        searches = [(line for line in source.lines() if made_of.search(line.raw))]
+        searches.append(line for line in source.lines() if made_of.search(line.raw))
     else:
-        searches = [source.lines_holding(spelled) for spelled in _spellings(entry_id)]
+        searches += map(source.lines_holding, _spellings(entry_id))
     for lines in searches:
         found = [
             located

@@ -166,15 +166,18 @@ class Revised:
     def take(self, plan: Plan) -> None:
         """Add a plan that was made on this source; all of it, or (ValueError) nothing."""
         for edit in plan.edits:
-            if edit.offset in self._changed and edit.length != len(self._changed[edit.offset][0].new):
+            before = self._changed.get(edit.offset)
+            if before is not None and edit.length != len(before[0].new):
                 raise ValueError(f"the line at byte {edit.offset} is not as it was planned on")
         for edit, touched in zip(plan.edits, plan.touched, strict=True):
-            if edit.offset in self._changed:
-                before, first = self._changed[edit.offset]
-                edit = replace(edit, length=before.length, was=None)
-                # A line that goes could not be put back without its gap.
-                touched = first if touched.gap is None else replace(first, gap=touched.gap)
-            self._changed[edit.offset] = edit, touched
+            before = self._changed.get(edit.offset)
+            if before is None:
+                self._changed[edit.offset] = Edit(edit.offset, edit.length, edit.new), touched
+                continue
+            first, about = before
+            if touched.gap is not None:  # a line that goes could not be put back without it
+                about = replace(about, gap=touched.gap)
+            self._changed[edit.offset] = replace(first, new=edit.new), about
         self._keeps += plan.keeps
         self._noting += plan.noting
         self.values += plan.report.values
@@ -182,7 +185,6 @@ class Revised:
     def plan(self, action: str) -> Plan:
         """All of it as one plan."""
         changed = [self._changed[offset] for offset in sorted(self._changed)]
-        edits = [Edit(edit.offset, edit.length, edit.new) for edit, _ in changed]
-        touched = [touched for _, touched in changed]
+        edits, touched = [edit for edit, _ in changed], [about for _, about in changed]
         plan = Plan.of(action, self.identity, edits, touched, values=self.values)
         return replace(plan, keeps=tuple(self._keeps), noting=self._noting)

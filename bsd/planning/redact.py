@@ -22,7 +22,14 @@ from bsd.store.changed_lines import gaps_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import away_paths
-from bsd.transcripts.agents.entry import MARKER, REDACTED, Entry, Marker, same_author, says_something
+from bsd.transcripts.agents.entry import (
+    MARKER,
+    REDACTED,
+    Entry,
+    Marker,
+    same_author,
+    says_something,
+)
 from bsd.transcripts.agents.format import ToolCall, TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript, is_too_large, parse_kept

@@ -95,18 +95,33 @@ def plan_replace(
     some_extracted = False
     for seen in entries(source.lines(), fmt):
         conversation.follow(seen)
-        if not _is_searched(seen, conversation):
-            continue
-        for value, text in texts_of(seen, fmt):
+        for value, text in texts_of(seen, fmt) if _is_searched(seen, conversation) else ():
             if text is None:
                 some_extracted = True
-            elif include_user or not is_users(value, seen.info):
-                for number, search in enumerate(searches):
+                continue
+            is_left_alone = is_users(value, seen.info) and not include_user
+            for number, search in enumerate(searches):
+                if not is_left_alone:
                     _search(search, number, seen, value, text, conversation)
-            else:
-                for search in searches:
-                    if search.users is None and any(_ranges(text, search.operation)):
-                        search.users = seen.name
+                elif search.users is None and any(_ranges(text, search.operation)):
+                    search.users = seen.name
+    if problems := _all_problems(source, fmt, searches, conversation, include_user=include_user):
+        hint = "`bsd show AGENT/SESSION` shows the texts as they are now"
+        if some_extracted and any(not search.count for search in searches):
+            hint = "some text of this session is extracted: restore its entry first to change it"
+        raise Refused(REPLACE, problems, hint=hint)
+    return _apply(source, searches, conversation)
+
+
+def _all_problems(
+    source: Transcript,
+    fmt: TranscriptFormat,
+    searches: Sequence[_Search],
+    conversation: Conversation,
+    *,
+    include_user: bool,
+) -> list[FieldError]:
+    """Everything that is wrong, in the order of the operations, and overlaps after that."""
     problems = [
         FieldError(f"targets[{number}]", text)
         for number, search in enumerate(searches)
@@ -118,13 +133,7 @@ def plan_replace(
             FieldError(problem.field, problem.message + similar.get(problem.field, ""))
             for problem in problems
         ]
-    problems += _overlaps(searches)
-    if problems:
-        hint = "`bsd show AGENT/SESSION` shows the texts as they are now"
-        if some_extracted and any(not search.count for search in searches):
-            hint = "some text of this session is extracted: restore its entry first to change it"
-        raise Refused(REPLACE, problems, hint=hint)
-    return _apply(source, searches, conversation)
+    return [*problems, *_overlaps(searches)]
 
 
 def texts_of(seen: Located, fmt: TranscriptFormat) -> Iterator[tuple[Value, str | None]]:

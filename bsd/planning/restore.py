@@ -241,7 +241,7 @@ class _Restorer:
 
         There is no answer if nothing of the line is away.
         """
-        # Markers and placeholders are written by bsd, so they stand in the line as they are spelled.
+        # bsd wrote markers and placeholders, so they stand in the line as they are spelled.
         if not any(needle in line.raw for needle in NEEDLES):
             return None, line
         located = Located.of(line, self.fmt)

@@ -298,8 +298,8 @@ def subject_of(
     *,
     own_result: bool = False,
     undone: bool = False,
-) -> tuple[Subject, list[Value]]:
-    """Look at one entry; returns the values, too, of which the subject's options are.
+) -> Subject:
+    """Look at one entry.
 
     Args:
         values: those of the entry that are at least `policy.shortest` characters long.
@@ -310,7 +310,7 @@ def subject_of(
     fitting = [trigger for trigger in policy.triggers if trigger.fits_entry(entry, info)]
     away: Callable[[Value], bool] | None = None
     some_away = False
-    inline, options = [], []
+    options = []
     for value in values:
         if value.fixed:
             continue
@@ -319,7 +319,6 @@ def subject_of(
             if away(value):
                 some_away = True
                 continue
-        inline.append(value)
         options.append(
             Option(
                 value.path,
@@ -334,20 +333,20 @@ def subject_of(
             )
         )
     wish = entry.get(EXTRACTABLE)
-    whole = isinstance(wish, int) or (isinstance(wish, float) and wish.is_integer())
-    subject = Subject(
+    is_whole = isinstance(wish, int) or (isinstance(wish, float) and wish.is_integer())
+    window = int(wish) if wish is not None and is_whole and not isinstance(wish, bool) else None
+    return Subject(
         tuple(options),
         _id_problem(info.id),
         some_away,
         marked=MARKER in entry,
         pinned=wish is False,
         forced=wish is True,
-        window=int(wish) if whole and not isinstance(wish, bool) else None,
+        window=window,
         restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
         own_result=own_result or own_tool(info.result_tool),
         undone=undone,
     )
-    return subject, inline
 
 
 def _id_problem(entry_id: str | None) -> Reason | None:

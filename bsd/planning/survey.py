@@ -10,12 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from sys import intern, maxsize
-from typing import NamedTuple
-
-import orjson
 
 from bsd.core.config import UNSETTLING, PruningConfig
 from bsd.planning.context_window import ContextWindow, LastTurn
@@ -33,15 +30,13 @@ from bsd.planning.rules import (
 from bsd.planning.tokens import Meter
 from bsd.store.state import NO_ID, Checkpoint
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
-from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Value
+from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
-from bsd.transcripts.spans import ValuePath, value_at
-from bsd.transcripts.splice import SeenText
+from bsd.transcripts.spans import value_at
 
 Progress = Callable[[int], None]
 _PLACEHOLDER_START = PLACEHOLDER_START.encode()
 _PROGRESS_STEP = 1 << 20  # bytes
-_BEGINNING = 24  # characters of a text
 _MOST_WARNINGS = 100
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
@@ -75,7 +70,8 @@ _WHEN_OLD = frozenset(
 _RULES = 2
 
 
-class Row(NamedTuple):
+@dataclass(slots=True)
+class Row:
     """What stays in memory of one entry while its session is read."""
 
     index: int  # 0-based line number
@@ -86,9 +82,6 @@ class Row(NamedTuple):
     time_ms: float | None  # when it was written
     messages: int  # message entries up to it
     subject: Subject
-    # One of each of the subject's options, if the entry could lose values: to measure a text here,
-    # where it is at hand, takes less than to parse its line again.
-    texts: tuple[SeenText, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +92,6 @@ class Judged:
     standing: Standing
     decision: Decision
     sent: bool = True  # it is in context: sent if the session goes on as it is now
-    texts: dict[ValuePath, SeenText] = field(default_factory=dict)  # if something leaves it
 
     @property
     def index(self) -> int:
@@ -211,7 +203,7 @@ class Survey:
             self._note_bsd(line, entry, info)
         values = self._fmt.values(entry, self._shortest)
         self._meter.follow(entry, info, values)
-        subject, inline = subject_of(
+        subject = subject_of(
             entry,
             info,
             values,
@@ -235,7 +227,6 @@ class Survey:
                 info.time_ms,
                 self.messages,
                 subject,
-                tuple(_seen(value, line.raw) for value in inline) if candidate else (),
             )
         )
 
@@ -248,8 +239,8 @@ class Survey:
             if call.id and own_tool(call.name):
                 self._own_calls[call.id] = line.index
         if info.calls and _PLACEHOLDER_START in line.raw:
-            room = _MOST_WARNINGS - len(self.leaked)
-            self.leaked += list(_leaks(line.index, entry, info, extracted=marker is not None))[:room]
+            leaks = _leaks(line.index, entry, info, extracted=marker is not None)
+            self.leaked += islice(leaks, _MOST_WARNINGS - len(self.leaked))
 
     def outcomes(self) -> Iterator[Judged]:
         """Judge every entry, in the order of the file."""
@@ -265,11 +256,7 @@ class Survey:
                 signed and context.is_bound(number),
             )
             decision = self._decide(row.subject, standing)
-            texts = {}
-            if decision.chosen:
-                paths = [option.path for option in row.subject.options]
-                texts = dict(zip(paths, row.texts, strict=True))
-            yield Judged(row, standing, decision, context.sent(number), texts)
+            yield Judged(row, standing, decision, context.sent(number))
 
     def _decide(self, subject: Subject, standing: Standing) -> Decision:
         """Judge an entry; most stand so deep in their session that where makes no difference."""
@@ -340,22 +327,6 @@ class Survey:
             characters_per_token=rate.characters if rate.measured else 0.0,
             earlier=since.earlier if since and not since.ids else since,
         )
-
-
-def _seen(value: Value, raw: bytes) -> SeenText:
-    """How large a value's text is, and where in its line it begins, most likely.
-
-    A value that is no text counts as nothing.
-    """
-    text = value.text
-    if not text:
-        return SeenText(0, 0, 0)
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    try:  # to look for all of a long one would take as much time as to parse the line again
-        start = max(0, raw.find(orjson.dumps(text[:_BEGINNING])[:-1]))
-    except TypeError:  # half a pair of surrogates
-        start = 0
-    return SeenText(size, len(text), start)
 
 
 def _leaks(index: int, entry: Entry, info: EntryInfo, *, extracted: bool) -> Iterator[Leaked]:

@@ -197,7 +197,7 @@ class ContextChanged:
         return list(dict.fromkeys(one.message_id for one in self.changed))
 
 
-def change_plan(  # noqa: PLR0913 - all that a planner knows
+def change_plan(
     source: Transcript,
     action: Action,
     edits: Sequence[Edit],

@@ -59,10 +59,9 @@ class Meter:
         return None if answer is not None and answer == before else sent_tokens(entry)
 
     def _compare(self, tokens: int) -> None:
-        if self._tokens is not None and self._characters >= _LEAST_CHARACTERS:
-            if tokens > self._tokens:
-                more = tokens - self._tokens
-                self._compared.append((self._characters / more, self._characters))
+        more = tokens - (tokens if self._tokens is None else self._tokens)
+        if more > 0 and self._characters >= _LEAST_CHARACTERS:
+            self._compared.append((self._characters / more, self._characters))
         if self._tokens != tokens:
             self._tokens, self._characters = tokens, 0
 

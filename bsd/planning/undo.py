@@ -120,9 +120,7 @@ def _choose(past: Past, number: int | None, passed_over: Container[int]) -> Kept
     if undone[number] >= chosen.entries:
         undoings = [one.number for one in operations if one.act.undoes == number]
         by = max(one for one in undoings if not undone[one])
-        raise Conflict(
-            f"{chosen} is undone already", hint=f"to do it again, undo operation {by}"
-        )
+        raise Conflict(f"{chosen} is undone already", hint=f"to do it again, undo operation {by}")
     return chosen
 
 

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from secrets import token_hex
 from typing import NamedTuple
 
 import orjson
@@ -41,7 +40,6 @@ __all__ = [
     "MemberExists",
     "NoSuchValue",
     "PathsOverlap",
-    "SeenText",
     "Span",
     "SpliceError",
     "Stood",
@@ -61,12 +59,7 @@ _BY_NUMBER = re.compile(
 )
 _PAIR_OR_NUMBER = re.compile(rb"\\[\\u]")
 _LONG = 1 << 20  # bytes
-# Each stands in the place of a string that was cut out; nobody who writes lines knows them.
-_MARKS = [(mark, b'"%b"' % mark.encode()) for mark in (token_hex(16) for _ in range(16))]
-_BACKSLASH = 0x5C
 _CONTINUING = bytes(range(0x80, 0xC0))  # what in UTF-8 begins no character
-
-Stood = dict[ValuePath, bytes | memoryview]  # the JSON of values as it stood in their line
 
 
 class MemberExists(SpliceError):
@@ -84,12 +77,12 @@ class Span(NamedTuple):
     end: int
 
 
-class SeenText(NamedTuple):
-    """A text, and where in its line it is thought to stand."""
+class Stood(NamedTuple):
+    """How large a value was that an edit replaced or removed."""
 
-    size: int  # bytes in UTF-8
-    characters: int
-    start: int  # where its JSON begins; 0: nobody knows
+    length: int  # bytes of its JSON, as it stood in the line
+    size: int  # bytes in UTF-8 of its text; of a value that is no text, of its JSON
+    characters: int  # of the same
 
 
 def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
@@ -114,50 +107,48 @@ def edit(
     those that are new after all others. Raises NoSuchValue, MemberExists, and PathsOverlap if one
     path is or contains another.
     """
-    return edit_and_measure(
-        raw, replace=replace, remove=remove, reinsert=reinsert, original=original, put=put
-    )[0]
+    return _edited(raw, replace or {}, remove, tuple(reinsert), original, put or {})
 
 
 def edit_and_measure(
     raw: bytes,
     *,
-    replace: Mapping[ValuePath, bytes] | None = None,
+    replace: Mapping[ValuePath, bytes],
     remove: Collection[ValuePath] = (),
-    reinsert: Collection[ValuePath] = (),
-    original: bytes = b"",
     put: Mapping[str, bytes] | None = None,
-    seen: Mapping[ValuePath, SeenText] | None = None,
-) -> tuple[bytes, Stood]:
-    """As `edit`, and the values that were replaced or removed, as they stood in `raw`.
+) -> tuple[bytes, dict[ValuePath, Stood]]:
+    """As `edit`, with the sizes of the values that were replaced or removed."""
+    stood: dict[ValuePath, Stood] = {}
+    return _edited(raw, replace, remove, (), b"", put or {}, stood), stood
 
-    `seen` says of strings where they are thought to stand, the first one first. It saves time if
-    they do, and changes nothing if they do not.
-    """
-    new, put = replace or {}, put or {}
-    for value in (*new.values(), *put.values()):
+
+def _edited(
+    raw: bytes,
+    replace: Mapping[ValuePath, bytes],
+    remove: Collection[ValuePath],
+    back: tuple[ValuePath, ...],
+    original: bytes,
+    put: Mapping[str, bytes],
+    stood: dict[ValuePath, Stood] | None = None,
+) -> bytes:
+    """As `edit`; `stood` gets the sizes of what was replaced or removed."""
+    for value in (*replace.values(), *put.values()):
         if not value or b"\n" in value:
             raise ValueError(f"not a JSON value that fits in a line: {value[:40]!r}")
-    back = tuple(reinsert)
     put_paths = [(key,) for key in put]
-    paths = (*new, *remove, *back, *put_paths)
+    paths = (*replace, *remove, *back, *put_paths)
     _apart(paths, (*remove, *back), listed=False)
-    if not back:
-        made = _written_again(raw, new, remove, put, seen) if seen else None
-        if made := made or _written_again(raw, new, remove, put, {}):
-            return made
+    if not back and (line := _written_again(raw, replace, remove, put, stood)) is not None:
+        return line
     found, listed = _look(raw, paths, remove, back)
-
-    patches: list[Patch] = []
-    stood: Stood = {}
-    view = memoryview(raw)
-    for path, value in new.items():
-        start, end = found.span(path)
-        stood[path] = view[start:end]
-        patches.append((start, end, value))
+    if stood is not None:
+        for path in (*replace, *remove):
+            json_ = raw[slice(*found.span(path))]
+            stood[path] = Stood(len(json_), *text_sizes(json_))
+    patches: list[Patch] = [(*found.span(path), value) for path, value in replace.items()]
     objects = _Objects(raw, found, listed=listed)
     for path in remove:
-        stood[path] = view[slice(*found.span(path))]
+        found.span(path)
         objects.remove(path)
     objects.reinsert(back, original)
     for key, value in put.items():
@@ -165,7 +156,7 @@ def edit_and_measure(
             patches.append((*found.span((key,)), value))
         else:
             objects.add(encode_string(key) + b":" + value)
-    return _patched(raw, [*patches, *objects.patches()]), stood
+    return _patched(raw, [*patches, *objects.patches()])
 
 
 def _written_again(
@@ -173,68 +164,45 @@ def _written_again(
     replace: Mapping[ValuePath, bytes],
     remove: Collection[ValuePath],
     put: Mapping[str, bytes],
-    seen: Mapping[ValuePath, SeenText],
-) -> tuple[bytes, Stood] | None:
+    stood: dict[ValuePath, Stood] | None,
+) -> bytes | None:
     """The same for a line whose parsed entry, written, is the line itself; None for any other.
 
-    Most programs write like that, and it takes half the time of finding the values. What is
-    not edited comes out as it stood, since how a value is written does not depend on the others.
+    Most programs write like that, and it takes half the time of finding the values. A value that is
+    not edited comes out as it stood, since how it is written does not depend on the others.
     """
-    edited = (*replace, *remove)
-    cut, marks, stood = _cut(raw, edited, seen) if seen else (raw, {}, {})
-    body = cut.rstrip(b" \t\r\n")
+    body = raw.rstrip(b" \t\r\n")
     if len(body) > _LONG:  # it would take several times its size in memory
         return None
     try:
         entry = orjson.loads(body)
         if orjson.dumps(entry) != body:
             return None
-        for path in edited:
+        for path in (*replace, *remove):
             *way, last = path
             holder = entry
             for step in way:
                 holder = holder[step]
-            if path not in marks:
-                stood[path] = orjson.dumps(holder[last])
-            elif holder[last] != marks[path]:
-                return None
+            value = holder[last]
+            if stood is not None:
+                stood[path] = _measured(value)
             if path in replace:
                 holder[last] = orjson.Fragment(replace[path])
             else:
                 del holder[last]
         for key, value in put.items():
             entry[key] = orjson.Fragment(value)
-        return orjson.dumps(entry) + cut[len(body) :], stood
-    except (ValueError, TypeError, LookupError):  # what is wrong is found out by who looks closely
+        return orjson.dumps(entry) + raw[len(body) :]
+    except (ValueError, TypeError, LookupError):  # the search finds out what is wrong
         return None
 
 
-def _cut(
-    raw: bytes, paths: Collection[ValuePath], seen: Mapping[ValuePath, SeenText]
-) -> tuple[bytes, dict[ValuePath, str], Stood]:
-    """Put a mark in the place of each string of `paths` that is seen: what is left is short.
-
-    Who finds the mark at its path in the parsed entry knows that the string stood there, since no
-    text holds one. Returns the line, the marks, and what stood in their places.
-    """
-    marks: dict[ValuePath, str] = {}
-    stood: Stood = {}
-    pieces: list[bytes | memoryview] = []
-    end, view = 0, memoryview(raw)
-    for (mark, quoted), (path, (size, _, start)) in zip(_MARKS, seen.items(), strict=False):
-        if start < max(end, 1) or path not in paths:
-            continue
-        close = raw.find(b'"', start + 1 + size)
-        while close > 0 and raw[close - 1] == _BACKSLASH:  # what is escaped is no end
-            close = raw.find(b'"', close + 1)
-        if close < 0:
-            continue
-        marks[path] = mark
-        pieces += view[end:start], quoted
-        end = close + 1
-        stood[path] = view[start:end]
-    pieces.append(view[end:])
-    return b"".join(pieces), marks, stood
+def _measured(value: object) -> Stood:
+    json_ = orjson.dumps(value)
+    if not isinstance(value, str):
+        return Stood(len(json_), *text_sizes(json_))
+    size = len(value) if value.isascii() else len(value.encode())
+    return Stood(len(json_), size, len(value))
 
 
 def _look(

@@ -29,7 +29,7 @@ def judge(
     policy = Policy.of(config(**fields))
     values = fmt.values(entry, policy.shortest)
     limits = policy.limits()
-    subject, _ = subject_of(entry, fmt.info(entry), values, policy, limits, undone=undone)
+    subject = subject_of(entry, fmt.info(entry), values, policy, limits, undone=undone)
     return decide(subject, standing, policy, NOW)
 
 

@@ -158,7 +158,8 @@ class Codex(TranscriptFormat):
         if entry.get("type") != "response_item":
             return []
         if what in _RESULTS:
-            return result_values(payload.get("output"), (*_PAYLOAD, "output"), "input_text", _picture)
+            path = (*_PAYLOAD, "output")
+            return result_values(payload.get("output"), path, "input_text", _picture)
         if what == "message":
             return _said(payload.get("content"), "content", text_of(payload.get("role")))
         if what == "reasoning":
