@@ -53,13 +53,14 @@ __all__ = [
 ]
 
 
-# Backslashes, a pair of surrogates, any other number: in this order, or half of one is misread.
-_BY_NUMBER = re.compile(
-    rb"\\\\|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})"
+# An escape: of a pair of surrogates, of any other number, of one character.
+_ESCAPE = re.compile(
+    rb"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|.)",
+    re.DOTALL,
 )
-_PAIR_OR_NUMBER = re.compile(rb"\\[\\u]")
 _LONG = 1 << 20  # bytes
-_CONTINUING = bytes(range(0x80, 0xC0))  # what in UTF-8 begins no character
+# All bytes but those that in UTF-8 begin no character.
+_NOT_CONTINUING = bytes(set(range(256)).difference(range(0x80, 0xC0)))
 
 
 class MemberExists(SpliceError):
@@ -234,66 +235,32 @@ def _is_first(found: ScanResult, members: Collection[ValuePath]) -> bool:
 
 def text_size(raw: bytes) -> int:
     """Bytes in UTF-8 of the text in a JSON string; of any other value, of its JSON."""
-    text = _parsed(raw)
-    if text is not None:
-        return len(text) if text.isascii() else len(text.encode())
-    return _sizes(raw)[0]
+    return text_sizes(raw)[0]
 
 
 def text_sizes(raw: bytes) -> tuple[int, int]:
-    """As `text_size`, and the characters of the same, which take longer to count."""
-    if raw.isascii() and b"\\" not in raw:
-        size = len(raw) - 2 if raw[:1] == b'"' else len(raw)
+    """As `text_size`, and the characters of the same."""
+    is_text = raw[:1] == b'"'
+    size = len(raw) - 2 if is_text else len(raw)
+    has_escapes = is_text and b"\\" in raw
+    if raw.isascii() and not has_escapes:
         return size, size
-    text = _parsed(raw)
-    if text is not None:
-        return len(text) if text.isascii() else len(text.encode()), len(text)
-    size, more = _sizes(raw)
-    return size, size - more - (0 if raw.isascii() else _continuing(raw))
-
-
-def _parsed(raw: bytes) -> str | None:
-    """The text of a string; None if it is long, or holds what no text in UTF-8 can."""
-    if len(raw) <= _LONG and raw[:1] == b'"':
-        with suppress(orjson.JSONDecodeError):
-            return str(orjson.loads(raw))
-    return None
-
-
-def _sizes(raw: bytes) -> tuple[int, int]:
-    """As `text_size`, and how many of these bytes begin no character and stand as escapes here."""
-    if raw[:1] != b'"':
-        return len(raw), 0
-    escapes = _backslashes(raw)
-    size = len(raw) - 2 - escapes
-    # Each escape is a letter more than what it stands for, but for these.
-    other = _PAIR_OR_NUMBER.search(raw) if escapes else None
-    if other is None:
-        return size, 0
-    size += raw.count(b"\\\\", other.start())
-    more = 0
-    if raw.find(b"\\u", other.start()) >= 0:
-        for escape in _BY_NUMBER.finditer(raw, other.start()):
-            if escape[1]:
-                size, more = size - 6, more + 3
-            elif escape[2]:
-                code = int(escape[2], 16)
-                beyond = 0 if code < 0x80 else 1 if code < 0x800 else 2
-                size, more = size - 4 + beyond, more + beyond
-    return size, more
-
-
-def _continuing(raw: bytes) -> int:
-    """How many bytes begin no character; a long text, decoded, would be several times as large."""
-    if len(raw) <= _LONG:
-        with suppress(UnicodeDecodeError):
-            return len(raw) - len(raw.decode())
-    return len(raw) - len(raw.translate(None, _CONTINUING))
-
-
-def _backslashes(raw: bytes) -> int:
-    """How many there are; where no copy is too long, taking them out is faster than counting."""
-    return raw.count(b"\\") if len(raw) > _LONG else len(raw) - len(raw.replace(b"\\", b""))
+    if is_text and len(raw) <= _LONG:
+        with suppress(orjson.JSONDecodeError):  # half a pair of surrogates
+            text = orjson.loads(raw)
+            return len(text) if text.isascii() else len(text.encode()), len(text)
+    # A long text, decoded, would be several times as large.
+    characters = size - len(raw.translate(None, _NOT_CONTINUING))
+    for escape in _ESCAPE.finditer(raw) if has_escapes else ():
+        bytes_ = 1
+        if escape[1]:
+            bytes_ = 4
+        elif escape[2]:
+            code = int(escape[2], 16)
+            bytes_ = 1 if code < 0x80 else 2 if code < 0x800 else 3
+        size += bytes_ - len(escape[0])
+        characters += 1 - len(escape[0])
+    return size, characters
 
 
 def encode_string(text: str) -> bytes:
