@@ -99,7 +99,8 @@ class ClaudeCode(TranscriptFormat):
         is_assistant = kind == "assistant" and not aside
         calls = calls_in(message.get("content"), _CONTENT, _CALLS) if kind == "assistant" else ()
         boundary = kind == "system" and entry.get("subtype") == "compact_boundary"
-        kept = _what_stays(entry) if boundary else None
+        kept = _kept_by(entry) if boundary else None
+        listed, first, last = kept or ((), None, None)
         return EntryInfo(
             id=text_of(entry.get("uuid")),
             kind="tool_result" if result is not None else kind,
@@ -114,9 +115,9 @@ class ClaudeCode(TranscriptFormat):
             answer=text_of(message.get("id")) if is_assistant else None,
             may_be_last=(bool(message) or boundary) and not aside,
             is_compaction=kept is not None,
-            kept=kept.listed if kept else (),
-            kept_from=kept.first if kept else None,
-            kept_to=kept.last if kept else None,
+            kept=listed,
+            kept_from=first,
+            kept_to=last,
             calls=calls,
             result_of=result,
         )
@@ -209,17 +210,12 @@ def _signed_by(message: Entry) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptEntries:
-    """What a compaction leaves in context of all that was before it."""
-
-    listed: tuple[str, ...] = ()
-    first: str | None = None
-    last: str | None = None
+# Of what was before a compaction: the entries that it lists, and the two ends of what it keeps.
+_Kept = tuple[tuple[str, ...], str | None, str | None]
 
 
-def _what_stays(boundary: Entry) -> _KeptEntries | None:
-    """What stays in context; None: it says so in a form that is not known.
+def _kept_by(boundary: Entry) -> _Kept | None:
+    """What stays in context; None: the boundary says so in a form that is not known.
 
     Then it is as if nothing had been taken out of context. The list counts where there is one, as
     it does for the program; versions before it name the two ends.
@@ -231,7 +227,7 @@ def _what_stays(boundary: Entry) -> _KeptEntries | None:
         if key.startswith("preserved") and value
     }
     if not kept:
-        return _KeptEntries()
+        return (), None, None
     listed, segment = (kept.pop(key, None) for key in ("preservedMessages", "preservedSegment"))
     if kept:
         return None
@@ -239,11 +235,11 @@ def _what_stays(boundary: Entry) -> _KeptEntries | None:
         ids = listed.get("uuids") if isinstance(listed, dict) else None
         if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
             return None
-        return _KeptEntries(listed=tuple(ids))
+        return tuple(ids), None, None
     if not isinstance(segment, dict):
         return None
     first, last = text_of(segment.get("headUuid")), text_of(segment.get("tailUuid"))
-    return _KeptEntries(first=first, last=last) if first and last else None
+    return ((), first, last) if first and last else None
 
 
 def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
