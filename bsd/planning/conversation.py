@@ -116,7 +116,7 @@ class Conversation:
 
 
 def _is_own(entry: Entry, call: ToolCall) -> bool:
-    """Whether a call is one of ours; `context` may be anybody's, unless its action is ours."""
+    """Whether a call is bsd's; other programs may have a tool `context`, with other actions."""
     if plain_name(call.name) != _CONTEXT:
         return own_tool(call.name)
     arguments = value_at(entry, call.arguments) if call.arguments else None
@@ -150,7 +150,7 @@ class EntryPlace:
 
     @property
     def speaker(self) -> str | None:
-        """Who speaks in it, in a format that has turns; None: it is no message."""
+        """Its speaker, in a format that has turns; None: it is no message."""
         if not self.info.is_message:
             return None
         if self.info.is_assistant:

@@ -118,7 +118,7 @@ class Return:
         values = {path: kept[source] for path, source in sources.items() if source in kept}
         companions = original.companions(fmt, values.keys())
         sizes = {path: text_size(value) for path, value in values.items()}
-        # What somebody has put there since stays; it is theirs.
+        # A member that was put there since stays: bsd did not write it.
         missing = tuple(member for member in companions if not is_present(entry, member))
         return cls(original.raw, values, missing, sizes)
 

@@ -73,7 +73,7 @@ class Report:
     leaked: tuple[Leaked, ...] = ()
     unreadable: int = 0  # lines that are not blank and hold no JSON object
     partial: bool = False  # it tells of what was appended since the last one
-    undone_before: int = 0  # of the entries: how many somebody had taken back by undo
+    undone_before: int = 0  # of the entries: how many had been taken back by undo
     rate: Rate = field(default_factory=Rate)  # by which tokens were estimated
 
     @property

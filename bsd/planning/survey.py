@@ -77,7 +77,7 @@ class Row:
     index: int  # 0-based line number
     offset: int
     length: int
-    entry_id: str | None  # None, too, if it could not be extracted and nobody asked for names
+    entry_id: str | None  # None, too, if it could not be extracted and `keep_names` is false
     kind: str
     time_ms: float | None  # when it was written
     messages: int  # message entries up to it
@@ -341,7 +341,7 @@ def _leaks(index: int, entry: Entry, info: EntryInfo, *, extracted: bool) -> Ite
 def _arguments_text(entry: Entry, call: ToolCall) -> str:
     try:
         return json.dumps(value_at(entry, call.arguments)) if call.arguments else ""
-    except RecursionError:  # nested deeper than Python can follow: nobody wrote that by mistake
+    except RecursionError:  # nested deeper than Python can follow: no model writes that by mistake
         return ""
 
 

@@ -219,7 +219,7 @@ def _find(
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
     """Where the lines of an operation are that are not undone yet, and those that are gone.
 
-    Raises Conflict if somebody has changed one since, or if one is gone that others are tied to.
+    Raises Conflict if one has changed since, or if one is gone that others are tied to.
     """
     lines = past.lines(operation)
     wanted = [at for at in range(len(lines)) if at not in over]
@@ -228,8 +228,8 @@ def _find(
     found = {at: places[turn] for turn, at in enumerate(wanted) if turn in places}
     missing = [at for at in wanted if at not in found]
     present = {one.info.id for one in entries(source.lines(), fmt)} if missing else set()
-    # What the owner of the session has thrown away since stands in nobody's way, unless lines went
-    # or came with the operation: then they belong together.
+    # Entries that the session's program has thrown away since are in no way, unless lines went or
+    # came with the operation: then they belong together.
     tied = any(line.came or line.went for line in lines)
     gone = [
         at

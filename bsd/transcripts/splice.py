@@ -517,7 +517,7 @@ def _separated(raw: bytes, members: list[Member]) -> Iterator[tuple[Member, byte
 
 
 def _names(keys: Iterable[bytes]) -> list[tuple[bytes, int]]:
-    """Keys told apart by occurrence: objects may hold duplicate keys that nobody edits."""
+    """Keys told apart by occurrence: objects may hold duplicate keys that no edit names."""
     seen: Counter[bytes] = Counter()
     names = []
     for key in keys:

@@ -5,8 +5,8 @@ together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's ow
 never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor
 reports of background tasks, nor a last turn of which nothing says that it has come to its end.
 
-Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. Whoever continues one reads that
-file and begins with another prompt, so the turn it has ended with is as any other.
+Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. A process that continues one reads
+that file and begins with another prompt, so the turn it has ended with is as any other.
 """
 
 from __future__ import annotations
@@ -360,7 +360,7 @@ _PROCESS = re.compile(r"[0-9]+\.json")
 _CLEANUP_DAYS, _MOST_DAYS = 30, 1_000_000
 _MANAGED_SETTINGS = Path("/etc/claude-code/managed-settings.json")
 _QUIET_SECONDS = 10.0
-# Without the files that say who is at work, nothing else tells that somebody is.
+# Without the files that name the processes at work, nothing else tells that one is.
 _UNTOLD_QUIET_SECONDS = 60.0
 
 

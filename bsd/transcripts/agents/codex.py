@@ -240,7 +240,7 @@ def _display(holder: Entry, key: str, path: ValuePath, type_: str, at_least: int
 
 
 def _said(blocks: Any, key: str, type_: str | None) -> list[Value]:
-    """What somebody said: of that, pictures alone may leave."""
+    """The blocks of a message: of these, pictures alone may leave."""
     values: list[Value] = []
     for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
         if not isinstance(block, dict):
@@ -387,7 +387,8 @@ class CodexDay(AgentProgram):
     ) -> Iterator[None]:
         """Keep Codex from opening any thread, and see that this one is not open.
 
-        Its rule: whoever takes or gives up the lock of a thread holds the common lock meanwhile.
+        Its rule: a process that takes or gives up the lock of a thread holds the common lock
+        meanwhile.
         """
         if not self._locks.is_dir():
             yield
@@ -401,7 +402,7 @@ class CodexDay(AgentProgram):
             thread = self._thread_lock(name.session)
             if thread is not None:
                 with suppress(FileNotFoundError), _held(thread, _OPEN):
-                    pass  # nobody can take it from now on
+                    pass  # no process can take it from now on
             yield
 
     def _thread_lock(self, session: str) -> Path | None:

@@ -136,7 +136,7 @@ class TranscriptFormat(ABC):
 
     name: str
     parent_key: str | None = "parentId"  # the member that names the entry which one follows
-    ties: frozenset[str] = TIES  # members that nobody may change: they hold all together
+    ties: frozenset[str] = TIES  # members that no edit may change: they hold all together
     # Copies name the sessions that they are of, each by its header, and lines are copied behind it
     # without gaps: so a copied line has a known place.
     tells_origin: bool = False

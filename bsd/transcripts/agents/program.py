@@ -75,18 +75,18 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """Which keys came back into an owner's list, and which are somebody else's now."""
+    """Which keys came back into a program's list, and which stand for other sessions now."""
 
     keys: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
 
 
-# --- who holds its lock of a session ---
+# --- its lock of a session ---
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Nobody holds the lock."""
+    """No process holds the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ class HeldLock:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The owner is provably gone: whoever wants the lock may take it."""
+    """The holder is provably gone: any process may take the lock."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The lock does not say who holds it, and nothing proves that nobody does: it counts."""
+    """The lock does not name its holder, and nothing proves that it has none: it counts."""
 
     reason: str
 
@@ -215,11 +215,11 @@ class AgentProgram(ABC):
         return nullcontext()
 
     def lock_state(self, transcript: Path) -> LockState:
-        """Who holds a lock that is a file beside the transcript."""
+        """The holder of a lock that is a file beside the transcript."""
         return Free()
 
     def lock_files(self) -> Iterator[tuple[Path, LockState]]:
-        """All such locks there are, and who holds them."""
+        """All such locks there are, and their holders."""
         yield from ()
 
     # --- what it lists ---
