@@ -2,7 +2,8 @@
 
 The lock is the file `<session>.jsonl.lock` beside the session; it exists as long as the lock is
 held. Versions of the gateway differ in how they judge another process's lock; SPEC §2.6 is our
-rule, and stricter than each of theirs. `with SessionLock(path): …` takes it, which the gateway honours.
+rule, and stricter than each of theirs. `with SessionLock(path): …` takes it, which the gateway
+honours.
 """
 
 from __future__ import annotations
