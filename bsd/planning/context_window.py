@@ -1,28 +1,30 @@
-"""What of a session is sent, what a signature covers, what its last turn is: known at its end.
+"""What of a session is sent to the model, what a signature covers, and what its last turn is.
 
-Whoever goes on with a session goes back from the newest entry, each time to the one that an entry
-follows, until the first, or to a compaction, which stands for all that is before it but for what
-it keeps (SPEC §3). What is on no such way (what was summed up, branches that were left) takes
-space in the file and none in the model's context, as long as nobody goes back to where it was.
+A program that goes on with a session follows parents back from the newest entry, to the first one
+or to a compaction, which stands for all that is before it but for what it keeps (SPEC §3). Entries
+that are not on this way (summed up, or on a branch that was left) take space in the file and none
+in the model's context, as long as a user does not go back to them.
+
+All three classes follow a session entry by entry and answer when its last entry was followed.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from enum import Enum, auto
+from functools import cached_property, lru_cache
 from hashlib import blake2b
-from math import inf
+from typing import NamedTuple
 
 from bsd.store.state import NO_ID, Checkpoint
 from bsd.transcripts.agents.format import EntryInfo, Turn
 
-_NOBODY, _EARLIER = -1, -2  # who is followed: nobody, or an entry before the checkpoint
-_NEAR = 64  # entries: most follow one of those
 Binds = Callable[[str], bool]  # whether signatures of a model cover all that is before them
-_SIGNATURE = b"ignature"  # of thinking, as all dialects call it
+_NONE, _EARLIER = -1, -2  # instead of a parent's row: it has none; it is before the checkpoint
+_NEAR = 64  # entries: most parents are among the last ones
+_SIGNATURE = b"ignature"  # of thinking, as all formats call it
 WARNING = (
     "entry {}: a later answer carries a signature that covers it; its provider may refuse the "
     "session now (setting prefix_bound_models). An undo takes the change back."
@@ -36,75 +38,100 @@ def id_hash(entry_id: str) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Compaction:
-    """What one leaves in context of the entries before it, by numbers for their ids."""
+def never(_model: str) -> bool:
+    """No model's signatures cover anything."""
+    return False
 
-    listed: tuple[int, ...]
-    first: int | None
-    last: int | None
 
-    @classmethod
-    def of(cls, info: EntryInfo) -> _Compaction:
-        ends = [None if one is None else id_hash(one) for one in (info.kept_from, info.kept_to)]
-        return cls(tuple(map(id_hash, info.kept)), *ends)
+class _Event(Enum):
+    """What decides how far back signatures reach."""
+
+    COMPACTION = auto()
+    BRANCH = auto()  # an entry that does not follow the one before it, after a compaction
+    SIGNATURE = auto()
+
+
+class _Way(NamedTuple):
+    """The way back from the newest entry."""
+
+    passed: bytearray  # of each row: it leads by this one, before it comes to a compaction
+    sent: bytearray  # of each row: it is in context
+    compacted: int  # rows before the compaction that it comes to; 0: none, or one that keeps all
+    leads_on: bool  # and on before the checkpoint
 
 
 class ContextWindow:
-    """Follows a session to its end, from its first line or `since` a checkpoint of it.
+    """Which entries are in context, and which a later signature covers.
 
-    Ask once all was followed. Entries are called by their rows, in the order of the file.
+    Entries are called by rows, in the order of the file; a session is followed from its first line
+    or `since` a checkpoint. A provider that checks signatures refuses a session in which something
+    was changed that a signature covers. That is everything before it on its branch, but for what a
+    compaction between the two took out of context. A signature that is itself out of context is
+    not sent, so it protects nothing unless a user goes back to before the compaction.
     """
 
-    def __init__(self, since: Checkpoint | None = None) -> None:
-        # Of each entry that was followed.
-        self.lines, self.ids = array("Q"), array("Q")
-        self._follows = array("q")  # the row of the entry before it
-        self._answers = array("Q")  # a number for the answer that it is a part of
+    def __init__(self, binds: Binds = never, since: Checkpoint | None = None) -> None:
+        self.lines, self.ids = array("Q"), array("Q")  # of each row: its line, a number for its id
+        self._parents = array("q")  # of each row: the row that it follows
+        self._far: dict[int, int] = {}  # rows that follow one further back: a number for its id
+        self._answers = array("Q")  # of each row: a number for the answer that it is a part of
+        self._results = array("Q")  # rows: results of calls in answers of several entries
+        self._compactions: dict[int, EntryInfo] = {}  # by row
+        # Rows, and what happens there. A signature in a line that was not read has the next row.
+        self._events: list[tuple[int, _Event]] = []
+        self._binds = lru_cache(maxsize=128)(binds)
         self._since = since
-        self._far: dict[int, int] = {}  # those that follow one further back: the number of its id
-        self._compactions: dict[int, _Compaction] = {}
-        self._results = array("Q")  # of calls in answers of several entries
-        self._starts: list[int] = []  # of turns
-        self._answered = True  # something was said since the latest start
+        self._turn_starts: list[int] = []  # rows
+        self._answered = True  # something was said since the latest start of a turn
         self._gap = False  # a line was passed over since the entry before
-        self._before: tuple[str, int] | None = None  # id and row of the entry before
-        self._last = _NOBODY  # the row from which it goes on
-        self._order: array[int] | None = None  # rows by the numbers of their ids
-        self._sent: bytearray | None = None
-        self._way = bytearray()  # which entries the way back leads by, up to a compaction
-        self._leads_on = False  # and on before the checkpoint
-        self._compacted_before = 0
+        self._before: tuple[str, int] | None = None  # id and row of the last entry with an id
+        self._last = _NONE  # the row from which the program would go on
 
     def follow(self, index: int, info: EntryInfo) -> None:
-        """Note the next entry."""
+        """Note the next entry, in line `index`."""
         row = len(self.lines)
-        self._sent = self._order = None
         self.lines.append(index)
         self.ids.append(id_hash(info.id) if info.id else NO_ID)
-        self._follows.append(self._followed(row, info))
+        self._parents.append(self._parent_of(row, info))
         self._answers.append(id_hash(info.answer) if info.answer else NO_ID)
+        follows_last = self._before is not None and info.parent == self._before[0]
+        if self._compactions and info.may_be_last and info.parent is not None and not follows_last:
+            self._events.append((row, _Event.BRANCH))
         if info.is_compaction:
-            self._compactions[row] = _Compaction.of(info)
+            self._compactions[row] = info
+            self._events.append((row, _Event.COMPACTION))
+        elif info.signed_by is not None and self._binds(info.signed_by):
+            self._note_signature(row)
         if info.result_of is not None:
-            before = self._follows[row]
-            if row in self._far or (before >= 0 and self._answers[before] != NO_ID):
+            parent = self._parents[row]
+            if row in self._far or (parent >= 0 and self._answers[parent] != NO_ID):
                 self._results.append(row)
         if info.id is not None:
             self._before, self._gap = (info.id, row), False
         if info.may_be_last:
             self._last = row
 
-    def pass_over(self) -> None:
-        """Note a line that nobody has read: what follows it stands for what it follows."""
-        self._gap = True
+    def pass_over(self, raw: bytes) -> None:
+        """Note a line that is too large to be parsed: it may carry a signature, of any model.
 
-    def _followed(self, row: int, info: EntryInfo) -> int:
+        An entry whose parent is not found follows the entry before this line.
+        """
+        self._gap = True
+        if _SIGNATURE in raw:
+            self._note_signature(len(self.lines))
+
+    def _note_signature(self, row: int) -> None:
+        if self._events and self._events[-1][1] is _Event.SIGNATURE:
+            self._events.pop()  # the later one covers what this one covers
+        self._events.append((row, _Event.SIGNATURE))
+
+    def _parent_of(self, row: int, info: EntryInfo) -> int:
+        """The row that an entry follows; one that is further back is noted in `_far`."""
         if not info.names_parent:
-            return self._in_line(row, info)
+            return self._parent_in_line(row, info)
         parent = info.parent
         if parent is None:
-            return _NOBODY
+            return _NONE
         if self._before is not None and parent == self._before[0]:
             return self._before[1]
         number = id_hash(parent)
@@ -116,122 +143,128 @@ class ContextWindow:
         if self._before is None and self._since is not None and number == self._since.leaf:
             return _EARLIER
         self._far[row] = number
-        return _NOBODY
+        return _NONE
 
-    def _in_line(self, row: int, info: EntryInfo) -> int:
-        """The row before an entry, in a dialect without branches; turns may be taken back."""
+    def _parent_in_line(self, row: int, info: EntryInfo) -> int:
+        """The row before an entry, in a format without branches; turns may be taken back."""
         if info.turn is Turn.STARTS:
             if self._answered:
-                self._starts.append(row)
+                self._turn_starts.append(row)
             self._answered = False
         elif info.turn is Turn.OPEN or info.is_assistant:
             self._answered = True
-        if info.rolls_back and self._starts:
-            back = self._starts[-info.rolls_back :]
-            del self._starts[-info.rolls_back :]
+        if info.rolls_back and self._turn_starts:
+            row = self._turn_starts[-info.rolls_back :][0]
+            del self._turn_starts[-info.rolls_back :]
             self._answered = True
-            row = back[0]
         return row - 1 if row or self._since is None else _EARLIER
 
+    # Answers, once all was followed.
+
+    def row_at(self, index: int) -> int:
+        """The row of the entry in a line."""
+        return bisect_left(self.lines, index)
+
     def sent(self, row: int) -> bool:
-        """Whether an entry is in context: what is sent of it now."""
-        if self._sent is None:
-            self._sent = self._look()
-        return bool(self._sent[row])
+        """Whether an entry is in context: it is sent if the session goes on as it is now."""
+        return bool(self._way.sent[row])
 
     def compacted(self, row: int) -> bool:
         """Whether an entry stands before the latest compaction, which does not keep it."""
-        return not self.sent(row) and row < self._compacted_before
+        return row < self._way.compacted and not self._way.sent[row]
 
-    def sends(self, index: int) -> bool:
-        """As `sent`, of an entry's line."""
-        return self.sent(bisect_left(self.lines, index))
+    def covered(self, row: int) -> bool:
+        """Whether a later signature covers an entry, in context or not."""
+        return bool(self._covered[row])
 
-    def has_compacted(self, index: int) -> bool:
-        """As `compacted`, of an entry's line."""
-        return self.compacted(bisect_left(self.lines, index))
+    def is_bound(self, row: int) -> bool:
+        """Whether a signature covers an entry, and both are sent, or might be."""
+        return bool(self._covered[row]) and not self.compacted(row)
+
+    @property
+    def signed(self) -> bool:
+        """Whether there are signatures that cover what is before them."""
+        return any(event is _Event.SIGNATURE for _, event in self._events)
 
     @property
     def reaches_back(self) -> bool:
         """Whether something after the checkpoint may have changed what of before is in context."""
         if self._since is None:
             return False
-        if self._compactions or self.leads_by(0)[1] is not self._since.on_way:
+        if self._compactions or self.leaf(0)[1] is not self._since.on_way:
             return True
         return any(self._row_of(number) is None for number in self._far.values())
 
-    def leads_by(self, rows: int) -> tuple[int, bool]:
-        """A number for the last entry with an id among the first ones, and whether it is passed.
+    def leaf(self, rows: int) -> tuple[int, bool]:
+        """A number for the last id among the first `rows`, and whether the way back leads by it.
 
-        Passed on the way back. If there is none among them, it is the one before the checkpoint.
+        If there is none among them, it is that of the checkpoint.
         """
-        if self._sent is None:
-            self._sent = self._look()
         for row in range(rows - 1, -1, -1):
             if self.ids[row] != NO_ID:
-                return self.ids[row], bool(self._way[row])
-        return self._since.leaf if self._since else NO_ID, self._leads_on
+                return self.ids[row], bool(self._way.passed[row])
+        return self._since.leaf if self._since else NO_ID, self._way.leads_on
 
-    def _look(self) -> bytearray:
-        way = sent = bytearray(len(self.lines))
-        self._compacted_before = 0
-        row = self._last
-        while row >= 0:
-            way[row] = True
-            compaction = self._compactions.get(row)
-            if compaction is not None:
-                sent = way[:]
-                kept = self._kept(row, compaction)
-                if kept is None:  # then its owner does not know, either, and takes all
+    @cached_property
+    def _way(self) -> _Way:
+        passed = bytearray(len(self.lines))
+        sent, compacted, row = None, 0, self._last
+        while row >= 0 and sent is None:
+            passed[row] = True
+            if row in self._compactions:
+                sent = passed[:]
+                kept = self._kept(row)
+                if kept is None:  # its program does not know it, either, and takes all
                     sent[:row] = b"\1" * row
                 else:
-                    self._compacted_before = row
+                    compacted = row
                     for one in kept:
                         sent[one] = True
-                break
-            row = self._row_before(row)
-        self._way, self._leads_on = way, row == _EARLIER
-        sent = sent[:] if sent is way else sent
+            else:
+                row = self._row_before(row)
+        sent = passed[:] if sent is None else sent
         self._add_siblings(sent)
-        return sent
+        return _Way(passed, sent, compacted, row == _EARLIER)
 
     def _row_before(self, row: int) -> int:
         """The row of the entry that one follows; an entry follows none that comes later."""
         number = self._far.get(row)
         if number is None:
-            return self._follows[row]
+            return self._parents[row]
         found = self._row_of(number)
         if found is None and self._are_earlier([number]):
             return _EARLIER
-        return found if found is not None and found < row else _NOBODY
+        return found if found is not None and found < row else _NONE
 
-    def _kept(self, row: int, compaction: _Compaction) -> Iterable[int] | None:
-        """What a compaction keeps; None if it names what is not there."""
-        if compaction.listed:
-            rows = {one: self._row_of(one) for one in compaction.listed}
-            missing = [one for one, at in rows.items() if at is None]
-            if not self._are_earlier(missing):
+    def _kept(self, row: int) -> Iterable[int] | None:
+        """The rows that a compaction keeps; None if it names an entry that is not there."""
+        info = self._compactions[row]
+        if info.kept:
+            rows = {number: self._row_of(number) for number in map(id_hash, info.kept)}
+            if not self._are_earlier([number for number, at in rows.items() if at is None]):
                 return None
             return [at for at in rows.values() if at is not None]
-        if compaction.first is None:
+        if info.kept_from is None:
             return []
-        here = self._row_before(row)
-        if compaction.last is not None:
-            last = self._row_of(compaction.last)
-            here = _EARLIER if last is None and self._are_earlier([compaction.last]) else _NOBODY
-            here = here if last is None else last
+        first, here = id_hash(info.kept_from), self._row_before(row)
+        if info.kept_to is not None:
+            last = id_hash(info.kept_to)
+            found = self._row_of(last)
+            if found is None:
+                found = _EARLIER if self._are_earlier([last]) else _NONE
+            here = found
         way = []
         while here >= 0:
             way.append(here)
-            if self.ids[here] == compaction.first:
+            if self.ids[here] == first:
                 return way
             here = self._row_before(here)
-        if here == _EARLIER and self._are_earlier([compaction.first]):
+        if here == _EARLIER and self._are_earlier([first]):
             return way  # as it would be if that one is on this way
-        return [] if compaction.last is None else None
+        return [] if info.kept_to is None else None
 
     def _are_earlier(self, ids: Collection[int]) -> bool:
-        """Whether entries with these ids stand before the checkpoint."""
+        """Whether entries with all these ids stand before the checkpoint."""
         if not ids:
             return True
         return self._since is not None and self._since.among(ids) >= set(ids)
@@ -241,142 +274,58 @@ class ContextWindow:
 
         Calls made at once lie side by side; the way back leads along one of them.
         """
-        answers = {one for one, there in zip(self._answers, sent, strict=True) if there}
+        answers = {answer for answer, there in zip(self._answers, sent, strict=True) if there}
         answers.discard(NO_ID)
-        if answers:
-            for row, answer in enumerate(self._answers):
-                if answer in answers:
-                    sent[row] = True
-            for row in self._results:
-                call = self._row_before(row)
-                if call >= 0 and sent[call] and self._answers[call] != NO_ID:
-                    sent[row] = True
+        if not answers:
+            return
+        for row, answer in enumerate(self._answers):
+            if answer in answers:
+                sent[row] = True
+        for row in self._results:
+            call = self._row_before(row)
+            if call >= 0 and sent[call] and self._answers[call] != NO_ID:
+                sent[row] = True
+
+    @cached_property
+    def _covered(self) -> bytearray:
+        """Of each row, whether a later signature covers it.
+
+        Of what is before the checkpoint only the ids matter: a compaction there is before every
+        row, so it takes none of them out of context.
+        """
+        covered = bytearray(len(self.lines))
+        reach, compaction = 0, 0  # rows: the first that a signature covers, the latest compaction
+        for row, event in self._events:
+            if event is _Event.COMPACTION:
+                reach, compaction = self._first_kept(row), row
+            elif event is _Event.SIGNATURE:
+                covered[reach:row] = b"\1" * (row - reach)
+            elif (parent := self._row_before(row)) == _EARLIER or 0 <= parent < compaction:
+                reach = 0  # it goes on from before the compaction
+        return covered
+
+    def _first_kept(self, row: int) -> int:
+        """The first row that a compaction keeps, itself included: that is still sent after it."""
+        info, first = self._compactions[row], row
+        for kept in map(id_hash, info.kept or filter(None, (info.kept_from,))):
+            found = 0 if self._since and self._since.among([kept]) else self._row_of(kept)
+            first = first if found is None else min(first, found)
+        return first
+
+    @cached_property
+    def _order(self) -> array[int]:
+        return array("L", sorted(range(len(self.ids)), key=self.ids.__getitem__))
 
     def _row_of(self, number: int) -> int | None:
         """The first entry with such an id."""
-        if self._order is None:
-            self._order = array("L", sorted(range(len(self.ids)), key=self.ids.__getitem__))
         at = bisect_left(self._order, number, key=self.ids.__getitem__)
         if at < len(self._order) and self.ids[self._order[at]] == number:
             return self._order[at]
         return None
 
 
-# --- what a later signature covers ---
-
-
-def never(_model: str) -> bool:
-    """No model's signatures cover anything."""
-    return False
-
-
-class SignatureCoverage:
-    """Which entries a later signature covers: a provider that checks it refuses what is changed.
-
-    Follows a session to its end, from its first line or `since` a checkpoint of it. A signature
-    covers everything before it on its branch, but for what a compaction between took out of
-    context. Nothing that follows takes that back; but what a later compaction took out of context
-    is not sent, nor is the signature that covers it, as long as nobody goes back to before it.
-
-    Of what is before the checkpoint only the ids matter: a compaction there is before every line
-    that is followed, so it can take none of them out of context.
-    """
-
-    def __init__(self, binds: Binds, since: Checkpoint | None = None) -> None:
-        self.context = ContextWindow(since)
-        # Of each entry that was followed.
-        self.lines, self.ids = self.context.lines, self.context.ids
-        self._binds = lru_cache(maxsize=128)(binds)
-        self._since = since
-        # Lines of signatures, and how far back each reaches: ever less far, as those that a later
-        # one covers with all that they cover are of no account.
-        self._signed, self._reach = array("Q"), array("Q")
-        # The latest compaction took everything before a line out of context. Which line that is is
-        # looked up only for a signature after it, because looking for what is kept takes long.
-        self._compaction: EntryInfo | None = None
-        self._barrier: int | None = 0  # None: not looked for yet
-        self._compacted = 0  # entries before that compaction
-        self._compacted_ids: set[int] | None = None
-        self._before: str | None = None  # id of the entry before
-
-    def follow(self, index: int, info: EntryInfo) -> None:
-        """Note the next entry."""
-        if self._barrier != 0 and info.may_be_last and self._goes_back(info.parent):
-            self._barrier = 0
-        if info.is_compaction:
-            self._compaction, self._barrier = info, None
-            self._compacted, self._compacted_ids = len(self.ids), None
-        elif info.signed_by is not None and self._binds(info.signed_by):
-            self._note_signature(index)
-        self._before = info.id
-        self.context.follow(index, info)
-
-    def pass_over(self, index: int, raw: bytes) -> None:
-        """Note a line that is too large to be parsed: it may carry a signature, of any model."""
-        self.context.pass_over()
-        if _SIGNATURE in raw:
-            self._note_signature(index)
-
-    def _goes_back(self, parent: str | None) -> bool:
-        """Whether an entry goes on from before the compaction: then it has it not behind it."""
-        if parent is None or parent == self._before:
-            return False
-        if self._compacted_ids is None:
-            self._compacted_ids = set(self.ids[: self._compacted])
-        number = id_hash(parent)
-        return number in self._compacted_ids or self._is_earlier(number)
-
-    def _reaches_to(self) -> int:
-        """The first line that a signature covers which stands here.
-
-        What the latest compaction keeps is still sent, so a signature after it still covers that.
-        """
-        if self._barrier is None:
-            info, own = self._compaction, self.lines[self._compacted]
-            kept = (info.kept or (info.kept_from,)) if info else ()
-            self._barrier = min((self._line_of(one, own) for one in kept if one), default=own)
-        return self._barrier
-
-    def _line_of(self, entry_id: str, otherwise: int) -> int:
-        number = id_hash(entry_id)
-        if self._is_earlier(number):
-            return 0  # before all that was followed: which line it is makes no difference
-        try:
-            return self.lines[self.ids.index(number, 0, self._compacted)]
-        except ValueError:
-            return otherwise
-
-    def _is_earlier(self, number: int) -> bool:
-        return self._since is not None and bool(self._since.among([number]))
-
-    def _note_signature(self, index: int) -> None:
-        reach = self._reaches_to()
-        while self._reach and self._reach[-1] >= reach:
-            self._signed.pop()
-            self._reach.pop()
-        self._signed.append(index)
-        self._reach.append(reach)
-
-    @property
-    def signed(self) -> bool:
-        """Whether there are signatures that cover what is before them."""
-        return bool(self._signed)
-
-    def binds(self, index: int) -> bool:
-        """Whether a line is covered and sent, or might be; ask once all was followed."""
-        return self.covers(index) and not self.context.has_compacted(index)
-
-    def covers(self, index: int) -> bool:
-        """Whether a line is covered, in context or not; ask once all was followed."""
-        after = bisect_right(self._signed, index)
-        return after < len(self._signed) and self._reach[after] <= index
-
-
-# --- the last turn ---
-
-
 class LastTurn:
-    """Which entries belong to the last turn, and to one that is not finished: follows a session."""
+    """Which entries belong to the last turn, and to one that is not finished."""
 
     def __init__(self, begins: int | None = None) -> None:
         self._begins = begins  # line at which the last turn begins
@@ -386,39 +335,27 @@ class LastTurn:
         self._answer: str | None = None  # what those have in common
 
     def follow(self, index: int, info: EntryInfo) -> None:
-        """Note the next entry, and its line number."""
-        # A user's message ends what came before it, even a turn that crashed: whoever speaks
+        """Note the next entry, in line `index`."""
+        # A user's message ends what came before it, even a turn that crashed: a user who speaks
         # again does not wait for it.
         if info.turn is Turn.STARTS:
             self._begins = self._open_from = index
             self._waiting.clear()
-        if info.calls:
-            self._waiting.update([call.id for call in info.calls if call.id])
+        self._waiting.update(call.id for call in info.calls if call.id)
         if info.result_of is not None:
             self._waiting.discard(info.result_of)
         if info.turn is Turn.OPEN:
-            if self._begins is None:
-                self._begins = index
-            if self._open_from is None:
-                self._open_from = index
+            self._begins = index if self._begins is None else self._begins
+            self._open_from = index if self._open_from is None else self._open_from
         elif info.turn is Turn.CLOSES and not self._waiting:
             self._open_from = None
         if info.is_assistant:
-            self._follow_answer(index, info.answer)
+            if info.answer is None or info.answer != self._answer:
+                self._latest.clear()
+            self._latest.add(index)
+            self._answer = info.answer
 
-    def _follow_answer(self, index: int, answer: str | None) -> None:
-        if answer is None or answer != self._answer:
-            self._latest.clear()
-        self._latest.add(index)
-        self._answer = answer
-
-    @property
-    def earliest(self) -> float:
-        """The first line that one of these questions is answered for with yes."""
-        starts = (one for one in (self._begins, self._open_from) if one is not None)
-        return min((*starts, *self._latest), default=inf)
-
-    def holds(self, index: int) -> bool:
+    def is_open(self, index: int) -> bool:
         """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
         unfinished = self._open_from is not None and index >= self._open_from
         return unfinished or index in self._latest

@@ -43,13 +43,13 @@ _TIES = (
     "kept_from",
     "kept_to",
 )
-# Below these everything is somebody's own: `arguments.id` is no id of the conversation's.
+# Members below these are free: `arguments.id` is no id of the conversation's.
 _FREE = frozenset(("arguments", "input", "details", "data", "result", "output"))
 Extractable = bool | int | None
 
 
 class EntryChanged(Conflict):
-    """The entry is no longer what the person who edits it was shown."""
+    """The entry is no longer the one that was shown for editing."""
 
 
 class NumberText(str):
@@ -79,7 +79,7 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class EditableEntry:
-    """An entry, for somebody to edit."""
+    """An entry, shown for editing."""
 
     entry_id: str | None
     index: int

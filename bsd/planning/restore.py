@@ -5,7 +5,7 @@ And that of markers that a program has dropped, while the placeholders stayed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -14,22 +14,14 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
-from bsd.planning.locate import (
-    Located,
-    OriginalLine,
-    Return,
-    locate,
-    name_of,
-    nothing_away,
-    original_of,
-    restored_of,
-)
+from bsd.planning.locate import Located, locate, name_of
+from bsd.planning.originals import Return, nothing_away, original_of, restored_of
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
-from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker
+from bsd.transcripts.agents.entry import MARKER, RESTORED, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Line, Transcript, parse_entry
@@ -51,15 +43,13 @@ UNAVAILABLE = {
     Missing.FORGOTTEN: "[Content unavailable - forgotten: `bsd archive forget` was asked for it]",
     Missing.UNREADABLE: "[Content unavailable - {}]",
 }
+_NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
+_LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
 def unavailable(why: Missing, stored: Stored) -> str:
     """What to show instead of content that cannot be had."""
     return UNAVAILABLE[why].format(stored.trouble())
-
-
-_NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
-_LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,12 +101,13 @@ def plan_restore(
     Raises NotFound, Conflict if nothing of the entry is away, Invalid for unknown keys.
     """
     located = locate(source, fmt, entry)
-    found = _marked(located, Markers(source, fmt, stored))
-    if not any(marked.away for marked in found):
-        raise _nothing_away(located, found)
-    wanted = _matching(found, keys) if keys else None
-    answer, change = _Returning(fmt, now, stored).entry(located, found, wanted)
-    return _plan(source, [change] if change else [], [answer]), answer
+    restorer = _Restorer(source, fmt, stored, now)
+    marked = restorer.marked(located)
+    if not any(one.away for one in marked):
+        raise _nothing_away(located, marked)
+    answer, line = restorer.restore(located, marked, _matching(marked, keys) if keys else None)
+    edits = [_stamped(line, located.line, now)] if answer.keys_restored else []
+    return _plan(source, edits, [answer]), answer
 
 
 def plan_restore_all(
@@ -130,42 +121,37 @@ def plan_restore_all(
     """Plan the return of everything that is away; the answers are those of marked entries."""
     edits: list[Edit] = []
     answers: list[Restored] = []
-    new_bytes = 0
-    complete = True
-    markers, returning = Markers(source, fmt, stored), _Returning(fmt, now, stored)
-    for located in filter(None, (_located(line, fmt) for line in source.lines())):
+    new_bytes, complete = 0, True
+    restorer = _Restorer(source, fmt, stored, now)
+    for before in source.lines():
+        if not any(needle in before.raw for needle in NEEDLES):
+            continue
         if new_bytes >= budget_bytes:
             complete = False
             break
-        found = _marked(located, markers)
-        if not found:
+        answer, line = restorer.try_to_restore(before)
+        if answer is None:
             continue
-        answer, change = returning.entry(located, found, among_many=True)
         answers.append(answer)
-        if change:
-            edits.append(change)
-            new_bytes += len(change.new)
+        if answer.keys_restored:
+            edits.append(_stamped(line, before, now))
+            new_bytes += len(edits[-1].new)
         if progress:
-            progress(located.line.offset + len(located.line.raw))
+            progress(before.offset + len(before.raw))
     return _plan(source, edits, answers, complete=complete), tuple(answers)
 
 
 def restored_lines(
     source: Transcript, fmt: TranscriptFormat, stored: Stored
 ) -> Iterator[tuple[bytes, Restored | None]]:
-    """Every line of a session with what is away of it inline, for a copy: nothing is planned.
+    """Every line of a session with its values inline, for a copy: nothing is planned.
 
     With the answer of those from which something is away.
     """
-    markers, returning = Markers(source, fmt, stored), _Returning(fmt, 0.0, stored)
-    for line in source.lines():
-        located = _located(line, fmt)
-        found = _marked(located, markers) if located else []
-        if located is None or not found:
-            yield line.raw, None
-            continue
-        answer, back = returning.line(located, found, among_many=True)
-        yield back.raw, answer
+    restorer = _Restorer(source, fmt, stored, 0.0)
+    for before in source.lines():
+        answer, line = restorer.try_to_restore(before)
+        yield line.raw, answer
 
 
 def restored_copy(
@@ -188,165 +174,158 @@ def restored_copy(
 
 
 @dataclass(frozen=True, slots=True)
-class _MarkedValues:
-    """What one marker of an entry names; a program may have taken the marker from the line."""
+class _Marked:
+    """A marker of an entry; a program may have taken it from the line."""
 
     marker: Marker
     paths: dict[str, ValuePath]  # of the marker's keys that are paths
     away: frozenset[str]  # keys whose placeholder still stands
     in_line: bool  # the line has this marker
 
-    def matching(self, name: str) -> list[str]:
-        """The keys that a name means, whole or by a segment: `message.content[2].text`, `text`."""
-        return [key for key, path in self.paths.items() if names_value(name, path)]
 
+def _matching(marked: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
+    """The keys that names mean, whole or by a segment: `message.content[2].text`, `text`.
 
-def _marked(located: Located, markers: Markers) -> list[_MarkedValues]:
-    return [
-        _MarkedValues(
-            marker,
-            paths_of(marker.keys),
-            frozenset(away_paths(located.entry, marker)),
-            marker == Marker.of(located.entry),
-        )
-        for marker in markers.of(located.entry, located.info, located.line.index)
-    ]
-
-
-def _matching(found: Sequence[_MarkedValues], names: Iterable[str]) -> frozenset[str]:
-    """Return the keys that these names mean; raises Invalid."""
-    meant = {name: {key for marked in found for key in marked.matching(name)} for name in names}
+    Raises Invalid for a name that means none.
+    """
+    paths = [(key, path) for one in marked for key, path in one.paths.items()]
+    meant = {name: {key for key, path in paths if names_value(name, path)} for name in names}
     if unknown := [name for name, keys in meant.items() if not keys]:
         raise Invalid(
             f"the entry has no extracted key {', '.join(unknown)}",
-            hint=f"its keys: {', '.join(key for marked in found for key in marked.paths)}",
+            hint=f"its keys: {', '.join(key for key, _ in paths)}",
         )
     return frozenset().union(*meant.values())
 
 
-def _nothing_away(located: Located, found: Sequence[_MarkedValues]) -> Conflict:
-    if not found and RESTORED in located.entry:
+def _nothing_away(located: Located, marked: Sequence[_Marked]) -> Conflict:
+    if marked:
+        keys = ", ".join(key for one in marked for key in one.paths)
+        return nothing_away(f"changed since extraction: {keys}; `bsd verify` lists such entries")
+    if RESTORED in located.entry:
         return Conflict(
             "Entry was previously restored but content is not currently extracted. If you need "
             "to keep this content long-term, consider setting _extractable: false."
         )
-    if not found:
-        return nothing_away()
-    keys = ", ".join(key for marked in found for key in marked.paths)
-    return nothing_away(f"changed since extraction: {keys}; `bsd verify` lists such entries")
+    return nothing_away()
 
 
-@dataclass(frozen=True, slots=True)
-class _Returning:
-    """Brings values back to entries; `now` is in epoch seconds."""
+@dataclass(slots=True)
+class _Restorer:
+    """Brings values back to the entries of one session; `now` is in epoch seconds."""
 
+    source: Transcript
     fmt: TranscriptFormat
-    now: float
     stored: Stored
+    now: float
+    markers: Markers = field(init=False)
 
-    def entry(
+    def __post_init__(self) -> None:
+        self.markers = Markers(self.source, self.fmt, self.stored)
+
+    def marked(self, located: Located) -> list[_Marked]:
+        """The markers of an entry; none if nothing of it is away."""
+        own = Marker.of(located.entry)
+        return [
+            _Marked(
+                marker,
+                paths_of(marker.keys),
+                frozenset(away_paths(located.entry, marker)),
+                marker == own,
+            )
+            for marker in self.markers.of(located.entry, located.info, located.line.index)
+        ]
+
+    def try_to_restore(self, line: Line) -> tuple[Restored | None, Line]:
+        """Restore one line of many: one that cannot be edited stops no other.
+
+        There is no answer if nothing of the line is away.
+        """
+        # bsd wrote markers and placeholders, so they stand in the line as they are spelled.
+        if not any(needle in line.raw for needle in NEEDLES):
+            return None, line
+        located = Located.of(line, self.fmt)
+        marked = [] if located is None or located.info.is_header else self.marked(located)
+        if located is None or not marked:
+            return None, line
+        return self.restore(located, marked, among_many=True)
+
+    def restore(
         self,
         located: Located,
-        found: Sequence[_MarkedValues],
+        marked: Sequence[_Marked],
         wanted: frozenset[str] | None = None,
         *,
         among_many: bool = False,
-    ) -> tuple[Restored, Edit | None]:
-        """Plan the return of an entry's values, or of those `wanted`; None: all.
-
-        One that cannot come back keeps its placeholder. A line that cannot be edited stops no
-        other `among_many`.
-        """
-        answer, line = self.line(located, found, wanted, among_many=among_many)
-        if not answer.keys_restored:
-            return answer, None
-        new = edit(line.raw, put={RESTORED: encode_string(iso_utc(self.now))})
-        return answer, Edit(located.line.offset, len(located.line.raw), new)
-
-    def line(
-        self,
-        located: Located,
-        found: Sequence[_MarkedValues],
-        wanted: frozenset[str] | None = None,
-        *,
-        among_many: bool,
     ) -> tuple[Restored, Line]:
-        """The line with what can come back, and without a note that it did."""
+        """Return the line with what can come back, and without a note that it did.
+
+        A value that cannot come back keeps its placeholder. No `wanted` keys means all. Raises
+        SpliceError if the line cannot be edited, unless it is one `among_many`.
+        """
         previous = located.entry.get(RESTORED)
         answer = Restored(
             entry_id=located.info.id or "",
             index=located.line.index,
-            ref=found[0].marker.ref,
+            ref=marked[0].marker.ref,
             previous_restored_at=None if previous is None else str(previous),
             suggestion=None if previous is None else SUGGESTION,
         )
         line = located.line
-        for marked in found:
-            keys = [key for key in marked.paths if wanted is None or key in wanted]
-            away = [key for key in keys if key in marked.away]
-            answer.changed += tuple(key for key in keys if key not in marked.away)
+        for one in marked:
+            keys = [key for key in one.paths if wanted is None or key in wanted]
+            away = [key for key in keys if key in one.away]
+            answer.changed += tuple(key for key in keys if key not in one.away)
             if not away:
                 continue
             try:
-                line = self._values(answer, line, marked, away)
+                line = self._restore_values(answer, line, one, away)
             except SpliceError as error:
                 if not among_many:
                     raise
                 answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(error)))
         return answer, line
 
-    def _values(self, answer: Restored, line: Line, marked: _MarkedValues, away: list[str]) -> Line:
+    def _restore_values(
+        self, answer: Restored, line: Line, marked: _Marked, away: list[str]
+    ) -> Line:
         """Bring these keys back into the line; the answer says what came and what could not."""
-        entry = parse_entry(line.raw) or {}
-        original = original_of(line.raw, entry, marked.marker, self.fmt, self.stored)
+        entry, marker = parse_entry(line.raw) or {}, marked.marker
+        original = original_of(line.raw, entry, marker, self.fmt, self.stored)
         if isinstance(original, Missing):
             answer.unavailable.update(dict.fromkeys(away, unavailable(original, self.stored)))
-            answer.missing, answer.ref = original, marked.marker.ref
-            answer.extracted_at = marked.marker.at
+            answer.missing, answer.ref, answer.extracted_at = original, marker.ref, marker.at
             return line
         back = Return.of(entry, original, self.fmt, [marked.paths[key] for key in away])
         restored = tuple(key for key in away if marked.paths[key] in back.replace)
         answer.unavailable.update({key: _NOT_IN_FILE for key in away if key not in restored})
         if not restored:
             return line
-        new = _apply(back, line.raw, entry, marked, restored)
-        answer.stamp = answer.stamp or _stamp(answer, line, entry, original, self.now)
+        left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
+        if not marked.in_line and Marker.of(entry):
+            new = back.apply(line.raw)  # the line's own marker names what is away besides
+        elif left:
+            rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
+            new = back.apply(line.raw, put={MARKER: rest.to_json()})
+        else:
+            new = back.apply(line.raw, remove=[(MARKER,)] if marked.in_line else [])
+        # What the new `_restored` takes the place of.
+        answer.stamp = answer.stamp or Stamp(
+            answer.entry_id,
+            encode_string(iso_utc(self.now)),
+            present=restored_of(line.raw, entry),
+            original=restored_of(original.raw, original.entry),
+        )
         answer.restored = True
         answer.keys_restored += restored
         answer.sizes_bytes.update({key: back.sizes[marked.paths[key]] for key in restored})
         return replace(line, raw=new)
 
 
-def _stamp(answer: Restored, line: Line, entry: Entry, original: OriginalLine, now: float) -> Stamp:
-    """What the new `_restored` takes the place of."""
-    return Stamp(
-        answer.entry_id,
-        encode_string(iso_utc(now)),
-        present=restored_of(line.raw, entry),
-        original=restored_of(original.raw, original.entry),
-    )
-
-
-def _apply(
-    back: Return, raw: bytes, entry: Entry, marked: _MarkedValues, restored: Container[str]
-) -> bytes:
-    marker = marked.marker
-    if not marked.in_line and Marker.of(entry):
-        return back.apply(raw)  # the line's own marker names what is away besides
-    left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
-    if left:
-        rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
-        return back.apply(raw, put={MARKER: rest.to_json()})
-    return back.apply(raw, remove=[(MARKER,)] if marked.in_line else [])
-
-
-def _located(line: Line, fmt: TranscriptFormat) -> Located | None:
-    """An entry from which something may be away."""
-    # Markers and placeholders are written by bsd, so they stand in the line as they are spelled.
-    if any(map(line.raw.__contains__, NEEDLES)) and (entry := parse_entry(line.raw)):
-        info = fmt.info(entry)
-        return None if info.is_header else Located(line, entry, info)
-    return None
+def _stamped(line: Line, before: Line, now: float) -> Edit:
+    """The edit of a restored line, with the note that it was."""
+    new = edit(line.raw, put={RESTORED: encode_string(iso_utc(now))})
+    return Edit(before.offset, len(before.raw), new)
 
 
 def _plan(
@@ -357,9 +336,6 @@ def _plan(
     noting = Noting(stamps=tuple(one.stamp for one in answers if one.stamp))
     plan = Plan.of("restore", source.identity, edits, touched, values=values)
     return replace(plan, complete=complete, noting=noting)
-
-
-# --- markers that a program has dropped ---
 
 
 def plan_remark(
@@ -374,18 +350,18 @@ def plan_remark(
     edits: list[Edit] = []
     touched: list[TouchedLine] = []
     for line in source.lines():
-        entry = parse_entry(line.raw) if NEEDLES[1] in line.raw else None
-        if entry is None or Marker.of(entry) is not None:  # one that says nothing is lost, too
+        located = Located.of(line, fmt) if NEEDLES[1] in line.raw else None
+        # A marker that names nothing is as good as lost.
+        if located is None or Marker.of(located.entry) is not None or located.info.is_header:
             continue
-        info = fmt.info(entry)
-        found = markers.of(entry, info, line.index)
-        if len(found) != 1 or info.is_header:
+        found = markers.of(located.entry, located.info, line.index)
+        if len(found) != 1:
             continue
         try:
             new = edit(line.raw, put={MARKER: found[0].to_json()})
         except SpliceError:  # a line that is never edited
             continue
         edits.append(Edit(line.offset, len(line.raw), new))
-        touched.append(TouchedLine(line.index, info.id))
+        touched.append(TouchedLine(line.index, located.info.id))
     names = tuple(name_of(one.entry_id, one.index) for one in touched)
     return Plan.of("remark", source.identity, edits, touched), names

@@ -1,4 +1,4 @@
-"""The decision table of SPEC §3, row by row: what leaves an entry, or why nothing does.
+"""The decision table of SPEC §3, row by row: which values leave an entry, or why none does.
 
 Settings come in the form in which entries are judged: `trigger_rules` and the plain fields become
 the same thing, a list of triggers; the first that fits a value decides about it, even if it then
@@ -8,11 +8,12 @@ says that the value is too recent or too small.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 from bsd.core.config import PruningConfig, TriggerRule
 from bsd.transcripts.agents.entry import (
@@ -29,7 +30,7 @@ from bsd.transcripts.agents.entry import (
     time_ms,
 )
 from bsd.transcripts.agents.format import EntryInfo, Shape, Value
-from bsd.transcripts.spans import paths_of
+from bsd.transcripts.spans import ValuePath, format_path, paths_of
 
 _ANY = "*"
 _ABSENT = object()
@@ -40,9 +41,6 @@ _OWN_TOOLS = frozenset(
 )
 # Seed 000's last resort: an entry whose time cannot be read is this old per later message.
 _SECONDS_PER_MESSAGE = 60
-
-
-# --- the settings ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # one object per rule: compared by identity
@@ -58,12 +56,16 @@ class Trigger:
 
     @classmethod
     def of(cls, rule: TriggerRule, config: PruningConfig) -> Trigger:
-        """Read one of `trigger_rules`; what it does not say, the settings say."""
+        """Read one of `trigger_rules`; the settings say what it does not name."""
+
+        def own(value: int | None, otherwise: int) -> int:
+            return otherwise if value is None else value
+
         return cls(
             types=None if rule.type == _ANY else frozenset({rule.type}),
-            min_length=_said(rule.min_length, config.min_value_length),
-            keep_recent=_said(rule.keep_recent, config.keep_recent),
-            keep_chars=_said(rule.keep_chars, config.keep_chars),
+            min_length=own(rule.min_length, config.min_value_length),
+            keep_recent=own(rule.keep_recent, config.keep_recent),
+            keep_chars=own(rule.keep_chars, config.keep_chars),
             roles=None if rule.role == _ANY else frozenset(_alternatives(rule.role)),
             matchers=tuple(rule.matchers.items()),
         )
@@ -81,10 +83,6 @@ class Trigger:
         if value.custom and all(key != "customType" for key, _ in self.matchers):
             return False
         return self.types is None or value.type in self.types
-
-
-def _said(own: int | None, otherwise: int) -> int:
-    return otherwise if own is None else own
 
 
 def _alternatives(text: str) -> list[str]:
@@ -172,33 +170,22 @@ class Policy:
         """The length from which a leaf could be of interest to any trigger, in characters."""
         return min([self.min_value_length, *(trigger.min_length for trigger in self.triggers)])
 
-    @property
-    def grades(self) -> tuple[int, ...]:
+    def limits(self) -> list[int]:
         """Every length that a value's length is compared with, ascending, from 0."""
         limits = {0, self.min_value_length, self.keep_chars + 1}
         for trigger in self.triggers:
             limits |= {trigger.min_length, trigger.keep_chars + 1}
-        return tuple(sorted(limits))
-
-    def trigger_for(self, value: Value, fitting: Iterable[Trigger]) -> Trigger | None:
-        """Return the first of the triggers that fit the entry which fits the value too."""
-        for trigger in fitting:
-            if trigger.fits_value(value):
-                return trigger
-        return None
+        return sorted(limits)
 
     def binds(self, model: str) -> bool:
         """Whether a signature of this model covers the whole conversation before it."""
         return any(pattern.search(model[:LONGEST_MODEL]) for pattern in self.bound_models)
 
 
-# --- the table ---
-
-
 class Reason(StrEnum):
     """The outcome for one entry: the first row that applies."""
 
-    __hash__ = str.__hash__  # that of its text; and Enum's own is written in Python
+    __hash__ = str.__hash__  # Enum's own is written in Python
 
     DISABLED = "disabled"
     NO_ENTRY_ID = "no_entry_id"
@@ -218,26 +205,43 @@ class Reason(StrEnum):
     EXTRACT = "extract"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A value that is in its entry now, and the rule that speaks about it."""
+class Option(NamedTuple):
+    """A value that is in its entry now, as far as the rules and the edit need it."""
 
-    value: Value
-    trigger: Trigger | None
+    path: ValuePath
+    removes: tuple[ValuePath, ...]
+    shape: Shape
+    type: str | None
+    display: bool
+    leaf: bool
+    custom: bool
+    length: int  # characters, rounded down to the next limit of the settings
+    trigger: Trigger | None  # the rule that decides about it
+
+    @property
+    def is_thought(self) -> bool:
+        """Whether the model thought it: providers check the thinking of the last turn (row 4)."""
+        return self.type == "thinking" and not self.display
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What of an entry decides about it, wherever it stands."""
+class Subject(NamedTuple):
+    """What of an entry decides about it, wherever it stands: equal for entries that are alike."""
 
-    id_problem: Reason | None = None
-    options: tuple[Option, ...] = ()
-    some_away: bool = False  # a placeholder stands for at least one value
-    marked: bool = False  # it has an `_extracted` member, ours or not
-    extractable: bool | int | None = None
-    restored_ms: float | None = None
-    own_result: bool = False  # the answer of one of our tools
-    undone: bool = False  # somebody has taken back its extraction
+    options: tuple[Option, ...]
+    id_problem: Reason | None
+    some_away: bool  # a placeholder stands for at least one value
+    marked: bool  # it has an `_extracted` member, ours or not
+    pinned: bool  # `_extractable` is false
+    forced: bool  # `_extractable` is true
+    window: int | None  # `_extractable` is a number of messages
+    restored_ms: float | None
+    own_result: bool  # the answer of one of bsd's tools
+    undone: bool  # its extraction was taken back
+
+    @property
+    def thinks(self) -> bool:
+        """Whether it has a value that stays as long as the entry is of the last turn."""
+        return any(option.is_thought for option in self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,21 +256,30 @@ class Standing:
     prefix_bound: bool = False  # a later signature covers what the model sees of it
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """A value that leaves, but for its first `keep_chars` characters."""
 
-    value: Value
+    value: Option
     keep_chars: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decision:
     """What happens to an entry."""
 
     reason: Reason
     chosen: tuple[Chosen, ...] = ()
     due_at: float | None = None  # epoch seconds at which the reason ends by itself
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The paths of what leaves, as a marker names them."""
+        return tuple(format_path(value.path) for value, _ in self.chosen)
+
+    @cached_property
+    def removes(self) -> tuple[ValuePath, ...]:
+        """Members that leave without a placeholder."""
+        return tuple(path for value, _ in self.chosen for path in value.removes)
 
 
 @lru_cache(maxsize=256)
@@ -281,15 +294,23 @@ def subject_of(
     info: EntryInfo,
     values: Iterable[Value],
     policy: Policy,
+    limits: list[int],
     *,
     own_result: bool = False,
     undone: bool = False,
 ) -> Subject:
-    """Look at one entry."""
-    fitting = [t for t in policy.triggers if t.fits_entry(entry, info)]
+    """Look at one entry.
+
+    Args:
+        values: those of the entry that are at least `policy.shortest` characters long.
+        limits: `policy.limits()`.
+        own_result: it answers a call of one of bsd's tools.
+        undone: its extraction was taken back.
+    """
+    fitting = [trigger for trigger in policy.triggers if trigger.fits_entry(entry, info)]
     away: Callable[[Value], bool] | None = None
-    options = []
     some_away = False
+    options = []
     for value in values:
         if value.fixed:
             continue
@@ -298,13 +319,30 @@ def subject_of(
             if away(value):
                 some_away = True
                 continue
-        options.append(Option(value, policy.trigger_for(value, fitting)))
+        options.append(
+            Option(
+                value.path,
+                value.removes,
+                value.shape,
+                value.type,
+                value.display,
+                value.leaf,
+                value.custom,
+                limits[bisect_right(limits, value.length) - 1],
+                next((trigger for trigger in fitting if trigger.fits_value(value)), None),
+            )
+        )
+    wish = entry.get(EXTRACTABLE)
+    is_whole = isinstance(wish, int) or (isinstance(wish, float) and wish.is_integer())
+    window = int(wish) if wish is not None and is_whole and not isinstance(wish, bool) else None
     return Subject(
-        id_problem=_id_problem(info.id),
-        options=tuple(options),
-        some_away=some_away,
+        tuple(options),
+        _id_problem(info.id),
+        some_away,
         marked=MARKER in entry,
-        extractable=_extractable(entry[EXTRACTABLE]) if EXTRACTABLE in entry else None,
+        pinned=wish is False,
+        forced=wish is True,
+        window=window,
         restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
         own_result=own_result or own_tool(info.result_tool),
         undone=undone,
@@ -315,12 +353,6 @@ def _id_problem(entry_id: str | None) -> Reason | None:
     if entry_id is None:
         return Reason.NO_ENTRY_ID
     return None if is_safe_id(entry_id) else Reason.UNSAFE_ENTRY_ID
-
-
-def _extractable(value: Any) -> bool | int | None:
-    if isinstance(value, (bool, int)):
-        return value
-    return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
 def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
@@ -349,15 +381,16 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
     """
     if (reason := _before_values(subject, standing, policy)) is not None:
         return Decision(reason)
+    options = subject.options
     if standing.last_turn:
-        subject = _without_thinking(subject)
-    if subject.extractable is True:
-        return _forced(subject, policy)
+        options = tuple(option for option in options if not option.is_thought)
+    if subject.forced:
+        return _forced(options, policy)
     if subject.undone:
         return Decision(Reason.UNDONE)
     if (due := _protected_until(subject, standing, policy, now)) > now:
         return Decision(Reason.RECENTLY_RESTORED, due_at=due)
-    return _choose(subject, standing, policy, now)
+    return _choose(options, subject.window, standing, policy, now)
 
 
 def _before_values(subject: Subject, standing: Standing, policy: Policy) -> Reason | None:
@@ -370,48 +403,29 @@ def _before_values(subject: Subject, standing: Standing, policy: Policy) -> Reas
         return Reason.DUPLICATE_ENTRY_ID
     if subject.some_away and not subject.options:
         return Reason.ALREADY_EXTRACTED
-    if standing.turn_open or (standing.last_turn and _only_thinking(subject)):
+    if standing.turn_open or (standing.last_turn and _only_thinks(subject)):
         return Reason.TURN_OPEN
-    if subject.extractable is False:
-        return Reason.PINNED
-    return None
+    return Reason.PINNED if subject.pinned else None
 
 
-def _goes_with_the_turn(option: Option) -> bool:
-    """Whether a value is what the model thought: providers check that of the last turn (row 4)."""
-    return option.value.type == "thinking" and not option.value.display
+def _only_thinks(subject: Subject) -> bool:
+    """Whether thinking is all of an entry that could leave."""
+    due = [option for option in subject.options if subject.forced or option.trigger is not None]
+    return bool(due) and all(option.is_thought for option in due)
 
 
-def thinks(subject: Subject) -> bool:
-    """Whether an entry has a value that stays as long as it is of the last turn."""
-    return any(map(_goes_with_the_turn, subject.options))
-
-
-def _only_thinking(subject: Subject) -> bool:
-    """Whether nothing else of an entry could leave."""
-    forced = subject.extractable is True
-    due = [option for option in subject.options if forced or option.trigger is not None]
-    return bool(due) and all(map(_goes_with_the_turn, due))
-
-
-def _without_thinking(subject: Subject) -> Subject:
-    kept = tuple(option for option in subject.options if not _goes_with_the_turn(option))
-    return subject if len(kept) == len(subject.options) else replace(subject, options=kept)
-
-
-def _forced(subject: Subject, policy: Policy) -> Decision:
+def _forced(options: tuple[Option, ...], policy: Policy) -> Decision:
     """Row 6: every value, but state of extensions and short leaves."""
     chosen = []
-    for option in subject.options:
-        value, trigger = option.value, option.trigger
-        if value.leaf and value.length < policy.min_value_length:
+    for option in options:
+        if option.leaf and option.length < policy.min_value_length:
             continue
-        if value.custom and trigger is None:
+        if option.custom and option.trigger is None:
             continue
-        keep = trigger.keep_chars if trigger else policy.keep_chars
-        # Who forces a short value out wants it gone: keeping all of it would do nothing.
-        keep = keep if keep < value.length and value.shape is Shape.TEXT else 0
-        chosen.append(Chosen(value, keep))
+        keep = option.trigger.keep_chars if option.trigger else policy.keep_chars
+        # A short value that is forced out shall be gone: keeping all of it would do nothing.
+        is_cut = option.shape is Shape.TEXT and keep < option.length
+        chosen.append(Chosen(option, keep if is_cut else 0))
     return _extract_or(Reason.VALUES_TOO_SMALL, chosen)
 
 
@@ -425,21 +439,26 @@ def _protected_until(subject: Subject, standing: Standing, policy: Policy, now: 
     return max(ends)
 
 
-def _choose(subject: Subject, standing: Standing, policy: Policy, now: float) -> Decision:
-    """Rows 8 to 12."""
+def _choose(
+    options: tuple[Option, ...],
+    window: int | None,
+    standing: Standing,
+    policy: Policy,
+    now: float,
+) -> Decision:
+    """Rows 8 to 12; `window` is the entry's own number of messages, instead of `keep_recent`."""
     matched = [
-        (option.value, option.trigger)
-        for option in subject.options
-        if option.trigger is not None and (option.value.display or not policy.display_only)
+        (option, option.trigger)
+        for option in options
+        if option.trigger is not None and (option.display or not policy.display_only)
     ]
     if not matched:
         return Decision(Reason.TYPE_NOT_MATCHED)
 
-    own_window = None if isinstance(subject.extractable, bool) else subject.extractable
     old = [
-        (value, trigger)
-        for value, trigger in matched
-        if standing.position >= (trigger.keep_recent if own_window is None else own_window)
+        (option, trigger)
+        for option, trigger in matched
+        if standing.position >= (trigger.keep_recent if window is None else window)
     ]
     if not old:
         return Decision(Reason.TOO_RECENT)
@@ -449,23 +468,23 @@ def _choose(subject: Subject, standing: Standing, policy: Policy, now: float) ->
         due = None if standing.time_ms is None else now + missing
         return Decision(Reason.TOO_YOUNG, due_at=due)
 
-    large = [(value, trigger) for value, trigger in old if _large_enough(value, trigger)]
+    large = [(option, trigger) for option, trigger in old if _is_large_enough(option, trigger)]
     if not large:
         return Decision(Reason.VALUES_TOO_SMALL)
 
     free = [
-        Chosen(value, trigger.keep_chars if value.shape is Shape.TEXT else 0)
-        for value, trigger in large
-        if value.display or not standing.prefix_bound
+        Chosen(option, trigger.keep_chars if option.shape is Shape.TEXT else 0)
+        for option, trigger in large
+        if option.display or not standing.prefix_bound
     ]
     return _extract_or(Reason.PREFIX_BOUND, free)
 
 
-def _large_enough(value: Value, trigger: Trigger) -> bool:
+def _is_large_enough(option: Option, trigger: Trigger) -> bool:
     """Row 11; a value that would be kept whole by `keep_chars` is too small as well."""
-    if value.shape is Shape.TEXT and value.length <= trigger.keep_chars:
+    if option.shape is Shape.TEXT and option.length <= trigger.keep_chars:
         return False
-    return value.length >= trigger.min_length
+    return option.length >= trigger.min_length
 
 
 def _age(standing: Standing, now: float) -> float:

@@ -1,7 +1,4 @@
-"""What a context tool is asked for (seed 003), and what it answers.
-
-It may replace ranges of text, discard or distill whole entries.
-"""
+"""Targets and answers of the context tool (seed 003): replace, discard, distill."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ DISCARD: Final = "discard"
 DISTILL: Final = "distill"
 ACTIONS = (REPLACE, DISCARD, DISTILL)
 
-# What stands in place of a text that nobody sums up.
+# Stands in place of a text that has no summary.
 DISCARDED = "[content discarded]"
 SHORTEST_MATCH = 30  # characters, both markers included
 EMPTY_MARKER = "start and end are required: neither may be empty"
@@ -36,7 +33,11 @@ _FORMS = {
     DISCARD: "[hash]",
     DISTILL: "[hash, summary]",
 }
-_FIELDS = {REPLACE: ("start", "end", "replacement"), DISTILL: ("hash", "summary")}
+_FIELDS = {
+    REPLACE: ("start", "end", "replacement"),
+    DISCARD: ("hash",),
+    DISTILL: ("hash", "summary"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ Target = Replacement | Discard
 
 
 class Refused(Invalid):
-    """Nothing was changed, since at least one target cannot be; `errors` says of each why."""
+    """Nothing was changed, since at least one target cannot be; `errors` says why, of each."""
 
     exit_code: ClassVar[int] = 1
 
@@ -129,45 +130,41 @@ def read_hash(text: str) -> str:
 
 
 def _read(action: str, target: object) -> Target:
+    """Read one target; raises ValueError."""
     parts = _parts(action, target)
     if action == REPLACE:
-        start, end, replacement = parts
-        if not start or not end:
+        if not parts[0] or not parts[1]:
             raise ValueError(EMPTY_MARKER)
-        return Replacement(start, end, replacement)
+        return Replacement(*parts)
+    if action == DISTILL and len(parts) == 1:
+        raise ValueError(f"Summary required for distill action: {parts[0][:80]}")
+    hash_ = read_hash(parts[0])
     if action == DISCARD:
-        return Discard(read_hash(parts[0]))
-    hash_, summary = read_hash(parts[0]), parts[1]
-    if not summary.strip():
+        return Discard(hash_)
+    if not parts[1].strip():
         raise ValueError(f"Summary required for distill action: {hash_}")
-    return Discard(hash_, summary)
+    return Discard(hash_, parts[1])
 
 
 def _parts(action: str, target: object) -> list[str]:
     """The texts of a target, which may be an object, an array or, of one text, that text."""
-    names = _FIELDS.get(action, ("hash",))
+    names = _FIELDS[action]
     if isinstance(target, Mapping):
-        unknown = [str(name) for name in target if name not in names]
-        missing = [name for name in names if name not in target]
-        if unknown or missing:
-            said = [f"{name} is missing" for name in missing]
-            said += [f"{name} is not known" for name in unknown]
+        said = [f"{name} is missing" for name in names if name not in target]
+        said += [f"{name} is not known" for name in target if name not in names]
+        if said:
             raise ValueError(f"{', '.join(said)}; expected {_FORMS[action]}")
         parts = [target[name] for name in names]
-    elif isinstance(target, str) and len(names) == 1:
+    elif isinstance(target, str) and action == DISCARD:
         parts = [target]
     elif isinstance(target, Sequence) and not isinstance(target, str | bytes):
         parts = list(target)
     else:
         raise ValueError(f"Invalid target: expected {_FORMS[action]}")
-    if action == DISTILL and len(parts) == 1 and isinstance(parts[0], str):
-        raise ValueError(f"Summary required for distill action: {parts[0][:80]}")
-    if len(parts) != len(names) or not all(isinstance(part, str) for part in parts):
+    enough = len(parts) == len(names) or (action == DISTILL and len(parts) == 1)
+    if not enough or not all(isinstance(part, str) for part in parts):
         raise ValueError(f"Invalid target: expected {_FORMS[action]}, all of them texts")
     return parts
-
-
-# --- what is answered ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,29 +197,29 @@ class ContextChanged:
         return list(dict.fromkeys(one.message_id for one in self.changed))
 
 
-def context_changed(
-    action: Action, changed: Sequence[ContextChange], warnings: Sequence[str]
-) -> ContextChanged:
-    """Return the answer of these changes."""
-    return ContextChanged(
+def change_plan(
+    source: Transcript,
+    action: Action,
+    edits: Sequence[Edit],
+    touched: Sequence[TouchedLine],
+    changed: Sequence[ContextChange],
+    warnings: Sequence[str],
+    rate: Rate,
+) -> tuple[Plan, ContextChanged]:
+    """Return the plan of these edits, in the order of the file, and the answer.
+
+    Args:
+        changed: of each target, in the order of the call.
+        rate: by which their tokens were estimated.
+    """
+    answer = ContextChanged(
         action=action,
         changed=tuple(changed),
         warnings=tuple(warnings),
         tokens_saved=sum(one.tokens_saved for one in changed),
     )
-
-
-def change_plan(
-    source: Transcript,
-    action: str,
-    edits: Sequence[Edit],
-    touched: Sequence[TouchedLine],
-    answer: ContextChanged,
-    rate: Rate,
-) -> Plan:
-    """The plan of these edits, in the order of the file; `rate` is that of their tokens."""
-    plan = Plan.of(action, source.identity, edits, touched, values=len(answer.changed))
-    return plan.saving("other", answer.tokens_saved, rate)
+    plan = Plan.of(action, source.identity, edits, touched, values=len(changed))
+    return plan.saving("other", answer.tokens_saved, rate), answer
 
 
 def text_or_note(text: str) -> str:

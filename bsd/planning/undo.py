@@ -1,4 +1,4 @@
-"""Plans the taking back of an operation: each line it changed gets its former bytes again."""
+"""Plans the undoing of an operation: each line that it changed gets its former bytes again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import Field
 
 from bsd.core.answers import Internal
 from bsd.core.errors import Conflict, NotFound
-from bsd.planning.conversation import identifier
-from bsd.planning.locate import OriginalLine, Return, made_again, name_of
+from bsd.planning.locate import entries, identifier, name_of
+from bsd.planning.originals import OriginalLine, Return, made_again
 from bsd.planning.plan import Plan
 from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
 from bsd.store.entry_notes import Noting
@@ -31,7 +31,7 @@ from bsd.store.provenance import is_marked_copy
 from bsd.transcripts.agents.entry import RESTORED, Entry, Marker, standing_at
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
-from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
+from bsd.transcripts.reader import Transcript, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
@@ -96,7 +96,7 @@ class PastOperation:
     bytes_after: int
 
 
-def choose(past: Past, number: int | None, passed_over: Container[int]) -> KeptOperation:
+def _choose(past: Past, number: int | None, passed_over: Container[int]) -> KeptOperation:
     """Find the operation to undo: the newest that is none itself and not undone, or a named one.
 
     Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
@@ -105,28 +105,23 @@ def choose(past: Past, number: int | None, passed_over: Container[int]) -> KeptO
     undone = undone_entries(operations)
     if number is None:
         for operation in reversed(operations):
-            left = (
-                undone[operation.number] < operation.entries and operation.number not in passed_over
-            )
-            if operation.act.undoes is None and left:
+            is_left = undone[operation.number] < operation.entries
+            if operation.act.undoes is None and is_left and operation.number not in passed_over:
                 return operation
         raise Conflict(
             "nothing is left that could be undone", hint="`bsd history AGENT/SESSION` lists it all"
         )
-    for operation in operations:
-        if operation.number == number:
-            if undone[number] >= operation.entries:
-                by = max(
-                    d.number for d in operations if d.act.undoes == number and not undone[d.number]
-                )
-                raise Conflict(
-                    f"{operation} is undone already", hint=f"to do it again, undo operation {by}"
-                )
-            return operation
-    raise NotFound(
-        f"there is no operation {number}",
-        hint="`bsd history AGENT/SESSION` lists those that are kept",
-    )
+    chosen = next((one for one in operations if one.number == number), None)
+    if chosen is None:
+        raise NotFound(
+            f"there is no operation {number}",
+            hint="`bsd history AGENT/SESSION` lists those that are kept",
+        )
+    if undone[number] >= chosen.entries:
+        undoings = [one.number for one in operations if one.act.undoes == number]
+        by = max(one for one in undoings if not undone[one])
+        raise Conflict(f"{chosen} is undone already", hint=f"to do it again, undo operation {by}")
+    return chosen
 
 
 def tell_history(past: Past, source: Transcript | None) -> list[PastOperation]:
@@ -145,29 +140,29 @@ def tell_history(past: Past, source: Transcript | None) -> list[PastOperation]:
             operations.append(operation)
             changed[operation.number] = tuple(_name(line) for line in lines)
     undone = undone_entries(operations)
-    return [_told(one, changed[one.number], undone[one.number]) for one in reversed(operations)]
-
-
-def _told(operation: KeptOperation, names: tuple[str, ...], undone: int) -> PastOperation:
-    act = operation.act
-    state: Literal["done", "undone", "partly_undone", "damaged"]
-    if undone:
-        state = "undone" if undone >= operation.entries else "partly_undone"
-    else:
+    rows = []
+    for operation in reversed(operations):
+        act, names = operation.act, changed[operation.number]
+        state: Literal["done", "undone", "partly_undone", "damaged"]
         state = "done" if names else "damaged"
-    return PastOperation(
-        operation=operation.number,
-        action=act.action,
-        at=act.at,
-        actor=act.actor,
-        state=state,
-        undoes=act.undoes,
-        entries=operation.entries,
-        entry_ids=names,
-        values=act.values,
-        bytes_before=act.bytes_before,
-        bytes_after=act.bytes_after,
-    )
+        if undone[operation.number]:
+            is_all = undone[operation.number] >= operation.entries
+            state = "undone" if is_all else "partly_undone"
+        row = PastOperation(
+            operation=operation.number,
+            action=act.action,
+            at=act.at,
+            actor=act.actor,
+            state=state,
+            undoes=act.undoes,
+            entries=operation.entries,
+            entry_ids=names,
+            values=act.values,
+            bytes_before=act.bytes_before,
+            bytes_after=act.bytes_after,
+        )
+        rows.append(row)
+    return rows
 
 
 def plan_undo(
@@ -185,7 +180,7 @@ def plan_undo(
     """
     passed_over: set[int] = set()
     while True:
-        operation = choose(past, number, passed_over)
+        operation = _choose(past, number, passed_over)
         lines = past.lines(operation)
         over = _already_undone(past, operation)
         found, gone = _find(source, fmt, past, operation, over)
@@ -224,7 +219,7 @@ def _find(
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
     """Where the lines of an operation are that are not undone yet, and those that are gone.
 
-    Raises Conflict if somebody has changed one since, or if one is gone that others are tied to.
+    Raises Conflict if one has changed since, or if one is gone that others are tied to.
     """
     lines = past.lines(operation)
     wanted = [at for at in range(len(lines)) if at not in over]
@@ -232,9 +227,9 @@ def _find(
     places |= find_gaps(source, [lines[at] for at in wanted], identifier(fmt))
     found = {at: places[turn] for turn, at in enumerate(wanted) if turn in places}
     missing = [at for at in wanted if at not in found]
-    present = _ids(source, fmt) if missing else set()
-    # What the owner of the session has thrown away since stands in nobody's way, unless lines went
-    # or came with the operation: then they belong together.
+    present = {one.info.id for one in entries(source.lines(), fmt)} if missing else set()
+    # Entries that the session's program has thrown away since are in no way, unless lines went or
+    # came with the operation: then they belong together.
     tied = any(line.came or line.went for line in lines)
     gone = [
         at
@@ -250,11 +245,6 @@ def _find(
             [line for line in others if line.entry_id not in present],
         )
     return found, [lines[at] for at in gone]
-
-
-def _ids(source: Transcript, fmt: TranscriptFormat) -> set[str | None]:
-    entries = (parse_entry(line.raw) for line in source.lines())
-    return {fmt.info(entry).id for entry in entries if entry}
 
 
 class _Undoing:

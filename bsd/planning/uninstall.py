@@ -1,7 +1,7 @@
 """Plans that a session becomes what it was before bsd: all values inline, no `_restored` of ours.
 
-What somebody pinned, edited or redacted stays. A `_restored` is known for ours by what was noted
-when it was set; else by the original line that is kept of its entry, or by the history.
+Pins, edits and redactions stay. The note that was made when bsd set a `_restored` tells that it is
+bsd's; else the original line that is kept of its entry does, or the history.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from bsd.core.errors import NotFound
-from bsd.planning.locate import restored_of, same_values
+from bsd.planning.originals import restored_of, same_values
 from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.restore import BUDGET, Restored, plan_restore_all
 from bsd.planning.undo import Past
@@ -29,12 +29,12 @@ from bsd.transcripts.spans import ValuePath, paths_of
 from bsd.transcripts.splice import SpliceError, edit
 
 _NEEDLE = f'"{RESTORED}"'.encode()
-# A moment as bsd writes it; any other was set by somebody else.
+# A moment as bsd writes it; another program has set any other.
 _OURS = re.compile(rb'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"')
 
 
 class Witness(Protocol):
-    """What is kept under the root, for who asks what entries of one session were before bsd."""
+    """What the root keeps that tells how entries of one session were before bsd."""
 
     def stamps(self) -> Stamps:
         """What was noted of this session."""
@@ -60,7 +60,7 @@ class _Stamped:
     value: bytes
 
 
-def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was before
+def plan_leaving(  # noqa: PLR0913 - as for restoring, and what tells how it was before
     source: Transcript,
     fmt: TranscriptFormat,
     now: float,
@@ -109,7 +109,7 @@ def _take_out(
     """Give lines what stood there before; whether the budget was enough for all of them.
 
     It is for those that stood there already: `fresh` ones, an entry's id and what this very plan
-    sets, are never left, since nobody would know of them afterwards.
+    sets, are never left, since nothing would tell of them afterwards.
     """
     new_bytes = 0
     complete = True
@@ -180,7 +180,7 @@ def _by_originals(
         before = known.get(original.entry_id, {}).get(value, value) if value else None
         for at in by_id[original.entry_id]:
             one = unknown[at]
-            # Who came back and was kept again has ours in a later original: an earlier one tells.
+            # An entry that came back and was stored again has bsd's in a later original.
             if value == one.value or (at in found and before is not None):
                 continue
             if original.own or _is_copy(revised.read(one.offset, one.length), original):

@@ -1,8 +1,7 @@
-"""A session as people and agents see it: one row an entry, nothing changed. Pure.
+"""A session as people and agents see it: one row an entry, nothing changed.
 
-What a row tells of position and hash depends on all other lines. An `Outline` keeps just that of
-each line, some twenty bytes, so that a page of entries costs its own bytes; it grows with what is
-appended.
+Position and hash of a row depend on all other lines. An `Outline` keeps just that of each line, so
+that a page of entries costs its own bytes; it grows with what is appended.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -21,7 +20,8 @@ from pydantic import Field
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_size, iso_utc
 from bsd.core.layout import SessionName
-from bsd.planning.locate import locate, nothing_away, original_of
+from bsd.planning.locate import Located, locate
+from bsd.planning.originals import nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
@@ -29,7 +29,7 @@ from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.change import Identity
-from bsd.transcripts.reader import Line, Transcript, parse_entry
+from bsd.transcripts.reader import Line, Transcript
 from bsd.transcripts.spans import paths_of, value_at
 
 # The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
@@ -107,19 +107,9 @@ def views(
 
     Reads the file twice: positions and hashes depend on what comes later.
     """
-    messages, hashes = _overview(source, fmt)
     stop = None if limit is None else start + limit
-    seen = 0
-    for line in source.lines():
-        if stop is not None and line.index >= stop:
-            return
-        entry = parse_entry(line.raw)
-        if entry is None:
-            continue
-        is_message = fmt.info(entry).is_message
-        seen += is_message
-        if line.index >= start:
-            yield view_of(line, entry, fmt, messages - seen, _shortest(line_hash(line.raw), hashes))
+    lines = takewhile(lambda line: stop is None or line.index < stop, source.lines())
+    yield from outline_of(source, fmt).rows((line for line in lines if line.index >= start), fmt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,20 +154,19 @@ def context(name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Con
         size_bytes=source.identity.size,
         extracted_size_bytes=sum(entry.extracted_size for entry in away),
         last_extracted_at=max((entry.extracted_at or "" for entry in away), default=None),
-        entries=tuple(_row(entry) for entry in entries),
-    )
-
-
-def _row(entry: EntryView) -> ContextEntry:
-    return ContextEntry(
-        index=entry.index,
-        id=entry.id,
-        type=entry.type,
-        hash=entry.hash,
-        extracted=entry.extracted,
-        extractable=entry.extractable,
-        size_bytes=entry.size,
-        extracted_size_bytes=entry.extracted_size,
+        entries=tuple(
+            ContextEntry(
+                index=entry.index,
+                id=entry.id,
+                type=entry.type,
+                hash=entry.hash,
+                extracted=entry.extracted,
+                extractable=entry.extractable,
+                size_bytes=entry.size,
+                extracted_size_bytes=entry.extracted_size,
+            )
+            for entry in entries
+        ),
     )
 
 
@@ -238,33 +227,11 @@ def extracted_content(
     )
 
 
-def _overview(source: Transcript, fmt: TranscriptFormat) -> tuple[int, Counter[str]]:
-    messages = 0
-    hashes: Counter[str] = Counter()
-    for line in source.lines():
-        entry = parse_entry(line.raw)
-        if entry is None:
-            continue
-        messages += fmt.info(entry).is_message
-        digest = line_hash(line.raw)
-        hashes[digest[:SHORTEST]] += 1
-        hashes[digest[: 2 * SHORTEST]] += 1
-    return messages, hashes
-
-
-def _shortest(digest: str, hashes: Counter[str]) -> str:
-    for length in (SHORTEST, 2 * SHORTEST):
-        if hashes[digest[:length]] == 1:
-            return digest[:length]
-    return digest
-
-
-def view_of(line: Line, entry: Entry, fmt: TranscriptFormat, position: int, hash: str) -> EntryView:
+def _view_of(located: Located, fmt: TranscriptFormat, position: int, hash: str) -> EntryView:
     """An entry as a row; `position` and `hash` depend on the other lines."""
-    info = fmt.info(entry)
+    line, entry, info = located.line, located.entry, located.info
     marker = Marker.of(entry)
-    extractable = entry.get(EXTRACTABLE)
-    restored = entry.get(RESTORED)
+    extractable, restored = entry.get(EXTRACTABLE), entry.get(RESTORED)
     return EntryView(
         index=line.index,
         id=info.id,
@@ -272,7 +239,7 @@ def view_of(line: Line, entry: Entry, fmt: TranscriptFormat, position: int, hash
         role=info.role,
         size=len(line.raw),
         position=position,
-        extracted=bool(marker and marker.keys),
+        extracted=marker is not None,
         keys=marker.keys if marker else (),
         extracted_size=marker.size if marker else 0,
         extracted_at=marker.at if marker else None,
@@ -284,7 +251,7 @@ def view_of(line: Line, entry: Entry, fmt: TranscriptFormat, position: int, hash
         calls=tuple(CallRow(call.id, call.name) for call in info.calls),
         result_of=info.result_of,
         tool=info.result_tool,
-        marker=marker if marker and marker.keys else None,
+        marker=marker,
     )
 
 
@@ -301,23 +268,23 @@ def _time(time_ms: float | None) -> str | None:
     return None
 
 
-# --- where entries stand, for a page of them ---
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outline:
-    """All lines of a session as it was; never changed, `grown` makes another one."""
+    """Kind, position and hash of all lines of a session, some twenty bytes each.
+
+    Not changed once it is made. `outline_of` makes a longer one of a session that has grown.
+    """
 
     identity: Identity
-    offsets: array[int]
-    kinds: bytes  # of each line: number of its type
-    flags: bytes
-    types: tuple[str, ...]
-    shorts: array[int]  # the first digits of all hashes, sorted
-    longs: array[int]  # twice as many digits
-    end: int  # behind the last line that is complete
-    complete: int  # so many of them
-    guard: bytes
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    kinds: bytearray = field(default_factory=bytearray)  # of each line: number of its type
+    flags: bytearray = field(default_factory=bytearray)
+    types: dict[str, int] = field(default_factory=dict)  # their numbers
+    shorts: array[int] = field(default_factory=lambda: array("I"))  # first digits of all hashes
+    longs: array[int] = field(default_factory=lambda: array("Q"))  # twice as many; both are sorted
+    end: int = 0  # behind the last line that is complete
+    complete: int = 0  # so many of them
+    guard: bytes = b""
 
     @property
     def lines(self) -> int:
@@ -348,7 +315,7 @@ class Outline:
         extracted: bool | None = None,
     ) -> Iterator[int]:
         """Those of these lines, in their order, that hold entries of such a kind."""
-        wanted = {number for number, name in enumerate(self.types) if not types or name in types}
+        wanted = {number for name, number in self.types.items() if not types or name in types}
         flag = None if extracted is None else _EXTRACTED * extracted
         for number in lines:
             if self.kinds[number] not in wanted:
@@ -359,18 +326,24 @@ class Outline:
     def views(
         self, source: Transcript, fmt: TranscriptFormat, numbers: Iterable[int]
     ) -> Iterator[EntryView]:
-        """The entries that stand in these lines."""
-        for number in numbers:
-            start, after = self.offsets[number], number + 1
-            stop = self.offsets[after] if after < len(self.offsets) else self.identity.size
-            line = Line(number, start, source.read(start, stop - start))
-            if (entry := parse_entry(line.raw)) is not None:
-                digits = self._shortest(line_hash(line.raw))
-                yield view_of(line, entry, fmt, self._messages_from(after), digits)
+        """The entries that stand in these lines, which are in ascending order."""
 
-    def _messages_from(self, line: int) -> int:
-        one, away = bytes([_MESSAGE]), bytes([_MESSAGE | _EXTRACTED])
-        return self.flags.count(one, line) + self.flags.count(away, line)
+        def read() -> Iterator[Line]:
+            for number in numbers:
+                start, is_last = self.offsets[number], number + 1 == len(self.offsets)
+                stop = self.identity.size if is_last else self.offsets[number + 1]
+                yield Line(number, start, source.read(start, stop - start))
+
+        yield from self.rows(read(), fmt)
+
+    def rows(self, lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[EntryView]:
+        """The entries that these lines hold, which are in ascending order."""
+        counted, left = 0, _messages_in(self.flags, 0, None)
+        for line in lines:
+            left -= _messages_in(self.flags, counted, line.index + 1)
+            counted = line.index + 1
+            if located := Located.of(line, fmt):
+                yield _view_of(located, fmt, left, self._shortest(line_hash(line.raw)))
 
     def _shortest(self, digest: str) -> str:
         for digits, known in ((SHORTEST, self.shorts), (2 * SHORTEST, self.longs)):
@@ -382,59 +355,41 @@ class Outline:
 
 def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None = None) -> Outline:
     """Read a session, or only what was appended to the one that `begun` is of."""
-    sketch = _Sketch(begun)
-    lines = source.lines(begun.end, begun.complete) if begun else source.lines()
-    for line in lines:
-        sketch.take(line, fmt)
-    return Outline(
-        source.identity,
-        sketch.offsets,
-        bytes(sketch.kinds),
-        bytes(sketch.flags),
-        tuple(sketch.types),
-        array("I", sorted(sketch.shorts)),
-        array("Q", sorted(sketch.longs)),
-        sketch.end,
-        sketch.complete,
-        _guard(source, sketch.end),
-    )
-
-
-class _Sketch:
-    """An outline that is being made."""
-
-    def __init__(self, begun: Outline | None) -> None:
-        known = begun.complete if begun else 0
-        self.offsets = array("Q", begun.offsets[:known] if begun else ())
-        self.kinds = bytearray(begun.kinds[:known] if begun else b"")
-        self.flags = bytearray(begun.flags[:known] if begun else b"")
-        self.types = {name: number for number, name in enumerate(begun.types if begun else ())}
-        # A line that was not complete is read again; its hash, which no line has, does no harm.
-        self.shorts = array("I", begun.shorts if begun else ())
-        self.longs = array("Q", begun.longs if begun else ())
-        self.end, self.complete = (begun.end, known) if begun else (0, 0)
-
-    def take(self, line: Line, fmt: TranscriptFormat) -> None:
+    new = Outline(source.identity)
+    if begun:
+        known = begun.complete  # a line that was not complete is read again
+        new.offsets, new.kinds, new.flags = (
+            begun.offsets[:known],
+            begun.kinds[:known],
+            begun.flags[:known],
+        )
+        new.end, new.complete, new.types = begun.end, known, dict(begun.types)
+        new.shorts, new.longs = begun.shorts[:], begun.longs[:]
+    for line in source.lines(new.end, new.complete):
         kind, flags = _NO_ENTRY, 0
-        entry = parse_entry(line.raw)
-        if entry is not None:
-            info = fmt.info(entry)
-            marker = Marker.of(entry)
-            kind = self._number(info.kind)
-            flags = _MESSAGE * info.is_message | _EXTRACTED * bool(marker and marker.keys)
+        if located := Located.of(line, fmt):
+            info, marker = located.info, Marker.of(located.entry)
+            name = info.kind if info.kind in new.types or len(new.types) < _MOST_TYPES else _OTHER
+            kind = new.types.setdefault(name, len(new.types))
+            flags = _MESSAGE * info.is_message | _EXTRACTED * (marker is not None)
             digest = line_hash(line.raw)
-            self.shorts.append(int(digest[:SHORTEST], 16))
-            self.longs.append(int(digest[: 2 * SHORTEST], 16))
-        self.offsets.append(line.offset)
-        self.kinds.append(kind)
-        self.flags.append(flags)
+            new.shorts.append(int(digest[:SHORTEST], 16))
+            new.longs.append(int(digest[: 2 * SHORTEST], 16))
+        # Lines that a plan takes out are not listed.
+        gone = line.index - len(new.offsets)
+        new.offsets.extend([line.offset] * (gone + 1))
+        new.kinds += bytes([_NO_ENTRY]) * gone + bytes([kind])
+        new.flags += bytes(gone) + bytes([flags])
         if line.raw.endswith(b"\n"):
-            self.end, self.complete = line.offset + len(line.raw), line.index + 1
+            new.end, new.complete = line.offset + len(line.raw), line.index + 1
+    new.shorts, new.longs = array("I", sorted(new.shorts)), array("Q", sorted(new.longs))
+    new.guard = _guard(source, min(new.end, source.identity.size))  # a plan may make it longer
+    return new
 
-    def _number(self, kind: str) -> int:
-        if kind not in self.types and len(self.types) >= _MOST_TYPES:
-            kind = _OTHER
-        return self.types.setdefault(kind, len(self.types))
+
+def _messages_in(flags: bytearray, start: int, end: int | None) -> int:
+    away = _MESSAGE | _EXTRACTED
+    return flags.count(_MESSAGE, start, end) + flags.count(away, start, end)
 
 
 def _guard(source: Transcript, end: int) -> bytes:

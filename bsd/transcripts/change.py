@@ -16,7 +16,7 @@ _LARGEST = (1 << 64) - 1  # a time before 1970 is negative, one after 2262 too l
 
 
 class Written(NamedTuple):
-    """What of a file's state changes when somebody writes, and not when its names change."""
+    """The part of a file's state that changes with a write, and not when its names change."""
 
     dev: int
     ino: int
@@ -28,7 +28,7 @@ class Written(NamedTuple):
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
     def packed(self) -> bytes:
-        """The same in a third of the memory, for who keeps very many and only compares them."""
+        """The same in a third of the memory, to keep very many and only compare them."""
         return _PACKED.pack(self.dev, self.ino, self.size, self.mtime_ns & _LARGEST)
 
 
@@ -72,7 +72,7 @@ class Edit:
     offset: int
     length: int
     new: bytes
-    was: str | None = None  # `sha256:…` of those bytes, if whoever planned it knows
+    was: str | None = None  # `sha256:…` of those bytes, if the planner knows it
 
 
 def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> bytes:

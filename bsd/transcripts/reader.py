@@ -25,7 +25,7 @@ from bsd.transcripts.change import Identity
 
 BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill
 _FIRST_BLOCK = 32 << 10  # often the first lines are all that is wanted
-# Whoever has a lease gets 45 s of the kernel, unless the machine's owner says otherwise.
+# The kernel gives the holder of a lease 45 s, unless the machine's owner says otherwise.
 _LEASED_SECONDS, _PAUSE_SECONDS = 60.0, 0.001
 
 
@@ -50,7 +50,7 @@ class Transcript(Protocol):
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """The lines from byte `start` on; `first_index` is the number of the first one.
 
-        Raises ChangedWhileReading, and LeftAlone for a line that nobody can hold.
+        Raises ChangedWhileReading, and LeftAlone for a line that does not fit into memory.
         """
         ...
 
@@ -234,7 +234,7 @@ class BytesTranscript(InBlocks):
 
 
 def _opened(path: Path) -> int:
-    """Open a plain file; one that somebody has leased, as a commit does for a moment, later."""
+    """Open a plain file; wait for one that is leased, as a commit does for a moment."""
     deadline = time.monotonic() + _LEASED_SECONDS
     while True:
         try:
@@ -306,7 +306,7 @@ def _refuse_constant(name: str) -> NoReturn:
 # --- what a JSON text of others takes once parsed, told before ---
 #
 # A text of brackets and commas takes thirty to fifty times its size, and one sign beyond the basic
-# plane makes four bytes of every character of its string. Whoever parses what others wrote asks
+# plane makes four bytes of every character of its string. Code that parses what others wrote asks
 # here first, or sixty megabytes of `[],` end the process.
 
 # Bytes that a parsed text may take beside those of a text of one plain string.

@@ -86,7 +86,7 @@ def paths_of(keys: Iterable[str]) -> dict[str, ValuePath]:
     for key in keys:
         try:
             paths[key] = parse_path(key)
-        except ValueError:  # somebody edited the marker: what it names is nowhere
+        except ValueError:  # the marker was edited by hand: what it names is nowhere
             continue
     return paths
 

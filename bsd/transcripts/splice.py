@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from secrets import token_hex
 from typing import NamedTuple
 
 import orjson
@@ -41,7 +40,6 @@ __all__ = [
     "MemberExists",
     "NoSuchValue",
     "PathsOverlap",
-    "SeenText",
     "Span",
     "SpliceError",
     "Stood",
@@ -55,18 +53,14 @@ __all__ = [
 ]
 
 
-# Backslashes, a pair of surrogates, any other number: in this order, or half of one is misread.
-_BY_NUMBER = re.compile(
-    rb"\\\\|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})"
+# An escape: of a pair of surrogates, of any other number, of one character.
+_ESCAPE = re.compile(
+    rb"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|.)",
+    re.DOTALL,
 )
-_PAIR_OR_NUMBER = re.compile(rb"\\[\\u]")
 _LONG = 1 << 20  # bytes
-# Each stands in the place of a string that was cut out; nobody who writes lines knows them.
-_MARKS = [(mark, b'"%b"' % mark.encode()) for mark in (token_hex(16) for _ in range(16))]
-_BACKSLASH = 0x5C
-_CONTINUING = bytes(range(0x80, 0xC0))  # what in UTF-8 begins no character
-
-Stood = dict[ValuePath, bytes | memoryview]  # the JSON of values as it stood in their line
+# All bytes but those that in UTF-8 begin no character.
+_NOT_CONTINUING = bytes(set(range(256)).difference(range(0x80, 0xC0)))
 
 
 class MemberExists(SpliceError):
@@ -84,12 +78,12 @@ class Span(NamedTuple):
     end: int
 
 
-class SeenText(NamedTuple):
-    """A text, and where in its line it is thought to stand."""
+class Stood(NamedTuple):
+    """How large a value was that an edit replaced or removed."""
 
-    size: int  # bytes in UTF-8
-    characters: int
-    start: int  # where its JSON begins; 0: nobody knows
+    length: int  # bytes of its JSON, as it stood in the line
+    size: int  # bytes in UTF-8 of its text; of a value that is no text, of its JSON
+    characters: int  # of the same
 
 
 def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
@@ -114,50 +108,48 @@ def edit(
     those that are new after all others. Raises NoSuchValue, MemberExists, and PathsOverlap if one
     path is or contains another.
     """
-    return edit_and_measure(
-        raw, replace=replace, remove=remove, reinsert=reinsert, original=original, put=put
-    )[0]
+    return _edited(raw, replace or {}, remove, tuple(reinsert), original, put or {})
 
 
 def edit_and_measure(
     raw: bytes,
     *,
-    replace: Mapping[ValuePath, bytes] | None = None,
+    replace: Mapping[ValuePath, bytes],
     remove: Collection[ValuePath] = (),
-    reinsert: Collection[ValuePath] = (),
-    original: bytes = b"",
     put: Mapping[str, bytes] | None = None,
-    seen: Mapping[ValuePath, SeenText] | None = None,
-) -> tuple[bytes, Stood]:
-    """As `edit`, and the values that were replaced or removed, as they stood in `raw`.
+) -> tuple[bytes, dict[ValuePath, Stood]]:
+    """As `edit`, with the sizes of the values that were replaced or removed."""
+    stood: dict[ValuePath, Stood] = {}
+    return _edited(raw, replace, remove, (), b"", put or {}, stood), stood
 
-    `seen` says of strings where they are thought to stand, the first one first. It saves time if
-    they do, and changes nothing if they do not.
-    """
-    new, put = replace or {}, put or {}
-    for value in (*new.values(), *put.values()):
+
+def _edited(
+    raw: bytes,
+    replace: Mapping[ValuePath, bytes],
+    remove: Collection[ValuePath],
+    back: tuple[ValuePath, ...],
+    original: bytes,
+    put: Mapping[str, bytes],
+    stood: dict[ValuePath, Stood] | None = None,
+) -> bytes:
+    """As `edit`; `stood` gets the sizes of what was replaced or removed."""
+    for value in (*replace.values(), *put.values()):
         if not value or b"\n" in value:
             raise ValueError(f"not a JSON value that fits in a line: {value[:40]!r}")
-    back = tuple(reinsert)
     put_paths = [(key,) for key in put]
-    paths = (*new, *remove, *back, *put_paths)
+    paths = (*replace, *remove, *back, *put_paths)
     _apart(paths, (*remove, *back), listed=False)
-    if not back:
-        made = _written_again(raw, new, remove, put, seen) if seen else None
-        if made := made or _written_again(raw, new, remove, put, {}):
-            return made
+    if not back and (line := _written_again(raw, replace, remove, put, stood)) is not None:
+        return line
     found, listed = _look(raw, paths, remove, back)
-
-    patches: list[Patch] = []
-    stood: Stood = {}
-    view = memoryview(raw)
-    for path, value in new.items():
-        start, end = found.span(path)
-        stood[path] = view[start:end]
-        patches.append((start, end, value))
+    if stood is not None:
+        for path in (*replace, *remove):
+            json_ = raw[slice(*found.span(path))]
+            stood[path] = Stood(len(json_), *text_sizes(json_))
+    patches: list[Patch] = [(*found.span(path), value) for path, value in replace.items()]
     objects = _Objects(raw, found, listed=listed)
     for path in remove:
-        stood[path] = view[slice(*found.span(path))]
+        found.span(path)
         objects.remove(path)
     objects.reinsert(back, original)
     for key, value in put.items():
@@ -165,7 +157,7 @@ def edit_and_measure(
             patches.append((*found.span((key,)), value))
         else:
             objects.add(encode_string(key) + b":" + value)
-    return _patched(raw, [*patches, *objects.patches()]), stood
+    return _patched(raw, [*patches, *objects.patches()])
 
 
 def _written_again(
@@ -173,68 +165,45 @@ def _written_again(
     replace: Mapping[ValuePath, bytes],
     remove: Collection[ValuePath],
     put: Mapping[str, bytes],
-    seen: Mapping[ValuePath, SeenText],
-) -> tuple[bytes, Stood] | None:
+    stood: dict[ValuePath, Stood] | None,
+) -> bytes | None:
     """The same for a line whose parsed entry, written, is the line itself; None for any other.
 
-    Most programs write like that, and it takes half the time of finding the values. What is
-    not edited comes out as it stood, since how a value is written does not depend on the others.
+    Most programs write like that, and it takes half the time of finding the values. A value that is
+    not edited comes out as it stood, since how it is written does not depend on the others.
     """
-    edited = (*replace, *remove)
-    cut, marks, stood = _cut(raw, edited, seen) if seen else (raw, {}, {})
-    body = cut.rstrip(b" \t\r\n")
+    body = raw.rstrip(b" \t\r\n")
     if len(body) > _LONG:  # it would take several times its size in memory
         return None
     try:
         entry = orjson.loads(body)
         if orjson.dumps(entry) != body:
             return None
-        for path in edited:
+        for path in (*replace, *remove):
             *way, last = path
             holder = entry
             for step in way:
                 holder = holder[step]
-            if path not in marks:
-                stood[path] = orjson.dumps(holder[last])
-            elif holder[last] != marks[path]:
-                return None
+            value = holder[last]
+            if stood is not None:
+                stood[path] = _measured(value)
             if path in replace:
                 holder[last] = orjson.Fragment(replace[path])
             else:
                 del holder[last]
         for key, value in put.items():
             entry[key] = orjson.Fragment(value)
-        return orjson.dumps(entry) + cut[len(body) :], stood
-    except (ValueError, TypeError, LookupError):  # what is wrong is found out by who looks closely
+        return orjson.dumps(entry) + raw[len(body) :]
+    except (ValueError, TypeError, LookupError):  # the search finds out what is wrong
         return None
 
 
-def _cut(
-    raw: bytes, paths: Collection[ValuePath], seen: Mapping[ValuePath, SeenText]
-) -> tuple[bytes, dict[ValuePath, str], Stood]:
-    """Put a mark in the place of each string of `paths` that is seen: what is left is short.
-
-    Who finds the mark at its path in the parsed entry knows that the string stood there, since no
-    text holds one. Returns the line, the marks, and what stood in their places.
-    """
-    marks: dict[ValuePath, str] = {}
-    stood: Stood = {}
-    pieces: list[bytes | memoryview] = []
-    end, view = 0, memoryview(raw)
-    for (mark, quoted), (path, (size, _, start)) in zip(_MARKS, seen.items(), strict=False):
-        if start < max(end, 1) or path not in paths:
-            continue
-        close = raw.find(b'"', start + 1 + size)
-        while close > 0 and raw[close - 1] == _BACKSLASH:  # what is escaped is no end
-            close = raw.find(b'"', close + 1)
-        if close < 0:
-            continue
-        marks[path] = mark
-        pieces += view[end:start], quoted
-        end = close + 1
-        stood[path] = view[start:end]
-    pieces.append(view[end:])
-    return b"".join(pieces), marks, stood
+def _measured(value: object) -> Stood:
+    json_ = orjson.dumps(value)
+    if not isinstance(value, str):
+        return Stood(len(json_), *text_sizes(json_))
+    size = len(value) if value.isascii() else len(value.encode())
+    return Stood(len(json_), size, len(value))
 
 
 def _look(
@@ -266,66 +235,32 @@ def _is_first(found: ScanResult, members: Collection[ValuePath]) -> bool:
 
 def text_size(raw: bytes) -> int:
     """Bytes in UTF-8 of the text in a JSON string; of any other value, of its JSON."""
-    text = _parsed(raw)
-    if text is not None:
-        return len(text) if text.isascii() else len(text.encode())
-    return _sizes(raw)[0]
+    return text_sizes(raw)[0]
 
 
 def text_sizes(raw: bytes) -> tuple[int, int]:
-    """As `text_size`, and the characters of the same, which take longer to count."""
-    if raw.isascii() and b"\\" not in raw:
-        size = len(raw) - 2 if raw[:1] == b'"' else len(raw)
+    """As `text_size`, and the characters of the same."""
+    is_text = raw[:1] == b'"'
+    size = len(raw) - 2 if is_text else len(raw)
+    has_escapes = is_text and b"\\" in raw
+    if raw.isascii() and not has_escapes:
         return size, size
-    text = _parsed(raw)
-    if text is not None:
-        return len(text) if text.isascii() else len(text.encode()), len(text)
-    size, more = _sizes(raw)
-    return size, size - more - (0 if raw.isascii() else _continuing(raw))
-
-
-def _parsed(raw: bytes) -> str | None:
-    """The text of a string; None if it is long, or holds what no text in UTF-8 can."""
-    if len(raw) <= _LONG and raw[:1] == b'"':
-        with suppress(orjson.JSONDecodeError):
-            return str(orjson.loads(raw))
-    return None
-
-
-def _sizes(raw: bytes) -> tuple[int, int]:
-    """As `text_size`, and how many of these bytes begin no character and stand as escapes here."""
-    if raw[:1] != b'"':
-        return len(raw), 0
-    escapes = _backslashes(raw)
-    size = len(raw) - 2 - escapes
-    # Each escape is a letter more than what it stands for, but for these.
-    other = _PAIR_OR_NUMBER.search(raw) if escapes else None
-    if other is None:
-        return size, 0
-    size += raw.count(b"\\\\", other.start())
-    more = 0
-    if raw.find(b"\\u", other.start()) >= 0:
-        for escape in _BY_NUMBER.finditer(raw, other.start()):
-            if escape[1]:
-                size, more = size - 6, more + 3
-            elif escape[2]:
-                code = int(escape[2], 16)
-                beyond = 0 if code < 0x80 else 1 if code < 0x800 else 2
-                size, more = size - 4 + beyond, more + beyond
-    return size, more
-
-
-def _continuing(raw: bytes) -> int:
-    """How many bytes begin no character; a long text, decoded, would be several times as large."""
-    if len(raw) <= _LONG:
-        with suppress(UnicodeDecodeError):
-            return len(raw) - len(raw.decode())
-    return len(raw) - len(raw.translate(None, _CONTINUING))
-
-
-def _backslashes(raw: bytes) -> int:
-    """How many there are; where no copy is too long, taking them out is faster than counting."""
-    return raw.count(b"\\") if len(raw) > _LONG else len(raw) - len(raw.replace(b"\\", b""))
+    if is_text and len(raw) <= _LONG:
+        with suppress(orjson.JSONDecodeError):  # half a pair of surrogates
+            text = orjson.loads(raw)
+            return len(text) if text.isascii() else len(text.encode()), len(text)
+    # A long text, decoded, would be several times as large.
+    characters = size - len(raw.translate(None, _NOT_CONTINUING))
+    for escape in _ESCAPE.finditer(raw) if has_escapes else ():
+        bytes_ = 1
+        if escape[1]:
+            bytes_ = 4
+        elif escape[2]:
+            code = int(escape[2], 16)
+            bytes_ = 1 if code < 0x80 else 2 if code < 0x800 else 3
+        size += bytes_ - len(escape[0])
+        characters += 1 - len(escape[0])
+    return size, characters
 
 
 def encode_string(text: str) -> bytes:
@@ -582,7 +517,7 @@ def _separated(raw: bytes, members: list[Member]) -> Iterator[tuple[Member, byte
 
 
 def _names(keys: Iterable[bytes]) -> list[tuple[bytes, int]]:
-    """Keys told apart by occurrence: objects may hold duplicate keys that nobody edits."""
+    """Keys told apart by occurrence: objects may hold duplicate keys that no edit names."""
     seen: Counter[bytes] = Counter()
     names = []
     for key in keys:

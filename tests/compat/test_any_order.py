@@ -20,8 +20,9 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
-from bsd.planning.conversation import EntryTree, read_through
+from bsd.planning.conversation import EntryTree
 from bsd.planning.edit import setting
+from bsd.planning.locate import entries
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.replace import texts_of
 from bsd.planning.view import EntryView, outline_of
@@ -157,7 +158,7 @@ class Patient:
         with source:
             texts = [
                 words
-                for seen in read_through(source, fmt)
+                for seen in entries(source.lines(), fmt)
                 for _, words in texts_of(seen, fmt)
                 if words and len(words) > 40
             ]
@@ -358,13 +359,13 @@ def assert_as_we_say(raw: bytes, seen: Seen, where: str) -> None:
     assert [view.result_of for view in views] == answers, where
 
     tree = EntryTree(source, OPENCLAW)
-    rows = {row.id: row for row in tree.rows}
+    rows = {place.info.id: place for place in tree.places}
     speaks = {entry["id"] for entry, message in zip(seen.entries, messages, strict=True) if message}
     for branch in seen.branches:
         theirs = [one for one in branch.path if one in speaks]
         here, ours = tree.message_before(rows[branch.path[-1]], ()), []
         while here is not None:
-            ours.append(here.id)
+            ours.append(here.info.id)
             here = tree.message_before(here, ())
         if branch.path[-1] in speaks:
             ours.insert(0, branch.path[-1])

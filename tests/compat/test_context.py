@@ -11,7 +11,7 @@ import pytest
 
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.planning.conversation import read_through
+from bsd.planning.locate import entries
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused
 from bsd.sessions.idle import RetryBudget
@@ -53,7 +53,7 @@ class Patient:
         with source:
             found = [
                 (one.name, one.id, seen.info.id)
-                for seen in read_through(source, fmt)
+                for seen in entries(source.lines(), fmt)
                 for one in seen.info.calls
             ]
         kinds = [RedactionKind.CONSUMED, RedactionKind.CONSUMED, RedactionKind.MARKED]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.core.errors import Conflict, Invalid
-from bsd.planning.conversation import read_through
 from bsd.planning.discard import plan_discard
+from bsd.planning.locate import entries
 from bsd.planning.plan import Plan
 from bsd.planning.redact import CallToRedact, RedactionKind, plan_redact
 from bsd.planning.replace import plan_replace, texts_of
@@ -99,7 +99,7 @@ class Surgery:
     def replace(self) -> None:
         texts = [
             words
-            for seen in read_through(self.session.source, self.fmt)
+            for seen in entries(self.session.source.lines(), self.fmt)
             for _, words in texts_of(seen, self.fmt)
             if words and len(words) > 40
         ]
@@ -126,7 +126,7 @@ class Surgery:
     def redact(self) -> None:
         calls = [
             CallToRedact(one.name, self.chance.choice(list(RedactionKind)), one.id)
-            for seen in read_through(self.session.source, self.fmt)
+            for seen in entries(self.session.source.lines(), self.fmt)
             for one in seen.info.calls
         ]
         session, some = self.session, self.chance.sample(calls, min(len(calls), 3))

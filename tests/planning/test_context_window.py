@@ -27,12 +27,12 @@ def context_of(session: list[Entry], fmt: TranscriptFormat) -> ContextWindow:
 
 def sent(session: list[Entry], fmt: TranscriptFormat) -> list[int]:
     context = context_of(session, fmt)
-    return [row for row in range(len(session)) if context.sends(row)]
+    return [row for row in range(len(session)) if context.sent(row)]
 
 
 def compacted(session: list[Entry], fmt: TranscriptFormat) -> list[int]:
     context = context_of(session, fmt)
-    return [row for row in range(len(session)) if context.has_compacted(row)]
+    return [row for row in range(len(session)) if context.compacted(row)]
 
 
 # --- pi and OpenClaw ---

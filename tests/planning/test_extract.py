@@ -194,7 +194,7 @@ def test_every_outcome_is_told() -> None:
     old = session(message("e1", "toolResult", LONG))
     told: list[Judged] = []
     plan_extraction(old.source, old.fmt, config(), NOW, old.shelf, tell=told.append)
-    assert [(o.index, o.entry_id, o.kind, o.decision.reason.value) for o in told] == [
+    assert [(o.index, o.row.entry_id, o.kind, o.decision.reason.value) for o in told] == [
         (1, "e1", "tool_result", "extract"),
         (2, "q1", "user", "type_not_matched"),
         (3, "r1", "assistant", "type_not_matched"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +12,13 @@ from hypothesis import strategies as st
 
 from bsd.actions.outlines import Outlines
 from bsd.core.layout import SessionName
+from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.view import EntryView, outline_of, views
 from bsd.sample import session_lines
+from bsd.store.history import TouchedLine
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
-from bsd.transcripts.change import Identity
-from bsd.transcripts.reader import BytesTranscript
+from bsd.transcripts.change import Edit, Identity
+from bsd.transcripts.reader import BytesTranscript, parse_entry
 
 MARKER = (
     b'"_extracted":{"ref":"0002_tool_result","hash":"sha256:00","size":9,'
@@ -44,6 +48,33 @@ class Counted(BytesTranscript):
 def rows(source: Counted, **wanted: Any) -> list[EntryView]:
     outline = outline_of(source, OPENCLAW)
     return list(outline.views(source, OPENCLAW, outline.entries(range(outline.lines), **wanted)))
+
+
+def test_position_and_hash_of_a_row_depend_on_all_lines() -> None:
+    parsed = {index: entry for index, raw in enumerate(LINES) if (entry := parse_entry(raw))}
+    hashes = {index: hashlib.sha256(LINES[index]).hexdigest() for index in parsed}
+    found = list(views(Counted(SESSION), OPENCLAW))
+    assert [row.index for row in found] == list(parsed)
+    for row in found:
+        later = [OPENCLAW.info(entry) for index, entry in parsed.items() if index > row.index]
+        assert row.position == sum(info.is_message for info in later)
+        alike = [one for one in hashes.values() if one.startswith(row.hash)]
+        assert hashes[row.index] in alike
+        assert len(row.hash) == (64 if len(alike) > 1 else 6)
+    assert list(views(Counted(SESSION), OPENCLAW, start=3, limit=4)) == found[3:7]
+
+
+def test_a_session_as_a_plan_will_leave_it_has_rows_too() -> None:
+    session = [line for line in LINES if parse_entry(line)]
+    revised = Revised(BytesTranscript(b"".join(session)))
+    first, *_, last = revised.lines()
+    longer = last.raw.replace(b"[]", b'[{"type":"text","text":"%b"}]' % (b"x" * 9000))
+    edits = (Edit(first.offset, len(first.raw), b""), Edit(last.offset, len(last.raw), longer))
+    touched = (TouchedLine(first.index, None), TouchedLine(last.index, None))
+    revised.take(Plan(revised.identity, edits, Report("x"), touched=touched))
+    found = list(views(revised, OPENCLAW))
+    after = list(views(BytesTranscript(b"".join([*session[1:-1], longer])), OPENCLAW))
+    assert found == [replace(row, index=row.index + 1) for row in after]
 
 
 def test_it_says_what_the_whole_session_says() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.planning.context_window import SignatureCoverage, id_hash
+from bsd.planning.context_window import ContextWindow, id_hash
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
@@ -66,9 +66,9 @@ def binds(model: str) -> bool:
     return model == BINDING
 
 
-def follow(session: list[Entry], start: int = 0) -> SignatureCoverage:
+def follow(session: list[Entry], start: int = 0) -> ContextWindow:
     ids = array("Q", (id_hash(entry["id"]) for entry in session[:start]))
-    prefix = SignatureCoverage(binds, Checkpoint(0, start, 0, ids) if start else None)
+    prefix = ContextWindow(binds, Checkpoint(0, start, 0, ids) if start else None)
     for index, entry in enumerate(session[start:], start):
         prefix.follow(index, OPENCLAW.info(entry))
     return prefix
@@ -76,7 +76,7 @@ def follow(session: list[Entry], start: int = 0) -> SignatureCoverage:
 
 def covered(session: list[Entry], start: int = 0) -> set[int]:
     prefix = follow(session, start)
-    return {index for index in range(start, len(session)) if prefix.covers(index)}
+    return {index for index in range(start, len(session)) if prefix.covered(index - start)}
 
 
 def sent_with_signatures(session: list[Entry]) -> set[int]:

@@ -28,7 +28,8 @@ def judge(
     undone = fields.pop("undone", False)
     policy = Policy.of(config(**fields))
     values = fmt.values(entry, policy.shortest)
-    subject = subject_of(entry, fmt.info(entry), values, policy, undone=undone)
+    limits = policy.limits()
+    subject = subject_of(entry, fmt.info(entry), values, policy, limits, undone=undone)
     return decide(subject, standing, policy, NOW)
 
 

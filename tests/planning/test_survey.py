@@ -27,7 +27,7 @@ def reasons(
 ) -> dict[str | None, str]:
     source = BytesTranscript(jsonl(*entries))
     survey = Survey.of(source, fmt, Policy.of(config(**fields)), NOW, keep_names=True)
-    return {outcome.entry_id: outcome.decision.reason.value for outcome in survey.outcomes()}
+    return {one.row.entry_id: one.decision.reason.value for one in survey.outcomes()}
 
 
 def result(entry_id: str, **more: Any) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_of_an_entry_of_the_last_turn_what_was_not_thought_leaves(*, forced: boo
     run = [message("u", "user"), entry, result("r", toolCallId="c"), assistant("a2")]
     policy = Policy.of(config(keep_recent=0, trigger_types=["thinking", "tool_call"]))
     survey = Survey.of(BytesTranscript(jsonl(HEADER, *run)), OPENCLAW, policy, NOW, keep_names=True)
-    [found] = [outcome.decision for outcome in survey.outcomes() if outcome.entry_id == "a1"]
+    [found] = [one.decision for one in survey.outcomes() if one.row.entry_id == "a1"]
     assert [chosen.value.type for chosen in found.chosen] == ["tool_call"]
 
 
@@ -250,8 +250,8 @@ def test_entries_that_cannot_leave_share_their_outlines() -> None:
     source = BytesTranscript(jsonl(HEADER, *entries))
     survey = Survey.of(source, OPENCLAW, Policy.of(config()), NOW)
     assert len(list(survey.outcomes())) == 500
-    assert len(survey._subjects) == 1
-    assert survey._names == b""
+    assert len({id(row.subject) for row in survey.rows}) == 1
+    assert {row.entry_id for row in survey.rows} == {None}
 
 
 def test_outlines_tell_true_from_one_and_false_from_zero() -> None:

@@ -9,15 +9,16 @@ import pytest
 from bsd.core.answers import as_json
 from bsd.planning.discard import plan_discard
 from bsd.planning.extract import plan_extraction
-from bsd.planning.plan import Meter, Rate
+from bsd.planning.plan import Rate
 from bsd.planning.replace import plan_replace
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.targets import Discard, Replacement
+from bsd.planning.tokens import Meter
 from bsd.planning.view import line_hash
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.entry import Entry, sent_tokens
-from bsd.transcripts.agents.format import Shape, TranscriptFormat, Value
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from tests.planning.in_memory import Session, config
 from tests.session_files import HEADER, jsonl
@@ -196,9 +197,11 @@ def test_context_tools_count_as_extraction_does() -> None:
 
 
 def test_images_and_what_is_never_sent_cost_nothing() -> None:
-    image = Value(("a",), Shape.BLOCK, None, display=False, length=9)
-    shown = Value(("a",), Shape.TEXT, None, display=True, length=9)
-    assert Rate().tokens(image, 900) == Rate().tokens(shown, 900) == 0
+    shown = result("r", details={"log": "y" * 3000})
+    shown["message"]["content"] = [{"type": "image", "data": "A" * 3000}]
+    end: Entry = {"type": "message", "id": "u", "message": {"role": "user", "content": "go"}}
+    saving = Session(jsonl(HEADER, shown, end)).extract(keep_recent=0).report.savings["tool_result"]
+    assert (saving.values, saving.tokens) == (2, 0)
 
 
 def test_the_estimate_is_named() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from bsd.transcripts import splice
 from bsd.transcripts.reader import TranscriptFile, parse_entry
-from bsd.transcripts.spans import ValuePath, value_at
+from bsd.transcripts.spans import ValuePath
 from bsd.transcripts.splice import (
     DuplicateKey,
     NoSuchValue,
-    SeenText,
     SpliceError,
+    Stood,
     edit,
     edit_and_measure,
     encode_string,
@@ -252,48 +252,15 @@ def test_a_line_of_the_usual_form_is_edited_as_any_other(
     put = {str(name): b"[0]" for name in [nasty.json_text(key)] if (name,) not in paths}
     assume(not any(path[:1] == (name,) for path in paths for name in put))
 
-    entry = parse_entry(raw) or {}
-    texts = {path: value_at(entry, path) for path in paths}
-    starts = st.integers(1, len(raw)) | st.sampled_from(quotes(raw))
-    seen = {
-        path: SeenText(len(text.encode("utf-8", "surrogatepass")), len(text), draw.draw(starts))
-        for path, text in texts.items()
-        if isinstance(text, str)
-    }
-
-    def made(
-        seen: dict[ValuePath, SeenText] | None = None,
-    ) -> tuple[bytes, dict[ValuePath, bytes]] | str:
+    def made() -> tuple[bytes, dict[ValuePath, Stood]] | str:
         try:
-            line, stood = edit_and_measure(raw, replace=replaced, remove=gone, put=put, seen=seen)
+            return edit_and_measure(raw, replace=replaced, remove=gone, put=put)
         except SpliceError as error:
             return repr(error)
-        return line, {path: bytes(was) for path, was in stood.items()}
 
     with patch.object(splice, "_LONG", -1):  # so that every line is searched
         searched = made()
     assert made() == searched
-    assert made(seen) == searched
-
-
-def quotes(raw: bytes) -> list[int]:
-    """Where strings, or what looks like them, begin and end."""
-    return [at for at, byte in enumerate(raw) if byte == ord('"')] or [0]
-
-
-def test_what_was_seen_is_not_parsed() -> None:
-    text = 'a "quoted" ä, and more'
-    raw = orjson.dumps({"id": "e1", "t": [text, "short", text]}) + b"\n"
-    seen: dict[ValuePath, SeenText] = {
-        ("t", number): SeenText(len(text.encode()), len(text), at)
-        for number, at in ((0, raw.index(b'"a ')), (2, raw.rindex(b'"a ')))
-    }
-    replaced: dict[ValuePath, bytes] = {("t", 0): b'"-"', ("t", 1): b"1", ("t", 2): b'"+"'}
-    with patch.object(orjson, "loads", Mock(side_effect=orjson.loads)) as loads:
-        line, stood = edit_and_measure(raw, replace=replaced, seen=seen)
-    assert line == b'{"id":"e1","t":["-",1,"+"]}\n'
-    assert bytes(stood["t", 0]) == bytes(stood["t", 2]) == orjson.dumps(text)
-    assert [b"quoted" in call.args[0] for call in loads.mock_calls] == [False]
 
 
 def test_a_line_of_the_usual_form_is_not_searched() -> None:
@@ -303,11 +270,7 @@ def test_a_line_of_the_usual_form_is_not_searched() -> None:
             raw, replace={("t",): b'"-"', ("n", 1): b"{}"}, remove=[("s", "x")], put={"_m": b"1"}
         )
     assert line == b'{"id":"e1","n":[1,{},0.5,null,true],"t":"-","s":{},"_m":1}\n'
-    assert {path: bytes(was) for path, was in stood.items()} == {
-        ("t",): '"ä\\n\\u0001"'.encode(),
-        ("n", 1): b"-2",
-        ("s", "x"): b'"y"',
-    }
+    assert stood == {("t",): (12, 4, 3), ("n", 1): (2, 2, 2), ("s", "x"): (3, 1, 1)}
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's ow
 never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor
 reports of background tasks, nor a last turn of which nothing says that it has come to its end.
 
-Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. Whoever continues one reads that
-file and begins with another prompt, so the turn it has ended with is as any other.
+Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. A process that continues one reads
+that file and begins with another prompt, so the turn it has ended with is as any other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from bsd.transcripts.agents.program import (
     SourceKind,
     directory_below,
 )
-from bsd.transcripts.agents.values import calls_in, leaf_values, text_value
+from bsd.transcripts.agents.values import calls_in, leaf_values, result_values, text_value
 from bsd.transcripts.spans import ValuePath
 
 _CONTENT = ("message", "content")
@@ -99,7 +99,8 @@ class ClaudeCode(TranscriptFormat):
         is_assistant = kind == "assistant" and not aside
         calls = calls_in(message.get("content"), _CONTENT, _CALLS) if kind == "assistant" else ()
         boundary = kind == "system" and entry.get("subtype") == "compact_boundary"
-        kept = _what_stays(entry) if boundary else None
+        kept = _kept_by(entry) if boundary else None
+        listed, first, last = kept or ((), None, None)
         return EntryInfo(
             id=text_of(entry.get("uuid")),
             kind="tool_result" if result is not None else kind,
@@ -114,9 +115,9 @@ class ClaudeCode(TranscriptFormat):
             answer=text_of(message.get("id")) if is_assistant else None,
             may_be_last=(bool(message) or boundary) and not aside,
             is_compaction=kept is not None,
-            kept=kept.listed if kept else (),
-            kept_from=kept.first if kept else None,
-            kept_to=kept.last if kept else None,
+            kept=listed,
+            kept_from=first,
+            kept_to=last,
             calls=calls,
             result_of=result,
         )
@@ -157,7 +158,7 @@ class ClaudeCode(TranscriptFormat):
         named = (own, text_of(entry.get("requestSessionId")), text_of(forked_from))
         return tuple(filter(None, named))
 
-    def renews_id(self, entry: Entry, was: str) -> bool:  # noqa: ARG002
+    def renews_id(self, entry: Entry, was: str) -> bool:
         # These versions write a session that they resume into a new file, under new ids.
         version = text_of(entry.get("version")) or ""
         return version.startswith(_RENEWING)
@@ -183,7 +184,7 @@ class ClaudeCode(TranscriptFormat):
 class ClaudeCodeSubagent(ClaudeCode):
     """The same lines, in the file of a subagent."""
 
-    def _is_aside(self, entry: Entry) -> bool:  # noqa: ARG002 - here all is said to be
+    def _is_aside(self, entry: Entry) -> bool:  # here all is said to be
         return False
 
 
@@ -209,17 +210,12 @@ def _signed_by(message: Entry) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptEntries:
-    """What a compaction leaves in context of all that was before it."""
-
-    listed: tuple[str, ...] = ()
-    first: str | None = None
-    last: str | None = None
+# Of what was before a compaction: the entries that it lists, and the two ends of what it keeps.
+_Kept = tuple[tuple[str, ...], str | None, str | None]
 
 
-def _what_stays(boundary: Entry) -> _KeptEntries | None:
-    """What stays in context; None: it says so in a form that is not known.
+def _kept_by(boundary: Entry) -> _Kept | None:
+    """What stays in context; None: the boundary says so in a form that is not known.
 
     Then it is as if nothing had been taken out of context. The list counts where there is one, as
     it does for the program; versions before it name the two ends.
@@ -231,7 +227,7 @@ def _what_stays(boundary: Entry) -> _KeptEntries | None:
         if key.startswith("preserved") and value
     }
     if not kept:
-        return _KeptEntries()
+        return (), None, None
     listed, segment = (kept.pop(key, None) for key in ("preservedMessages", "preservedSegment"))
     if kept:
         return None
@@ -239,11 +235,11 @@ def _what_stays(boundary: Entry) -> _KeptEntries | None:
         ids = listed.get("uuids") if isinstance(listed, dict) else None
         if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
             return None
-        return _KeptEntries(listed=tuple(ids))
+        return tuple(ids), None, None
     if not isinstance(segment, dict):
         return None
     first, last = text_of(segment.get("headUuid")), text_of(segment.get("tailUuid"))
-    return _KeptEntries(first=first, last=last) if first and last else None
+    return ((), first, last) if first and last else None
 
 
 def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
@@ -268,7 +264,7 @@ def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
                     leaf_values(block["input"], (*path, "input"), "tool_call", at_least)
                 )
             case "tool_result":
-                values += _result_values(block.get("content"), (*path, "content"))
+                values += result_values(block.get("content"), (*path, "content"), "text", _media)
             case "thinking" if text := text_of(block.get("thinking")):
                 values.append(text_value((*path, "thinking"), text, "thinking", fixed=True))
             case "text" if text := text_of(block.get("text")):
@@ -286,20 +282,6 @@ def _is_notification(entry: Entry, message: Entry) -> bool:
     if isinstance(origin, dict) and origin.get("kind") == "task-notification":
         return True
     return any(_NOTIFICATION in text for text in texts_in(message.get("content")))
-
-
-def _result_values(content: Any, path: ValuePath) -> list[Value]:
-    if isinstance(content, str):
-        return [text_value(path, content, "tool_result")] if content else []
-    values: list[Value] = []
-    for index, block in enumerate(content if isinstance(content, list) else ()):
-        if not isinstance(block, dict):
-            continue
-        text = text_of(block.get("text"))
-        if block.get("type") == "text" and text:
-            values.append(text_value((*path, index, "text"), text, "tool_result"))
-        values += _media(block, (*path, index), "tool_result")
-    return values
 
 
 def _media(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
@@ -378,7 +360,7 @@ _PROCESS = re.compile(r"[0-9]+\.json")
 _CLEANUP_DAYS, _MOST_DAYS = 30, 1_000_000
 _MANAGED_SETTINGS = Path("/etc/claude-code/managed-settings.json")
 _QUIET_SECONDS = 10.0
-# Without the files that say who is at work, nothing else tells that somebody is.
+# Without the files that name the processes at work, nothing else tells that one is.
 _UNTOLD_QUIET_SECONDS = 60.0
 
 
@@ -476,7 +458,7 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
         project, session, *_ = self.directory.relative_to(self.projects).parts
         return self.projects / project / f"{session}{ENDING}"
 
-    def belongings(self, session: str) -> Iterator[Path]:  # noqa: ARG002 - the session's own
+    def belongings(self, session: str) -> Iterator[Path]:  # the session's own
         yield from ()
 
     def is_session_file(self, name: str) -> bool:
@@ -490,7 +472,7 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines, SUBAGENT)
 
-    def in_use(self, session: str) -> str | None:  # noqa: ARG002
+    def in_use(self, session: str) -> str | None:
         """A process that is idle may have some at work, and may continue any at any time."""
         return self._in_use(self.directory.relative_to(self.projects).parts[1], by_idle=True)
 

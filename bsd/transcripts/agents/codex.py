@@ -55,7 +55,7 @@ from bsd.transcripts.agents.program import (
     SourceKind,
     directory_below,
 )
-from bsd.transcripts.agents.values import leaf_values, text_value
+from bsd.transcripts.agents.values import leaf_values, result_values, text_value
 from bsd.transcripts.spans import ValuePath
 
 _HEADER = "session_meta"
@@ -158,7 +158,8 @@ class Codex(TranscriptFormat):
         if entry.get("type") != "response_item":
             return []
         if what in _RESULTS:
-            return _output(payload.get("output"))
+            path = (*_PAYLOAD, "output")
+            return result_values(payload.get("output"), path, "input_text", _picture)
         if what == "message":
             return _said(payload.get("content"), "content", text_of(payload.get("role")))
         if what == "reasoning":
@@ -238,24 +239,8 @@ def _display(holder: Entry, key: str, path: ValuePath, type_: str, at_least: int
     return [value for value in found if _NEVER.isdisjoint(value.path)]
 
 
-def _output(output: Any) -> list[Value]:
-    """What a call gave: a text, or a list of blocks."""
-    path = (*_PAYLOAD, "output")
-    if isinstance(output, str):
-        return [text_value(path, output, "tool_result")] if output else []
-    values: list[Value] = []
-    for index, block in enumerate(output if isinstance(output, list) else ()):
-        if not isinstance(block, dict):
-            continue
-        text = text_of(block.get("text"))
-        if block.get("type") == "input_text" and text:
-            values.append(text_value((*path, index, "text"), text, "tool_result"))
-        values += _picture(block, (*path, index), "tool_result")
-    return values
-
-
 def _said(blocks: Any, key: str, type_: str | None) -> list[Value]:
-    """What somebody said: of that, pictures alone may leave."""
+    """The blocks of a message: of these, pictures alone may leave."""
     values: list[Value] = []
     for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
         if not isinstance(block, dict):
@@ -395,14 +380,15 @@ class CodexDay(AgentProgram):
     def lock(
         self,
         name: SessionName,
-        transcript: Path,  # noqa: ARG002
-        wait: float = 0.0,  # noqa: ARG002 - a thread stays open for long
+        transcript: Path,
+        wait: float = 0.0,  # a thread stays open for long
         *,
-        sleep: Callable[[float], None] = time.sleep,  # noqa: ARG002
+        sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[None]:
         """Keep Codex from opening any thread, and see that this one is not open.
 
-        Its rule: whoever takes or gives up the lock of a thread holds the common lock meanwhile.
+        Its rule: a process that takes or gives up the lock of a thread holds the common lock
+        meanwhile.
         """
         if not self._locks.is_dir():
             yield
@@ -416,7 +402,7 @@ class CodexDay(AgentProgram):
             thread = self._thread_lock(name.session)
             if thread is not None:
                 with suppress(FileNotFoundError), _held(thread, _OPEN):
-                    pass  # nobody can take it from now on
+                    pass  # no process can take it from now on
             yield
 
     def _thread_lock(self, session: str) -> Path | None:

@@ -1,7 +1,7 @@
 """One entry, read in the words that dialects share: id, type, role, time, ties, blocks, usage.
 
 What only one program writes is its own dialect's; here stands what several have in common, and
-what nobody writes but bsd: placeholders, and the member `_extracted`.
+what bsd alone writes: placeholders, and the member `_extracted`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TYPE_OF_NAME = {
     "system": "system",
 }
 # Members that hold a conversation together. They are never extracted, at whatever depth: none
-# holds anything long in a sound file, and one that does is somebody's key to something.
+# holds anything long in a sound file, and one that does is a key to something.
 _STRUCTURAL = frozenset(
     (
         "id",
@@ -424,5 +424,5 @@ class Marker:
         }
         try:
             return orjson.dumps(member)
-        except TypeError:  # lone surrogates in names that somebody else wrote
+        except TypeError:  # lone surrogates in names that another program wrote
             return json.dumps(member, separators=(",", ":")).encode()

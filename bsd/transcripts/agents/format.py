@@ -23,6 +23,8 @@ VALUE_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "sys
 class Shape(StrEnum):
     """How a value is replaced by its placeholder."""
 
+    __hash__ = str.__hash__  # Enum's own is written in Python
+
     TEXT = "text"  # a string becomes the placeholder
     WHOLE = "whole"  # an array, object or scalar becomes the placeholder string
     BLOCK = "block"  # a content block becomes a text block that holds the placeholder
@@ -134,7 +136,7 @@ class TranscriptFormat(ABC):
 
     name: str
     parent_key: str | None = "parentId"  # the member that names the entry which one follows
-    ties: frozenset[str] = TIES  # members that nobody may change: they hold all together
+    ties: frozenset[str] = TIES  # members that no edit may change: they hold all together
     # Copies name the sessions that they are of, each by its header, and lines are copied behind it
     # without gaps: so a copied line has a known place.
     tells_origin: bool = False
@@ -151,19 +153,19 @@ class TranscriptFormat(ABC):
         object without such a leaf is one if it is that long as a whole.
         """
 
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
         """What stands in the line of each entry of this id; None: the id itself, as a text."""
         return None
 
-    def origins(self, entry: Entry) -> tuple[str, ...]:  # noqa: ARG002
+    def origins(self, entry: Entry) -> tuple[str, ...]:
         """Ids of the sessions that an entry names: that of its own first, then its origins."""
         return ()
 
-    def renews_id(self, entry: Entry, was: str) -> bool:  # noqa: ARG002
+    def renews_id(self, entry: Entry, was: str) -> bool:
         """Whether an entry may be that of the id `was`, written anew by its program."""
         return False
 
-    def title(self, entry: Entry) -> Title | None:  # noqa: ARG002
+    def title(self, entry: Entry) -> Title | None:
         """Say how an entry would call its session: a name that it gives, or what was asked."""
         return None
 

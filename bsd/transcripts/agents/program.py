@@ -75,18 +75,18 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """Which keys came back into an owner's list, and which are somebody else's now."""
+    """Which keys came back into a program's list, and which stand for other sessions now."""
 
     keys: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
 
 
-# --- who holds its lock of a session ---
+# --- its lock of a session ---
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Nobody holds the lock."""
+    """No process holds the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ class HeldLock:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The owner is provably gone: whoever wants the lock may take it."""
+    """The holder is provably gone: any process may take the lock."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The lock does not say who holds it, and nothing proves that nobody does: it counts."""
+    """The lock does not name its holder, and nothing proves that it has none: it counts."""
 
     reason: str
 
@@ -158,11 +158,11 @@ class AgentProgram(ABC):
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         """Tell the dialect of a file whose lines these are."""
 
-    def renamed_by_program(self, name: str) -> str | None:  # noqa: ARG002
+    def renamed_by_program(self, name: str) -> str | None:
         """The session whose transcript a file of this name was, before its program put it aside."""
         return None
 
-    def belongings(self, session: str) -> Iterator[Path]:  # noqa: ARG002
+    def belongings(self, session: str) -> Iterator[Path]:
         """Files that belong to a session beside its transcript, and are no transcripts."""
         yield from ()
 
@@ -185,7 +185,7 @@ class AgentProgram(ABC):
         """By which ids it may know a session, told by its name: that comes first."""
         return (session,)
 
-    def conversations(self, entry: Entry) -> set[str]:  # noqa: ARG002
+    def conversations(self, entry: Entry) -> set[str]:
         """Ids of the conversation that a header, or a first entry, names, and of its origin."""
         return set()
 
@@ -199,27 +199,27 @@ class AgentProgram(ABC):
 
     # --- whether it is at work ---
 
-    def in_use(self, session: str) -> str | None:  # noqa: ARG002
+    def in_use(self, session: str) -> str | None:
         """Say why a session counts as in use; None if it does not."""
         return None
 
     def lock(
         self,
-        name: SessionName,  # noqa: ARG002
-        transcript: Path,  # noqa: ARG002
-        wait: float = 0.0,  # noqa: ARG002
+        name: SessionName,
+        transcript: Path,
+        wait: float = 0.0,
         *,
-        sleep: Callable[[float], None] = time.sleep,  # noqa: ARG002
+        sleep: Callable[[float], None] = time.sleep,
     ) -> AbstractContextManager[object]:
         """Its own lock of a session; entering it raises Busy, after `wait` seconds at most."""
         return nullcontext()
 
-    def lock_state(self, transcript: Path) -> LockState:  # noqa: ARG002
-        """Who holds a lock that is a file beside the transcript."""
+    def lock_state(self, transcript: Path) -> LockState:
+        """The holder of a lock that is a file beside the transcript."""
         return Free()
 
     def lock_files(self) -> Iterator[tuple[Path, LockState]]:
-        """All such locks there are, and who holds them."""
+        """All such locks there are, and their holders."""
         yield from ()
 
     # --- what it lists ---
@@ -228,7 +228,7 @@ class AgentProgram(ABC):
         """Its list of conversations."""
         return Registry()
 
-    def listed(self, session: str) -> str | None:  # noqa: ARG002
+    def listed(self, session: str) -> str | None:
         """What `list_again` needs to list a session as it is listed now; None if it is not."""
         return None
 
@@ -241,11 +241,11 @@ class AgentProgram(ABC):
         for a list that cannot be edited, OSError.
         """
 
-    def list_again(self, excerpt: str, *, wait: float) -> PutBack:  # noqa: ARG002
+    def list_again(self, excerpt: str, *, wait: float) -> PutBack:
         """Put back what `unlist` took out, where it stood; raises the same."""
         return PutBack()
 
-    def is_written_by_us(self, name: str) -> bool:  # noqa: ARG002
+    def is_written_by_us(self, name: str) -> bool:
         """Whether a file of this name beside its sessions may be one that bsd has made."""
         return False
 

@@ -168,7 +168,7 @@ def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def secure(layout: Layout, source: Source) -> None:
-    """Make sure that this root may edit the sessions of a source: claim it if nobody has.
+    """Make sure that this root may edit the sessions of a source: claim it if no root has.
 
     Raises LeftAlone, with the root that serves it.
     """
@@ -188,7 +188,7 @@ def secure(layout: Layout, source: Source) -> None:
 def elsewhere(layout: Layout, source: Source, *, look_inside: bool = False) -> str | None:
     """Why this root only looks at a source; None if it may edit its sessions.
 
-    `look_inside`: a source that nobody has claimed is searched for placeholders of another root.
+    `look_inside`: a source that no root has claimed is searched for placeholders of another root.
     """
     claim = _claim_to(source)
     if claim is not None and not _is_of(claim, layout) and not _is_void(claim):
@@ -231,7 +231,7 @@ def _lock(directory: Path) -> FileLock:
 
 
 def served_by(layout: Layout, source: Source) -> str | None:
-    """The root that has claimed a source; None if nobody has."""
+    """The root that has claimed a source; None if none has."""
     claim = _claim_to(source)
     if claim is None or _is_void(claim):
         return None
@@ -342,7 +342,7 @@ def has_served(layout: Layout, source: Source) -> bool:
 
 
 def _is_served(source: Source) -> bool:
-    """Whether something has been taken out of any session of a source, by whomever."""
+    """Whether any root has taken something out of a session of a source."""
     key, now = str(source.path), time.monotonic()
     if key in _looked and now - _looked[key][0] < _LOOK_AGAIN_SECONDS:
         return _looked[key][1]

@@ -35,7 +35,7 @@ from bsd.transcripts.spans import ValuePath, value_at
 # Which member of a block holds a call's arguments, by the block's type.
 CALLS: Mapping[str, str] = {"toolCall": "arguments"}
 
-# Nobody nests content deeper on purpose, and Python's stack is not endless.
+# No program nests content deeper on purpose, and Python's stack is not endless.
 _DEEPEST = 200
 
 # Names that tie a result to its call: an object that holds one never leaves as a whole.
@@ -177,7 +177,7 @@ def _thinking(block: Entry, path: ValuePath, api: str) -> list[Value]:
     if text is None or block.get("redacted"):
         return []
     if signature is not None and not isinstance(signature, str):
-        return []  # no dialect known to write this: who knows what it binds
+        return []  # no known format writes this, so what it binds is not known
     where = (*path, "thinking")
     if not signature or _keeps_signature(api):
         return [text_value(where, text, "thinking")]
@@ -198,8 +198,8 @@ def _keeps_signature(api: str) -> bool:
     """Whether a signature is independent of the text beside it.
 
     For the OpenAI family it is an item of its own or the name of a field. Everywhere else it
-    proves the text (Anthropic, Bedrock, Google), so it leaves with it. For an API nobody has
-    described we do the same: without a signature every adapter sends the block as plain text or
+    proves the text (Anthropic, Bedrock, Google), so it leaves with it. For an API that is
+    not described we do the same: without a signature every adapter sends the block as plain text or
     drops it, while a signature beside a changed text may be refused.
     """
     return api.startswith(("openai-", "azure-openai-")) or "codex" in api
@@ -212,6 +212,29 @@ def _image(block: Entry, path: ValuePath, entry_type: str | None) -> list[Value]
         data = text_of(source.get("data"))
     # The whole block leaves: a placeholder is not valid base64.
     return [Value(path, Shape.BLOCK, entry_type, display=False, length=len(data))] if data else []
+
+
+def result_values(
+    content: Any,
+    path: ValuePath,
+    kind: str,
+    media: Callable[[Entry, ValuePath, str], list[Value]],
+) -> list[Value]:
+    """List the values of a tool's result at `path`: a text, or texts and media in blocks.
+
+    `kind` is the type of blocks with a text; `media` lists what another block holds.
+    """
+    if isinstance(content, str):
+        return [text_value(path, content, "tool_result")] if content else []
+    values: list[Value] = []
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if not isinstance(block, dict):
+            continue
+        text = text_of(block.get("text"))
+        if block.get("type") == kind and text:
+            values.append(text_value((*path, index, "text"), text, "tool_result"))
+        values += media(block, (*path, index), "tool_result")
+    return values
 
 
 def calls_in(

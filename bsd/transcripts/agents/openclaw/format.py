@@ -50,7 +50,7 @@ from bsd.transcripts.spans import ValuePath
 
 _CONTENT = ("message", "content")
 
-# What the gateway puts before what somebody wrote in a channel: who and when, notes of its own.
+# Text that the gateway puts before a message of a channel: sender and time, notes of its own.
 _BEFORE_A_PROMPT = re.compile(
     r"(?:[A-Z][^\n:]{0,60}\(untrusted[^\n]{0,60}:\n```json\n.*?\n```"
     r"|System: [^\n]*"

@@ -1,6 +1,6 @@
 """OpenClaw's directories: agents/<agent>/{sessions/{*.jsonl, sessions.json}, agent/*.sqlite}.
 
-There also lie the sessions of whoever writes the seeds' flat entries.
+There also lie sessions of flat entries, the seeds' format.
 """
 
 from __future__ import annotations

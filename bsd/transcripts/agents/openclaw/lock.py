@@ -1,8 +1,9 @@
-"""OpenClaw's lock of a session: who holds it, burying one that nobody does, and taking it.
+"""OpenClaw's lock of a session: its holder, burying one that has none, and taking it.
 
 The lock is the file `<session>.jsonl.lock` beside the session; it exists as long as the lock is
-held. Versions of the gateway differ in how they judge somebody else's lock; SPEC §2.6 is our rule,
-and stricter than each of theirs. `with SessionLock(path): …` takes it, which the gateway honours.
+held. Versions of the gateway differ in how they judge another process's lock; SPEC §2.6 is our
+rule, and stricter than each of theirs. `with SessionLock(path): …` takes it, which the gateway
+honours.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def lock_path(session_file: Path) -> Path:
 
 
 def inspect_lock(session_file: Path, *, now: float | None = None) -> LockState:
-    """Who holds the lock of a session file, at `now` (seconds of the epoch); changes nothing."""
+    """The holder of a session file's lock, at `now` (seconds of the epoch); changes nothing."""
     with look(lock_path(session_file)) as seen:
         return (
             seen.state(time.time() if now is None else now) if isinstance(seen, SeenLock) else seen
@@ -112,7 +113,7 @@ class SeenLock:
     descriptor: int
     content: bytes
     modified: float
-    changed: float  # by the kernel's clock, whatever somebody has set `modified` to
+    changed: float  # by the kernel's clock, to whatever `modified` was set
 
     def state(self, now: float) -> HeldLock | Stale | Unreadable:
         found = judge(self.content, now - self.modified)
@@ -168,7 +169,7 @@ def _open(path: Path) -> int | Free | Unreadable:
 def bury(path: Path, seen: SeenLock, *, now: float) -> bool:
     """Remove the lock file that was judged stale, and no other; False if that is not certain.
 
-    Between judging and removing, the name may come to mean another file: somebody else buries
+    Between judging and removing, the name may come to mean another file: another process buries
     the stale lock too and puts a fresh one there, which a plain unlink would destroy. Therefore:
 
     - Among ourselves: whoever buries holds the flock of the stale file itself, and looks again
@@ -217,7 +218,7 @@ def _sweep(directory: Path, now: float) -> None:
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.name.startswith(TEMPORARY_PREFIX):
-                with suppress(FileNotFoundError):  # somebody else sweeps too
+                with suppress(FileNotFoundError):  # another process sweeps too
                     if now - entry.stat(follow_symlinks=False).st_ctime > _LEFTOVER_AFTER_SECONDS:
                         os.unlink(entry)
 
@@ -337,7 +338,7 @@ class SessionLock(WaitingLock):
             if not (placed := place(temporary, self._path)):
                 placed = self._create_without_links(content)
         except FileExistsError:
-            pass  # somebody was quicker
+            pass  # another process was quicker
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()

@@ -210,7 +210,7 @@ def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
         nonlocal done
         there = _content_of(raw)
         keys = [key for key in wanted if key not in there]
-        # One that stands there as it was has been put back before, and nobody took it.
+        # One that stands there as it was has been put back before, and no other program took it.
         taken = [key for key in wanted if key in there and there[key] != was[key]]
         done = PutBack(tuple(key for key in wanted if key not in taken), tuple(taken))
         return (
@@ -283,7 +283,7 @@ def excerpt(raw: bytes, keys: Collection[str]) -> str:
 
 
 def _edit(path: Path, edit: _Edit, wait: float) -> None:
-    """Put an edited file in the place of one, if nobody changed it meanwhile."""
+    """Put an edited file in the place of one that has not changed meanwhile."""
     if not os.path.lexists(path):
         return
     with SessionLock(path, wait):
@@ -308,7 +308,7 @@ def _edited(path: Path, edit: _Edit) -> bool:
         new = edit(raw or b"{}")
         if new == (raw or b"{}"):
             return True
-        # Much as the gateway names its own, so that nobody takes it for a session.
+        # Much as the gateway names its own, so that no program takes it for a session.
         temporary = path.with_name(f"{path.name}.{os.getpid()}{_TEMPORARY}")
         try:
             _write(source, temporary, new)
