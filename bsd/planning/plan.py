@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bsd.core.config import PruningConfig
-from bsd.core.layout import SessionName
 from bsd.store.entry_notes import NOTHING, Noting
-from bsd.store.extracted import Keep, Stored
+from bsd.store.extracted import Keep
 from bsd.store.history import TouchedLine
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import MARKER, Entry, Sent, answer_of, sent_tokens
@@ -124,17 +122,6 @@ class Meter:
 
 
 # --- a plan, and its report ---
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a planner or a query may want beside the session itself."""
-
-    name: SessionName
-    stored: Stored  # what is away of it
-    now: float  # epoch seconds
-    # The settings; raises ConfigError. Broken ones are no business of whoever needs none.
-    config: Callable[[], PruningConfig]
 
 
 @dataclass(frozen=True, slots=True)

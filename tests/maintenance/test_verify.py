@@ -17,7 +17,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import Finding, verify
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from tests.openclaw_tree import add_session, set_idle
@@ -31,7 +31,7 @@ NAME = SessionName("main", "s")
 def store(tmp_path: Path, layout: Layout) -> SessionStore:
     """The store of a session from which something was extracted."""
     add_session(tmp_path / "root", str(NAME), sample(6))
-    Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(wait=0)).extract(NAME)
+    Caller(layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0)).extract(NAME)
     store = SessionStore(layout, NAME)
     assert len(store.refs()) > 1
     return store
@@ -123,7 +123,7 @@ def test_an_index_is_made_anew_of_what_is_there(
 
 
 def test_content_whose_time_was_up_is_expired_not_missing(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     path = write(layout, conversation(3))
     surgeon.extract(OTHER)
@@ -148,7 +148,7 @@ def test_content_whose_time_was_up_is_expired_not_missing(
 
 
 def test_a_store_that_is_lost_is_missing_whatever_its_age(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     write(layout, conversation(3))
     surgeon.extract(OTHER)

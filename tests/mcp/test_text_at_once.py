@@ -20,7 +20,7 @@ from bsd.daemon.instance import SingleInstance, is_running
 from bsd.mcp.restoring import RestoredText
 from bsd.mcp.scope import Scope
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from tests.actions import performed
 from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, agent_context, call, call_tool
 from tests.openclaw_tree import set_idle, set_status
@@ -213,7 +213,7 @@ def test_nobody_waits_for_what_will_not_be_over_in_time(
     os.utime(away.path, (then, then))
     budget = RetryBudget(3.0, quiet, clock=lambda: then + away.ahead)
     budget = replace(budget, sleep=sleep)
-    surgeon = Surgeon(away.layout, away.config, budget=budget)
+    surgeon = Caller(layout=away.layout, config=away.config, budget=budget)
     if slept:
         assert performed.restore(surgeon, NAME, "msg-456")["restored"]
     else:

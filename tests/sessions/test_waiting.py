@@ -19,7 +19,7 @@ from bsd.sessions import operate
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from bsd.store.state import StateDb
 from bsd.transcripts.reader import TranscriptFile
 from tests.actions import performed
@@ -30,9 +30,9 @@ from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, 
 _QUIET = 10.0
 
 
-def surgeon_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _QUIET) -> Surgeon:
+def surgeon_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _QUIET) -> Caller:
     budget = RetryBudget(wait, quiet, clock=clock.now, sleep=clock.sleep)
-    return Surgeon(layout, ConfigService(layout.config_file), budget=budget)
+    return Caller(layout=layout, config=ConfigService(layout.config_file), budget=budget)
 
 
 def test_who_is_too_early_learns_when_to_come_again(layout: Layout, clock: Clock) -> None:
@@ -172,7 +172,7 @@ def test_what_has_nothing_to_give_is_not_locked(layout: Layout, clock: Clock) ->
         result = surgeon.extract(NAME)
         assert (result.status, result.entries) == (Status.UNCHANGED, 0)
         with TranscriptFile(path) as source:
-            assert state.load(NAME, fingerprint(surgeon.settings(None)), source) is None
+            assert state.load(NAME, fingerprint(surgeon.config.current), source) is None
         write(layout, conversation())
         assert surgeon.extract(NAME).status is Status.BUSY
     assert surgeon.extract(NAME).entries == 3

@@ -17,8 +17,8 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -58,7 +58,7 @@ from bsd.sessions.commit.late import (
 from bsd.sessions.commit.protocol import commit, header_hash
 from bsd.sessions.commit.record import InFlightRecord, Mark, Note, add_note
 from bsd.transcripts.agents.program import AgentProgram
-from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.agents.programs import in_use, program_of
 from bsd.transcripts.change import Change, Edit
 
 KEEP_NS = 60 * 10**9  # for so long the displaced file stays
@@ -111,12 +111,16 @@ class Access:
     program: Callable[[SessionName], AgentProgram]
 
     @classmethod
-    def to(cls, layout: Layout, still_idle: Callable[[SessionName, Path], str | None]) -> Access:
-        """Access by the usual locks, without waiting."""
+    def to(cls, layout: Layout, *, held: Collection[SessionName] = ()) -> Access:
+        """Access by the usual locks, without waiting; the caller holds bsd's own of those `held`."""
+
+        def lock(name: SessionName) -> AbstractContextManager[object]:
+            return nullcontext() if name in held else own_lock(layout, name, 0.0)
+
         return cls(
-            own_lock=lambda name: own_lock(layout, name, 0.0),
+            own_lock=lock,
             session_lock=lambda name, path: program_of(layout, name.agent).lock(name, path),
-            still_idle=still_idle,
+            still_idle=lambda name, _: in_use(layout, name),
             program=lambda name: program_of(layout, name.agent),
         )
 

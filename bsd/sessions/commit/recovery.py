@@ -32,7 +32,7 @@ _log = structlog.stdlib.get_logger(module="recovery")
 
 def recover(
     inflight: InFlight,
-    access: Access,
+    access: Access | None = None,
     *,
     now_ns: Callable[[], int] = time.time_ns,
     after_step: Step = no_step,
@@ -46,6 +46,7 @@ def recover(
     it again for what is not finished. Costs one listing of the in-flight directories if there is
     nothing.
     """
+    access = access or Access.to(inflight.layout)
     given = Given(inflight, access, now_ns, after_step, strength, keep_displaced)
     results = [
         _recovered(path, given) for path in (inflight.records() if records is None else records)
@@ -65,7 +66,9 @@ def retire(inflight: InFlight, *, now_ns: Callable[[], int] = time.time_ns) -> l
         raise Busy("late lines are put back by whoever changes sessions")
 
     due = [path for path in inflight.records() if _is_due(path, now_ns())]
-    access = replace(Access.to(inflight.layout, lambda *_: None), session_lock=nobody)
+    access = replace(
+        Access.to(inflight.layout), session_lock=nobody, still_idle=lambda *_: None
+    )
     done = recover(inflight, access, now_ns=now_ns, records=due) if due else []
     return [*done, *_remove_strays(inflight, now_ns)]
 

@@ -15,7 +15,8 @@ import pytest
 from bsd.core.errors import Unavailable
 from bsd.sessions.commit import exchange
 from bsd.sessions.commit.displaced import State
-from bsd.sessions.commit.protocol import GiveUp, Outcome
+from bsd.sessions.commit.exchange import GiveUp
+from bsd.sessions.commit.protocol import CommitOutcome
 from tests.needs import require_linux, require_node
 from tests.refusing import raising
 from tests.sessions.commit.scene import (
@@ -40,7 +41,7 @@ def _linux() -> None:
     require_linux()
 
 
-def commit_while(scene: Scene, step: str, action: Callable[[], object]) -> Outcome:
+def commit_while(scene: Scene, step: str, action: Callable[[], object]) -> CommitOutcome:
     outcome = scene.commit(after_step=once_at(step, action))
     scene.finish_children()
     return outcome

@@ -16,7 +16,7 @@ from bsd.core.errors import Conflict
 from bsd.sessions.commit import late as late_module
 from bsd.sessions.commit.displaced import Access, State
 from bsd.sessions.commit.late import list_orphans
-from bsd.sessions.commit.protocol import GiveUp
+from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.record import read_record
 from bsd.sessions.commit.recovery import recover
 from tests.sessions.commit.crashing import (

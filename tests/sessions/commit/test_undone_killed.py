@@ -13,7 +13,7 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from bsd.store.changed_lines import undone_in
 from bsd.store.history import History
 from tests.actions import performed
@@ -38,9 +38,9 @@ def _prepared(children: Children, scene: Theatre, *acts: str) -> Order:
     return replace(order, act=acts[-1])
 
 
-def _surgeon(layout: Layout) -> Surgeon:
+def _surgeon(layout: Layout) -> Caller:
     later = RetryBudget(wait=0.0, clock=lambda: time.time() + 100)
-    return Surgeon(layout, ConfigService(layout.config_file), actor="test", budget=later)
+    return Caller(layout=layout, config=ConfigService(layout.config_file), actor="test", budget=later)
 
 
 def _recover(scene: Theatre) -> Layout:
