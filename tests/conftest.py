@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bsd.core.layout import Layout
-from tests.actions.performed import Caller
 from tests import forbidden_programs
+from tests.actions.performed import Caller
 from tests.openclaw_tree import SHARED_DATA, fill
 from tests.session_files import Clock, make_surgeon
 from tests.spread import rank, unit_of_work

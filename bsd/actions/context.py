@@ -126,7 +126,7 @@ class ActionContext:
         return self.executor(self, action, args, kwargs, changes=False)
 
     def editor(self, session: SessionName) -> SessionEditor:
-        """Return an editor that changes a session for this actor, and waits as the budget allows."""
+        """Return an editor that changes a session for this actor, within the budget."""
         return SessionEditor(
             Session(self.layout, session),
             self.config,

@@ -85,7 +85,6 @@ def edit_entry(
         Invalid: the change would break the session.
         EntryChanged: the line is not the one that was `seen`.
     """
-
     editor = context.editor(session)
     answer = editor.apply(
         lambda opened: plan_edit(opened.transcript, opened.format, entry, wish, seen)
@@ -173,7 +172,6 @@ def set_extractable(
         Busy: the session is in use.
         Invalid: the number is negative.
     """
-
     return context.editor(session).apply(lambda opened: plan_with_reason(opened, entry, value))
 
 

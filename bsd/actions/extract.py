@@ -158,9 +158,7 @@ class _Extraction:
         try:
             with self._context.reader(self._name, to_edit=True) as opened:
                 plan, _ = self._plan(opened)
-            result = result.plus(
-                plan, Status.EXTRACTED, in_effect=False, left_as=plan.planned_on
-            )
+            result = result.plus(plan, Status.EXTRACTED, in_effect=False, left_as=plan.planned_on)
         except BsdError as error:
             result = result.failed(error)
         self._editor.notes.concluded("extract", result)

@@ -65,9 +65,7 @@ def undo(context: ActionContext, session: SessionName, operation: int | None = N
 
     def plan(opened: OpenSession) -> tuple[Plan, Undone]:
         settle(opened.history, opened.transcript)
-        return plan_undo(
-            opened.transcript, opened.format, chosen, opened.history, opened.store
-        )
+        return plan_undo(opened.transcript, opened.format, chosen, opened.history, opened.store)
 
     entries: list[str] = []
     operations: list[int] = []

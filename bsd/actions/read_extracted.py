@@ -419,7 +419,6 @@ def read_held(
 
     If it is not, the first page is empty: the texts stand in the session.
     """
-
     with context.reader(session) as opened:
         held = held_by(opened.transcript, opened.format, entry, opened.store)
         is_away = bool(held.away or held.unavailable)

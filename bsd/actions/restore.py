@@ -39,7 +39,6 @@ def restore(
         Conflict: nothing of the entry is extracted.
         Invalid: a key names no extracted value.
     """
-
     editor = context.editor(session)
     answer = editor.apply(
         lambda opened: plan_restore(

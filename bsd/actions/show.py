@@ -67,7 +67,6 @@ def show_entries(
         NotFound: there is no such session or entry.
         LeftAlone: its lines are not understood.
     """
-
     with context.reader(session) as opened:
         source, fmt = opened.transcript, opened.format
         found: Sequence[WholeEntry | EntryView]
@@ -88,7 +87,6 @@ def show_value(context: ActionContext, session: SessionName, entry: str, key: st
         Invalid: the key names no value, or several.
         Conflict: the value cannot be had.
     """
-
     with context.reader(session) as opened:
         held = held_by(opened.transcript, opened.format, entry, opened.store)
         return ShownValue(str(session), entry, *held.value(key))

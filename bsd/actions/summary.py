@@ -158,7 +158,6 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
         NotFound: there is no such session.
         LeftAlone: its lines are not understood.
     """
-
     with context.reader(session) as opened:
         found = summarize(opened.transcript, opened.format, opened.store)
         return Summary(session.session, session.agent, found, iso_utc(opened.now))

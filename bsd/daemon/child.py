@@ -29,8 +29,9 @@ from bsd.core.errors import BsdError, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import close_logs, configure_logs
 from bsd.core.processes import give_back_memory
-from bsd.sessions.commit.inflight import InFlight, Memory
 from bsd.planning.result import SessionResult
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.own_commits import CommitMemory
 from bsd.sessions.editor import Noticed
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import OpenSession
@@ -68,7 +69,9 @@ class Order(NamedTuple):
     memory: int  # bytes of address space that it may take
     config: Known | None  # None: as when it was told last
     log: tuple[str, str, bool]  # level and form of lines, and whether stderr is read
-    remembered: dict[SessionName, Memory]  # of the sessions it is about: commits by other children
+    remembered: dict[
+        SessionName, CommitMemory
+    ]  # of the sessions it is about: commits by other children
 
 
 class Said(NamedTuple):
@@ -84,7 +87,7 @@ class Reply(NamedTuple):
 
     answer: Any
     error: Exception | None
-    remembered: dict[SessionName, Memory]
+    remembered: dict[SessionName, CommitMemory]
     leaves: bool = False  # it does nothing more
 
 

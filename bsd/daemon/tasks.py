@@ -26,7 +26,7 @@ _log = structlog.stdlib.get_logger(module="worker")
 LONGEST_WAIT_SECONDS = 3600.0  # that a small saving waits for others, to be worth a whole copy
 _SHARE = 32  # a commit saves at least one part in so many of the bytes it has to copy
 
-# A new line with one of these is there because somebody asked: it was restored and its protection
+# A new line with one of these is there because it was asked for: it was restored and its protection
 # is over, or it was set free. Inside a JSON string the quotes would stand behind backslashes.
 _ASKED_FOR = (b'"_restored"', b'"_extractable"')
 _ASK_SECONDS = 0.01  # after which a batch asks again whether others shall go first

@@ -23,7 +23,11 @@ _log = structlog.stdlib.get_logger(module="surgeon")
 
 
 def recover(
-    layout: Layout, config: ConfigService, inflight: InFlight, clock: Callable[[], float], actor: str
+    layout: Layout,
+    config: ConfigService,
+    inflight: InFlight,
+    clock: Callable[[], float],
+    actor: str,
 ) -> list[Recovered]:
     """Deal with all of it under a root, as far as that is possible now.
 

@@ -110,7 +110,6 @@ class InBand:
     def __init__(self, context: ActionContext, session: SessionName) -> None:
         self._context = context
         self._name = session
-        self._names = names_of(context.layout, session)
 
     def watch(self, opened: OpenSession) -> InBandWatch:
         """Return the session for a planner to read; calls are found in the lines that it reads."""
@@ -154,14 +153,17 @@ class InBand:
         layout = replace(self._context.layout, bound_to=self._name)
         revised = Revised(opened.transcript)
         bound = replace(opened, transcript=revised, store=SessionStore(layout, self._name))
-        return _Round(self._context, bound, revised, self._names).answer(calls)
+        names = names_of(layout, self._name)
+        return _Round(self._context, bound, revised, names).answer(calls)
 
     def _tell(self, notes: Notes, answered: Answered) -> None:
         call, restored = answered.call, answered.restored
         outcome = answered.note if answered.outcome is None else answered.outcome
         if restored is not None:
             notes.restored(restored, redacted=answered.how is not None)
-        _log.info(f"{call.tool}: {self._name}, entry {call.entry_id}", actor=_ACTOR, outcome=outcome)
+        _log.info(
+            f"{call.tool}: {self._name}, entry {call.entry_id}", actor=_ACTOR, outcome=outcome
+        )
         AuditLog(self._context.layout.audit_file, self._context.now).record(
             actor=_ACTOR,
             action=answered.action,

@@ -1,4 +1,4 @@
-"""The result of an extraction or a restoration of one session, in the words of the contract. Pure."""
+"""The result of extracting from or restoring one session, in the words of the contract. Pure."""
 
 from __future__ import annotations
 

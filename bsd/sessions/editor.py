@@ -104,10 +104,8 @@ class SessionEditor:
             self.notes.changed(plan)
         return answer
 
-    def apply_all(
-        self, planner: Planner[T], *, worth: Worth | None = None
-    ) -> Iterator[Applied[T]]:
-        """Put plans into effect until one is complete: a plan has a budget, a backlog may exceed it.
+    def apply_all(self, planner: Planner[T], *, worth: Worth | None = None) -> Iterator[Applied[T]]:
+        """Put plans into effect until one is complete: a backlog may exceed a plan's budget.
 
         Generator. If the caller stops iterating, the lock is released before the next plan. `worth`
         is asked of every plan; one that is not worth the writing is not committed. Raises as
@@ -165,24 +163,23 @@ class SessionEditor:
     ) -> Applied[T]:
         session, now = self._session, self._budget.clock()
         self._inflight.refuse_known(path.parent)
-        source, format = session.open(path)
+        source, fmt = session.open(path)
         with source:
             plan, answer = planner(
                 OpenSession(
                     session.name,
                     source,
-                    format,
+                    fmt,
                     session.store,
                     session.history,
                     now,
                     self._config,
                 )
             )
-            freed = plan.noting.freed
-            if freed and not plan.edits:
-                # The lines stay as they are; only that these entries are free again is noted.
-                if session.history.entry_notes.undone.free(freed):
-                    _log.info(f"free: {session}, entries {len(freed)}", actor=self._actor)
+            freed = () if plan.edits else plan.noting.freed
+            # The lines stay as they are; only that these entries are free again is noted.
+            if freed and session.history.entry_notes.undone.free(freed):
+                _log.info(f"free: {session}, entries {len(freed)}", actor=self._actor)
             is_worth = worth is None or worth(plan)
             if not (plan.edits and is_worth):
                 return plan, None, answer

@@ -169,11 +169,11 @@ class SessionReader:
 
     def __enter__(self) -> OpenSession:
         session = self._session
-        self._file, format = session.open(to_read=not self._to_edit)
+        self._file, fmt = session.open(to_read=not self._to_edit)
         return OpenSession(
             session.name,
             self._file,
-            format,
+            fmt,
             session.store,
             session.history,
             self._now,

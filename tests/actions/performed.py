@@ -100,9 +100,7 @@ def restored_copy(
 ) -> tuple[int, dict[str, str]]:
     """A session as it would be with everything back."""
     with context.reader(name) as opened:
-        return restore_planner.restored_copy(
-            opened.transcript, opened.format, opened.store, write
-        )
+        return restore_planner.restored_copy(opened.transcript, opened.format, opened.store, write)
 
 
 def show_entry(context: ActionContext, name: SessionName, entry: str) -> EditableEntry:
@@ -167,7 +165,9 @@ def undo(surgeon: ActionContext, name: SessionName, number: int | None = None) -
     return as_json(bsd.actions.history.undo(surgeon, name, number))
 
 
-def redact(surgeon: ActionContext, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:
+def redact(
+    surgeon: ActionContext, name: SessionName, calls: Sequence[CallToRedact]
+) -> dict[str, Any]:
     """Calls taken out of context, which only transcripts ask for; the note is that of verbs."""
 
     editor = surgeon.editor(name)

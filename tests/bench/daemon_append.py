@@ -21,10 +21,10 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.result import Status
 from bsd.sample import session_lines
-from bsd.sessions.idle import RetryBudget
 from bsd.sessions.editor import Worth
-from tests.actions.performed import Caller
+from bsd.sessions.idle import RetryBudget
 from bsd.store.state import StateDb
+from tests.actions.performed import Caller
 
 _NAME = SessionName("main", "session")
 _SMALL, _SMALL_TURNS = SessionName("main", "small"), 3

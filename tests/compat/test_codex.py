@@ -22,10 +22,10 @@ from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from tests.actions.performed import Caller
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.programs import program_of
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
 from tests.openclaw_tree import set_idle

@@ -16,9 +16,8 @@ from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from tests.actions.performed import Caller
 from tests.actions import performed
-from tests.actions.performed import history_of
+from tests.actions.performed import Caller, history_of
 from tests.compat.pi import assert_sendable, read
 from tests.mcp.conftest import LONG, Agent, Desk
 from tests.openclaw_tree import set_idle
@@ -34,7 +33,10 @@ class Patient:
         self.name = name
         self.path = layout.session_file(name)
         self.surgeon = Caller(
-            layout=layout, config=ConfigService(layout.config_file), actor="test", budget=RetryBudget(wait=0.0)
+            layout=layout,
+            config=ConfigService(layout.config_file),
+            actor="test",
+            budget=RetryBudget(wait=0.0),
         )
         self._layout = layout
         self._copies = copies

@@ -15,8 +15,8 @@ import pytest
 
 from bsd.core.config_file import ConfigService
 from bsd.planning.result import Status
-from tests.actions.performed import Caller
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.compat import claude_code, pi_program
 from tests.compat.beside import placeholders
 from tests.compat.claude_code import ClaudeCode

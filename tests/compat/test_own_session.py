@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bsd.core.config_file import ConfigService
-from tests.actions.performed import Caller
 from bsd.transcripts.agents.codex import CODEX
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.codex import Codex

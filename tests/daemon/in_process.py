@@ -35,7 +35,7 @@ class Here(Child):
         if surgeon is not None:
             self.extract = surgeon.extract  # type: ignore[method-assign]
         if calls_in is not None:
-            self.calls_in = calls_in  # type: ignore[method-assign]
+            self.calls_in = calls_in  # type: ignore[assignment,method-assign]
 
     def budget(self, wait: float) -> RetryBudget:
         return RetryBudget(wait, self._given.quiet_seconds, clock=self.clock)

@@ -13,7 +13,7 @@ from bsd.core.leases import open_plain, take_lease
 from bsd.daemon.child import Child
 from bsd.daemon.tasks import look_into
 from bsd.planning.result import SessionResult
-from bsd.sessions.commit import exchange, protocol
+from bsd.sessions.commit import protocol
 from bsd.sessions.commit.exchange import Exchange, Step
 from tests.waiting import wait_for
 

@@ -19,19 +19,19 @@ from bsd.daemon.jobs import JobRunner
 from bsd.daemon.state import DaemonState
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from bsd.sessions import operate
 from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.protocol import CommitOutcome
+from bsd.sessions.editor import SessionEditor
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
+from tests.actions.performed import Caller
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.loading import load_settings
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
 from tests.refusing import raising
-from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, write
 
 
 @pytest.fixture
@@ -50,9 +50,11 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         left.append(outcome.in_flight)
 
     with monkeypatch.context() as killed:
-        killed.setattr(operate, "_index", lambda *_: True)
+        killed.setattr(SessionEditor, "_index", lambda *_: True)
         config = ConfigService(layout.config_file)
-        Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
+        Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed).extract(
+            NAME
+        )
     assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
     return left
 
@@ -63,7 +65,7 @@ def jobs_of(layout: Layout) -> JobRunner:
 
 
 def _jobs(state: DaemonState, gone: Callable[[SessionName], None] = lambda _: None) -> JobRunner:
-    child = Here(state.layout, state.config, clock=Clock())
+    child = Here(state.layout, state.config, clock=Clock().now)
     return JobRunner(state, cast(Children, ChildrenHere(child)), gone=gone)
 
 
@@ -120,7 +122,9 @@ def test_what_there_was_no_room_for_is_indexed_once_there_is(
     config = ConfigService(layout.config_file)
     with monkeypatch.context() as disk:
         disk.setattr("bsd.store.index.write_private", full)
-        Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
+        Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed).extract(
+            NAME
+        )
         assert [outcome.indexed for outcome in told] == [False]
         for _ in range(3):
             assert jobs.recover(), "there will be more to do"

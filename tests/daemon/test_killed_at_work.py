@@ -162,7 +162,8 @@ def told(self, span=None):
 SessionArchive.merge = told
 # Its clock is ahead: every session has been at rest for long.
 budget = RetryBudget(0.0, quiet=0.0, clock=lambda: time.time() + 200_000, sleep=lambda _: None)
-surgeon = Caller(layout=layout, config=ConfigService(layout.config_file), actor="chaos", budget=budget)
+config = ConfigService(layout.config_file)
+surgeon = Caller(layout=layout, config=config, actor="chaos", budget=budget)
 
 def retention():
     for file in layout.extracted.glob("*/[0-9]*.json"):

@@ -12,8 +12,8 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.filesystem import strength
 from bsd.core.layout import Layout, SessionName
-from tests.actions.performed import Caller
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.daemon.running import configure, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session, set_status

@@ -25,8 +25,8 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.http.server import ApiServer
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.http.api import settings_for
 from tests.http.fake_daemon import app_over, description
 from tests.openclaw_tree import add_session, set_idle

@@ -15,8 +15,8 @@ from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.http.entries import StoredDocument
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "large")
@@ -38,7 +38,9 @@ def surgeon(tmp_path: Path) -> Caller:
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
     add_session(tmp_path, str(NAME), data)
     layout = Layout(tmp_path)
-    surgeon = Caller(layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(quiet=0.0))
+    surgeon = Caller(
+        layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(quiet=0.0)
+    )
     assert surgeon.extract(NAME).values == 1
     return surgeon
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import CleanedAll, RetentionRun
-from tests.actions.performed import Caller
 from bsd.store.archive import SessionArchive
 from bsd.store.pack import Pack, Packed
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import LONG, NAME
 

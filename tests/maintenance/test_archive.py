@@ -29,12 +29,12 @@ from bsd.maintenance.shelves import archive_use
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.pack import PackWriter
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.maintenance.archiving import (
     DAY,

@@ -15,11 +15,11 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import verify
-from tests.actions.performed import Caller
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
 from bsd.store.extracted import digest
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.searching import everything
 from tests.session_files import LONG, NAME, conversation, write
 

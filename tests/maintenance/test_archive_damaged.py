@@ -15,10 +15,10 @@ from bsd.core.layout import Layout
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
-from tests.actions.performed import Caller
 from bsd.store.contents import contents_of
 from bsd.store.pack import Pack, PackWriter
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.maintenance.archiving import (
     age,

@@ -16,12 +16,12 @@ import pytest
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout
 from bsd.maintenance.retention import RetentionRun
-from tests.actions.performed import Caller
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.pack import Pack
+from tests.actions.performed import Caller
 from tests.session_files import LONG, NAME, conversation, write
 from tests.sessions.commit.disk_calls import DiskCalls, was_killed
 

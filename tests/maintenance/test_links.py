@@ -20,8 +20,8 @@ from bsd.memory import actions
 from bsd.memory.memory import open_memory
 from bsd.sessions.commit.late import Orphan, keep_orphan
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.state import StateDb
+from tests.actions.performed import Caller
 from tests.session_files import NAME, conversation, write
 
 OUT = "leads out of"

@@ -22,9 +22,9 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.extracted import SessionStore
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.refusing import raising
 from tests.session_files import HEADER, LONG, NAME, conversation, write

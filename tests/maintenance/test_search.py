@@ -26,12 +26,12 @@ from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
 from bsd.transcripts import reader
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.openclaw_tree import add_session, set_idle
 from tests.searching import entry, read_all
@@ -61,7 +61,9 @@ def session(layout: Layout) -> Path:
 
 @pytest.fixture
 def surgeon(layout: Layout) -> Caller:
-    return Caller(layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0.0))
+    return Caller(
+        layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0.0)
+    )
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from bsd.core.errors import BsdError, Invalid
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.scan import FullScan, ScanPosition
 from bsd.maintenance.search import search
-from tests.actions.performed import Caller
 from bsd.store.search import SearchHit
+from tests.actions.performed import Caller
 from tests.maintenance.archiving import age, clean, packs
 from tests.maintenance.keeping import DAY, keep
 from tests.openclaw_tree import add_session, set_idle

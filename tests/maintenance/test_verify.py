@@ -17,9 +17,9 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import Finding, verify
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME as OTHER
 from tests.session_files import Clock, conversation, sample, write
@@ -31,7 +31,9 @@ NAME = SessionName("main", "s")
 def store(tmp_path: Path, layout: Layout) -> SessionStore:
     """The store of a session from which something was extracted."""
     add_session(tmp_path / "root", str(NAME), sample(6))
-    Caller(layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0)).extract(NAME)
+    Caller(
+        layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0)
+    ).extract(NAME)
     store = SessionStore(layout, NAME)
     assert len(store.refs()) > 1
     return store

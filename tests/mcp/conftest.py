@@ -22,8 +22,8 @@ from bsd.mcp.inband import InBand
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import TOOLS, SessionTools
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.state import StateDb
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import Talk, text, thought
 
@@ -58,7 +58,9 @@ class Desk:
             self.ahead += seconds
 
         budget = RetryBudget(30.0, clock=self.clock, sleep=sleep)
-        return Caller(layout=self.layout, config=self.config, actor=actor, budget=budget, state=state)
+        return Caller(
+            layout=self.layout, config=self.config, actor=actor, budget=budget, state=state
+        )
 
     def append(self, *entries: dict[str, Any]) -> None:
         """Write as the owner does, and rest for an hour."""

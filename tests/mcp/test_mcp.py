@@ -25,8 +25,8 @@ from bsd.mcp.tools import TOOLS
 from bsd.memory import actions as memory_actions
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
-from tests.actions.performed import Caller
 from bsd.transcripts.agents.programs import layout_of
+from tests.actions.performed import Caller
 from tests.daemon.running import configure, running
 from tests.mcp.answers import document_of
 from tests.openclaw_tree import add_session, set_idle, set_status

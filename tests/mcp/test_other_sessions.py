@@ -17,9 +17,8 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.mcp.inband import InBand
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
-from bsd.store.state import StateDb
 from tests import forked
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import Clock, jsonl, make_surgeon
 from tests.sessions.test_copies import FORK as FORKED
@@ -207,7 +206,6 @@ def test_no_call_in_a_transcript_gets_it(root: Root, say: Say) -> None:
     path = root.add(SPY, [*said, *calls, *end])
     config = ConfigService(root.layout.config_file)
     surgeon = Caller(layout=root.layout, config=config, actor="agent", budget=RetryBudget(wait=0.0))
-    state = StateDb(root.layout.state_db)
     assert InBand(surgeon, SessionName.parse(SPY)).carry_out()
     lines = path.read_bytes()
     assert SECRET.encode() not in lines

@@ -13,8 +13,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.memory import actions
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
-from tests.actions.performed import Caller
 from bsd.transcripts.agents.entry import MARKER
+from tests.actions.performed import Caller
 from tests.mcp.answers import characters_of, document_of, size_of, texts_of
 from tests.mcp.test_mcp import House, serve
 from tests.openclaw_tree import add_session

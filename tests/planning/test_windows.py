@@ -14,8 +14,8 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.state import StateDb
+from tests.actions.performed import Caller
 from tests.commands import Commands
 from tests.openclaw_tree import add_session, set_idle
 from tests.planning.in_memory import Session

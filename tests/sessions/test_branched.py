@@ -11,8 +11,8 @@ import pytest
 
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.verify import verify
-from tests.actions.performed import Caller
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import HEADER, LONG, NAME, Clock, conversation, write
 

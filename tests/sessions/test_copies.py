@@ -21,11 +21,11 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.entry import ends_in_placeholder, is_placeholder
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import LONG, NAME, Clock, conversation, make_surgeon, write
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS

@@ -25,13 +25,13 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import Verification, verify
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.extracted import digest
 from bsd.transcripts.agents.entry import Marker, ends_in_placeholder, is_placeholder
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.spans import ValuePath, format_path
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.sessions.copying_programs import PROGRAMS, Program, lines_of, written
 from tests.transcripts.agents.sources.tree import EVERYTHING
 

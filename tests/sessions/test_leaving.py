@@ -19,9 +19,9 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.history import History
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.planning.test_uninstall import unpinned
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write

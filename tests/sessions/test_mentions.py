@@ -21,10 +21,10 @@ from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.contents import contents_of
 from bsd.transcripts.agents.programs import layout_of
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.sessions.copying_programs import PROGRAMS, Json, Lines, Program, lines_of, written
 from tests.transcripts.agents.sources.claude_code import claude_code_line
 from tests.transcripts.agents.sources.codex import codex_line

@@ -13,10 +13,9 @@ from bsd.core.layout import Layout
 from bsd.maintenance.verify import verify
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused
-from tests.actions.performed import Caller
 from bsd.store.history import History
 from tests.actions import performed
-from tests.actions.performed import history_of
+from tests.actions.performed import Caller, history_of
 from tests.openclaw_tree import add_session, set_idle
 from tests.planning.soundness import faults, shown
 from tests.session_files import NAME, Clock, Talk, call, jsonl, make_surgeon, text

@@ -24,11 +24,11 @@ from bsd.planning.result import Status
 from bsd.sessions import idle, session
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from tests.actions.performed import Caller
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
 from bsd.transcripts.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
 from tests.refusing import raising
@@ -398,9 +398,7 @@ def test_an_agent_that_moved_to_sqlite_is_left_alone(layout: Layout, surgeon: Ca
     assert path.read_bytes() == before
 
 
-def test_links_out_of_the_root_are_refused(
-    layout: Layout, surgeon: Caller, tmp_path: Path
-) -> None:
+def test_links_out_of_the_root_are_refused(layout: Layout, surgeon: Caller, tmp_path: Path) -> None:
     outside = Layout(tmp_path / "outside")
     secret = write(outside, conversation())
     before = secret.read_bytes()

@@ -16,11 +16,10 @@ from bsd.maintenance.verify import verify
 from bsd.planning.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from tests.actions import performed
-from tests.actions.performed import history_of
+from tests.actions.performed import Caller, history_of
 from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 

@@ -18,12 +18,12 @@ from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from tests.actions.performed import Caller
 from bsd.store.changed_lines import undone_in
 from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, write
 

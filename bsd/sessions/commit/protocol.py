@@ -135,7 +135,7 @@ def _copy_some(source: int, offset: int, target: int, length: int) -> int:
 
 
 def mark(fd: int, identity: Identity) -> Mark:
-    """What recovery recognises an open file by."""
+    """Return the mark by which recovery recognises an open file."""
     return Mark(identity, header_hash(fd), tail_hash(fd, identity.size))
 
 
@@ -262,7 +262,7 @@ class _Commit:
         self.after_step("checked")
 
     def check_quiet(self) -> None:
-        """What takes the place of leases where these prove nothing."""
+        """Do what takes the place of leases where these prove nothing; raises GivingUp."""
         if self.now_ns() - self.change.planned_on.mtime_ns < self.quiet_ns:
             quiet = f"{self.quiet_ns / 1e9:.0f} s of quiet"
             raise GivingUp(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")

@@ -68,7 +68,7 @@ class Edits:
 
 @dataclass(frozen=True, slots=True)
 class InFlightRecord:
-    """What is known of one commit in flight, as read from its journal."""
+    """One commit in flight, as read from its journal."""
 
     path: Path  # of the record itself
     session: SessionName
@@ -90,6 +90,16 @@ class InFlightRecord:
     def is_blank(self) -> bool:
         """Whether what the displaced file held is zeros, or was about to become them."""
         return any(note.note == "blanked" for note in self.notes)
+
+    def done_with(self, of: str) -> list[Note]:
+        """The notes of bytes of one of the two files that are carried, or are an orphan."""
+        done = ("carried", "orphaned")
+        return [note for note in self.notes if note.of == of and note.note in done]
+
+    def accounted_for(self, of: str, mark: Mark) -> int:
+        """Up to where the bytes of one of the two files stand elsewhere."""
+        ends = [note.offset + note.length for note in self.done_with(of)]
+        return max([mark.identity.size, *ends])
 
 
 class Draft:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome, commit
 from bsd.sessions.commit.recovery import recover
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.openclaw.format import detect
@@ -31,6 +30,7 @@ from bsd.transcripts.agents.openclaw.lock import SessionLock
 from bsd.transcripts.change import Change
 from bsd.transcripts.reader import TranscriptFile
 from tests.actions import performed
+from tests.actions.performed import Caller
 
 SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}
 NAME = SessionName("main", "chat")

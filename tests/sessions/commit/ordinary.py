@@ -19,8 +19,8 @@ from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
 from bsd.sessions.commit.protocol import commit
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.sessions.commit.committing import NAME, SETTINGS
 from tests.sessions.commit.crashed import session

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import Draft
 from bsd.sessions.commit.recovery import recover
 from bsd.sessions.idle import RetryBudget
-from tests.actions.performed import Caller
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.needs import require_linux
 from tests.openclaw_tree import set_idle
 from tests.sessions.commit.chaos_report import Report
@@ -86,7 +87,7 @@ class Arena:
         """As the daemon does now and then; `later` seconds from now."""
         results = recover(
             InFlight(self.layout),
-            Access.to(self.layout, lambda name, path: None),
+            replace(Access.to(self.layout), still_idle=lambda *_: None),
             now_ns=lambda: time.time_ns() + int(later * 1e9),
         )
         self.report.recovered(results)
