@@ -50,7 +50,7 @@ def extract(
         LeftAlone: the file is no session of its program.
         Invalid: a setting has no valid value.
     """
-    extraction = _Extraction(context, session, settings, by_hand=True, dry_run=dry_run)
+    extraction = _ExtractionRun(context, session, settings, by_hand=True, dry_run=dry_run)
     return extraction.foretell() if dry_run else extraction.run()
 
 
@@ -88,12 +88,12 @@ def extract_due(
     Raises:
         NotFound, LeftAlone, Invalid: as `extract`.
     """
-    extraction = _Extraction(context, session, settings, state=state, watch=watch)
+    extraction = _ExtractionRun(context, session, settings, state=state, watch=watch)
     result = extraction.run(worth, goes_on)
     return None if extraction.found_calls else result
 
 
-class _Extraction:
+class _ExtractionRun:
     """One extraction of one session, and the checkpoint from which it reads."""
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -96,7 +96,8 @@ class SessionEditor:
         """
         session = self._session
         contents_of(session.layout).changed()  # one answer is made from the stores as they are now
-        [(plan, outcome, answer)] = self._apply(planner, only_once=True)
+        with self._locked() as waiting:
+            plan, outcome, answer = self._carry_out(planner, None, waiting)
         if outcome or plan.noting:  # final outcomes may not be final any more
             state_at(session.layout.state_db).forget(session.name)
         if outcome:
@@ -111,24 +112,11 @@ class SessionEditor:
         is asked of every plan; one that is not worth the writing is not committed. Raises as
         `apply`.
         """
-        return self._apply(planner, worth)
-
-    def _apply(
-        self,
-        planner: Planner[T],
-        worth: Worth | None = None,
-        *,
-        only_once: bool = False,
-    ) -> Iterator[Applied[T]]:
-        session = self._session
-        _log.trace("A session is edited", session=str(session))
-        waiting = Waiting(self._budget)
-        with session.lock(self._budget.wait, sleep=self._budget.sleep):
-            if source := session.layout.source_of(session.name.agent):
-                secure(session.layout, source)
+        with self._locked() as first:
+            waiting = first
             while True:
-                plan, outcome, answer = self._attempt_until_done(planner, worth, waiting)
-                last = only_once or plan.complete or outcome is None
+                plan, outcome, answer = self._carry_out(planner, worth, waiting)
+                last = plan.complete or outcome is None
                 yield plan, outcome, answer
                 if last:
                     return
@@ -136,9 +124,18 @@ class SessionEditor:
                 give_back_memory()
                 waiting = Waiting(self._budget)
 
-    def _attempt_until_done(
-        self, planner: Planner[T], worth: Worth | None, waiting: Waiting
-    ) -> Applied[T]:
+    @contextmanager
+    def _locked(self) -> Iterator[Waiting]:
+        """Hold bsd's own lock of a session that is this root's to edit."""
+        session, waiting = self._session, Waiting(self._budget)
+        _log.trace("A session is edited", session=str(session))
+        with session.lock(self._budget.wait, sleep=self._budget.sleep):
+            if source := session.layout.source_of(session.name.agent):
+                secure(session.layout, source)
+            yield waiting
+
+    def _carry_out(self, planner: Planner[T], worth: Worth | None, waiting: Waiting) -> Applied[T]:
+        """Plan and commit, and again until it is done or the budget is used up."""
         name = self._session.name
         while True:
             path = self._session.path  # its program may have moved it
@@ -191,13 +188,7 @@ class SessionEditor:
                 int(now * 1e9),
                 keeps_mtime=session.program.keeps_mtime,
             )
-            try:
-                outcome = self._commit(change, plan, source, waiting)
-            except BsdError as error:
-                self._notice(CommitOutcome(GiveUp.FAILED, error.message))
-                self.notes.failed(plan, error)
-                raise
-        self._notice(outcome)
+            outcome = self._commit(change, plan, source, waiting)
         if outcome.identity is not None and not outcome.drained_bytes:
             # Written by us; until when others had used it is remembered.
             self._inflight.own.note_own(session.name, plan.planned_on, outcome.identity)
@@ -209,7 +200,8 @@ class SessionEditor:
         """Commit a plan; the store and the history are durable before its lines can be seen."""
         session = self._session
         outcome: CommitOutcome | None = None
-        stored, indexed, number, problem = False, True, 0, ""
+        problem: BsdError | None = None
+        stored, number = False, 0
 
         def store_originals() -> None:
             nonlocal stored, number
@@ -226,23 +218,27 @@ class SessionEditor:
                 still_idle=lambda: in_use(session.layout, session.name),
                 keep=store_originals,
             )
-        except TemporaryFailure as failure:
-            problem = failure.message
+        except BsdError as error:
+            problem = error
         finally:
             committed = outcome is not None and outcome.committed
+            stays = stored and (committed or self._may_have_been_seen(outcome, change))
             if committed:
                 session.history.done()
-            if stored and (committed or self._may_have_been_seen(outcome, change)):
-                indexed = self._index(plan)
-            elif stored:
+            elif stored and not stays:
                 session.history.discard()
                 session.store.discard(plan.keeps)
-        ended = outcome or CommitOutcome(GiveUp.CHANGED, problem)
-        return replace(ended, indexed=indexed, operation=number if committed else None)
-
-    def _notice(self, outcome: CommitOutcome) -> None:
+        if outcome is None:
+            reason = GiveUp.CHANGED if isinstance(problem, TemporaryFailure) else GiveUp.FAILED
+            outcome = CommitOutcome(reason, str(problem))
+        indexed = self._index(plan) if stays else True
+        outcome = replace(outcome, indexed=indexed, operation=number if committed else None)
         if self._noticed:
-            self._noticed(self._session.name, outcome)
+            self._noticed(session.name, outcome)
+        if problem is not None and outcome.gave_up is GiveUp.FAILED:
+            self.notes.failed(plan, problem)
+            raise problem
+        return outcome
 
     def _may_have_been_seen(self, outcome: CommitOutcome | None, change: Change) -> bool:
         """Whether a line that refers to this plan's store files may have been at the path.
