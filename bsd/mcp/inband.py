@@ -111,10 +111,10 @@ class InBand:
         self._context = context
         self._name = session
 
-    def watch(self, opened: OpenSession) -> InBandWatch:
+    def watch(self, opened: OpenSession) -> WatchedTranscript:
         """Return the session for a planner to read; calls are found in the lines that it reads."""
         policy = Policy.of(opened.settings)
-        return InBandWatch(self, WatchedTranscript(opened.transcript, opened.format, policy))
+        return WatchedTranscript(opened.transcript, opened.format, policy, self.due)
 
     def due(self, calls: Sequence[OwnCall]) -> list[OwnCall]:
         """Return those of these calls that are to be carried out now: usually none."""
@@ -179,22 +179,6 @@ class InBand:
             outcome=outcome,
             redacted=answered.how,
         )
-
-
-class InBandWatch:
-    """A session that is being read (`actions.extract.CallWatch`)."""
-
-    def __init__(self, in_band: InBand, watched: WatchedTranscript) -> None:
-        self.identity = watched.identity
-        self.lines = watched.lines
-        self.lines_holding = watched.lines_holding
-        self.read = watched.read
-        self._in_band = in_band
-        self._watched = watched
-
-    def has_due_calls(self) -> bool:
-        """Return True if a call of a finished turn stands in the lines that were read."""
-        return bool(self._in_band.due(self._watched.calls))
 
 
 class _Round:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,13 +104,19 @@ class OwnCall:
 
 
 class WatchedTranscript:
-    """A session in which calls are found as its lines are read, by whatever planner reads them.
+    """A session in which calls are found while a planner reads its lines.
 
     Attributes:
         calls: those in the lines of the last reading that are not marked as dealt with.
     """
 
-    def __init__(self, source: Transcript, fmt: TranscriptFormat, policy: Policy) -> None:
+    def __init__(
+        self,
+        source: Transcript,
+        fmt: TranscriptFormat,
+        policy: Policy,
+        due: Callable[[Sequence[OwnCall]], Sequence[OwnCall]],
+    ) -> None:
         self.identity = source.identity
         self.lines_holding = source.lines_holding
         self.read = source.read
@@ -118,6 +124,11 @@ class WatchedTranscript:
         self._source = source
         self._format = fmt
         self._policy = policy
+        self._due = due
+
+    def has_due_calls(self) -> bool:
+        """Return True if some of the calls are to be carried out now (`due` tells which)."""
+        return bool(self._due(self.calls))
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """Yield the lines from an offset on.
@@ -158,7 +169,7 @@ class WatchedTranscript:
 
 def own_calls(source: Transcript, fmt: TranscriptFormat, policy: Policy) -> list[OwnCall]:
     """Return the calls in a session that are not marked as dealt with."""
-    watched = WatchedTranscript(source, fmt, policy)
+    watched = WatchedTranscript(source, fmt, policy, due=lambda calls: calls)
     deque(watched.lines(), maxlen=0)
     return watched.calls
 

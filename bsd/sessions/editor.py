@@ -162,17 +162,7 @@ class SessionEditor:
         self._inflight.refuse_known(path.parent)
         source, fmt = session.open(path)
         with source:
-            plan, answer = planner(
-                OpenSession(
-                    session.name,
-                    source,
-                    fmt,
-                    session.store,
-                    session.history,
-                    now,
-                    self._config,
-                )
-            )
+            plan, answer = planner(session.opened(source, fmt, now, self._config))
             freed = () if plan.edits else plan.noting.freed
             # The lines stay as they are; only that these entries are free again is noted.
             if freed and session.history.entry_notes.undone.free(freed):

@@ -115,6 +115,12 @@ class Session:
         source.close()
         raise LeftAlone(found.reason)
 
+    def opened(
+        self, source: TranscriptFile, fmt: TranscriptFormat, now: float, config: ConfigService
+    ) -> OpenSession:
+        """Return the session, opened, for a planner or a query; `now` in epoch seconds."""
+        return OpenSession(self.name, source, fmt, self.store, self.history, now, config)
+
     def lock(
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep
     ) -> AbstractContextManager[object]:
@@ -168,17 +174,8 @@ class SessionReader:
         self._to_edit = to_edit
 
     def __enter__(self) -> OpenSession:
-        session = self._session
-        self._file, fmt = session.open(to_read=not self._to_edit)
-        return OpenSession(
-            session.name,
-            self._file,
-            fmt,
-            session.store,
-            session.history,
-            self._now,
-            self._config,
-        )
+        self._file, fmt = self._session.open(to_read=not self._to_edit)
+        return self._session.opened(self._file, fmt, self._now, self._config)
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

@@ -170,7 +170,7 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     since = Checkpoint(offset=len(old), index=51, messages=50, ids=array("Q"))
     parsed: list[Line] = []
     monkeypatch.setattr("bsd.mcp.transcript_calls.parse_entry", spy(parsed))
-    watched = WatchedTranscript(source, OPENCLAW, Policy.of(config()))
+    watched = WatchedTranscript(source, OPENCLAW, Policy.of(config()), lambda calls: calls)
     deque(watched.lines(since.offset, since.index), maxlen=0)
     (call,) = watched.calls
     assert call.index == 52
