@@ -37,8 +37,6 @@ from bsd.sessions.commit.reach import remedy, source_around
 from bsd.sessions.commit.record import FILE, RECORD, InFlightRecord, read_record
 
 _PROBE = ".probe"
-# What older versions put into session directories, and a crash may have left there.
-_PROBE_THERE = ".brainsurgeon-probe"
 _OWN = Path(".brainsurgeon") / "inflight"
 
 
@@ -47,6 +45,7 @@ class InFlight:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self._root = os.path.realpath(layout.root)
         self._found: dict[Path, Path] = {}
         self._exchanges: dict[int, bool] = {}  # by device: whether names can be exchanged there
         self.own = OwnCommits()
@@ -66,7 +65,8 @@ class InFlight:
         """Return how a record contradicts itself or the place where it lies; None if neither."""
         target = Path(os.path.realpath(record.target.parent)) / record.target.name
         home = record.path.parent
-        if os.path.realpath(home) != os.path.realpath(self.layout.inflight):
+        own = self.layout.inflight
+        if home != own and os.path.realpath(home) != os.path.realpath(own):
             sessions_or_agent = Path(os.path.realpath(home.parent.parent))
             if sessions_or_agent not in (target.parent, target.parent.parent):
                 return f"{record.target} lies elsewhere"
@@ -188,11 +188,12 @@ class InFlight:
 
     def _why_not_ours(self, directory: Path) -> str | None:
         """Return why bsd does not trust the files in a directory; None if it does."""
-        if not self.is_inside(directory):
+        real = Path(os.path.realpath(directory))
+        if not real.is_relative_to(self._root):
             return "a symbolic link leads out of the root"
         above = directory.parent
         if directory == self.layout.inflight:  # the root's owner may have put it elsewhere in it
-            above, directory = above.resolve(), directory.resolve()
+            above, directory = Path(os.path.realpath(above)), real
         trusted = makers(self.layout.root)
         for path in (above, directory):
             try:
@@ -216,15 +217,10 @@ class InFlight:
             for file in directory.glob(f"*{FILE}"):
                 if not file.with_suffix(RECORD).exists():
                     yield file
-        in_sources = (directory for _, directory in self.layout.session_dirs())
-        away = self.layout.archived_dirs()
-        for sessions in (*self._session_directories(), *in_sources, *away):
-            if (sessions / _PROBE_THERE).exists():
-                yield sessions / _PROBE_THERE
 
     def _session_directories(self) -> Iterator[Path]:
         agents = Path(os.path.realpath(self.layout.agents))
-        inside = self.is_inside(agents)
+        inside = agents.is_relative_to(self._root)
         for agent in sorted(_subdirectories(self.layout.agents)):
             if self.layout.source_of(agent) is not None:
                 continue
@@ -236,8 +232,7 @@ class InFlight:
 
     def is_inside(self, directory: Path) -> bool:
         """Tell whether a directory lies under the root, links resolved."""
-        real = Path(os.path.realpath(directory))
-        return real.is_relative_to(os.path.realpath(self.layout.root))
+        return Path(os.path.realpath(directory)).is_relative_to(self._root)
 
     def _make(self, directory: Path) -> None:
         """Have a directory of bsd's own, durably; raises OSError, NotOurRecord."""

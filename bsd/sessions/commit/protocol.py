@@ -207,26 +207,23 @@ def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
             sync_dir(change.path.parent)
             sync_dir(draft.record.parent)
             after_step("durable")
-        record = draft.record if exchange.exchanged else None
-        if isinstance(exchange.failure, GivingUp):
-            gave_up, detail = exchange.failure.reason, exchange.failure.detail
-            held_s = exchange.held_s
-            return CommitOutcome(gave_up, detail, lease_held_s=held_s, in_flight=record)
-        if exchange.failure is not None:
+        if isinstance(exchange.failure, OSError):
             raise exchange.failure
     except GivingUp as stop:
         return CommitOutcome(stop.reason, stop.detail)
     except OSError as error:
         raise _explained(change.path, error) from error
-    drained = exchange.drained
+    failure = exchange.failure
+    drained = b"" if failure else exchange.drained
     return CommitOutcome(
-        gave_up=None,
+        gave_up=failure.reason if failure else None,
+        detail=failure.detail if failure else "",
         identity=exchange.identity,
         bytes_written=exchange.planned_new.size + len(drained),
         drained_bytes=len(drained),
         drained_lines=drained.count(b"\n") + (not drained.endswith(b"\n") if drained else 0),
         lease_held_s=exchange.held_s,
-        in_flight=record,
+        in_flight=draft.record if exchange.exchanged else None,
     )
 
 

@@ -108,6 +108,7 @@ def test_somebody_who_keeps_the_old_file_gets_it_back(scene: Scene) -> None:
         after_step=once_at("verified", lambda: holders.append(scene.hold_blocked(LATE)))
     )
     assert outcome.gave_up is GiveUp.DRAIN_TIMEOUT
+    assert outcome.bytes_written == len(EDITED), "it was written in vain"
     let_go(holders[0], LATER)
     assert scene.content == SESSION + LATE + LATER
     assert [file.read_bytes() for file in scene.in_flight()] == [EDITED]
