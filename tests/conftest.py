@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bsd.core.layout import Layout
-from bsd.sessions.surgeon import Surgeon
 from tests import forbidden_programs
+from tests.actions.performed import Caller
 from tests.openclaw_tree import SHARED_DATA, fill
 from tests.session_files import Clock, make_surgeon
 from tests.spread import rank, unit_of_work
@@ -196,6 +196,6 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def surgeon(layout: Layout, clock: Clock) -> Surgeon:
+def surgeon(layout: Layout, clock: Clock) -> Caller:
     """A surgeon who waits for sessions in use, which takes no time."""
     return make_surgeon(layout, clock)

@@ -12,7 +12,7 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.sample import session_lines
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "s1")
@@ -36,9 +36,9 @@ class Clock:
         self.meanwhile()
 
 
-def make_surgeon(layout: Layout, clock: Clock, wait: float = 30.0) -> Surgeon:
+def make_surgeon(layout: Layout, clock: Clock, wait: float = 30.0) -> Caller:
     budget = RetryBudget(wait=wait, clock=clock.now, sleep=clock.sleep)
-    return Surgeon(layout, ConfigService(layout.config_file), budget=budget)
+    return Caller(layout=layout, config=ConfigService(layout.config_file), budget=budget)
 
 
 def entry(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:

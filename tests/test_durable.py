@@ -314,4 +314,4 @@ def put_clock_forward(root: Path) -> None:
     """Let displaced files have had their minute, and recovery look at them."""
     clock = Clock()
     clock.ahead = 120.0
-    make_surgeon(Layout(root), clock).operator.recover()
+    make_surgeon(Layout(root), clock).recover()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.core.errors import BsdError, Forbidden
+from bsd.core.layout import SessionName
 from bsd.maintenance import verify as verification
 from bsd.maintenance.doctor import Check, Level, clock, examine, versions
 from bsd.maintenance.file_owners import wrongly_owned
 from bsd.maintenance.verify import Verification
+from bsd.planning.restore import plan_remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,20 @@ def verify(context: ActionContext, *, repair: bool = False) -> Verification:
         context.layout,
         repair=True,
         progress=context.progress,
-        remark=context.surgeon().remark,
+        remark=partial(remark, context),
+    )
+
+
+def remark(context: ActionContext, session: SessionName) -> tuple[str, ...]:
+    """Put markers back that a program has dropped; return the entries.
+
+    Raises:
+        NotFound: there is no such session.
+        Busy: the session is in use.
+        LeftAlone: it is not ours to edit.
+    """
+    return context.editor(session).apply(
+        lambda opened: plan_remark(opened.transcript, opened.format, opened.store)
     )
 
 

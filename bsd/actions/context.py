@@ -7,20 +7,23 @@ opens sessions: a context with an executor has another process call it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pydantic import Field
 
 from bsd.actions.outlines import Outlines
 from bsd.core.config_file import ConfigService
-from bsd.core.layout import Layout
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
+from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.recovery import recover
+from bsd.sessions.editor import Noticed, SessionEditor
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.operate import Noticed
-from bsd.sessions.surgeon import Surgeon
+from bsd.sessions.session import Session, SessionReader
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,15 +125,28 @@ class ActionContext:
             return action(self, *args, **kwargs)
         return self.executor(self, action, args, kwargs, changes=False)
 
-    def surgeon(self) -> Surgeon:
-        """Return a surgeon that works for this actor, and waits as the budget allows."""
-        return Surgeon(
-            self.layout,
+    def editor(self, session: SessionName) -> SessionEditor:
+        """Return an editor that changes a session for this actor, within the budget."""
+        return SessionEditor(
+            Session(self.layout, session),
             self.config,
             actor=self.actor,
             budget=self.budget,
+            inflight=self.in_flight or InFlight(self.layout),
             noticed=self.noticed,
-            inflight=self.in_flight,
+        )
+
+    def reader(self, session: SessionName, *, to_edit: bool = False) -> SessionReader:
+        """Return a reader of a session; `to_edit`: refuse one that bsd does not edit."""
+        opened = Session(self.layout, session)
+        return SessionReader(opened, self.config, self.now(), to_edit=to_edit)
+
+    def recover(self, records: Iterable[Path] | None = None) -> list[Recovered]:
+        """Finish or undo commits that an earlier process left half done: all, or these records."""
+        return recover(
+            self.in_flight or InFlight(self.layout),
+            now_ns=lambda: int(self.now() * 1e9),
+            records=records,
         )
 
     def trash(self) -> Trash:

@@ -13,15 +13,13 @@ from typing import Any
 from bsd.actions.context import ActionContext
 from bsd.core.layout import SessionName
 from bsd.planning.discard import plan_discard
-from bsd.planning.plan import Means, Plan, Report
+from bsd.planning.plan import Plan
 from bsd.planning.replace import plan_replace
 from bsd.planning.rules import Policy
 from bsd.planning.targets import REPLACE, ContextChanged, read_targets
 from bsd.planning.view import Context
 from bsd.planning.view import context as view_context
-from bsd.sessions.notes import Notes
-from bsd.transcripts.agents.format import TranscriptFormat
-from bsd.transcripts.reader import Transcript
+from bsd.sessions.session import OpenSession
 
 
 def get_context(context: ActionContext, session: SessionName) -> Context:
@@ -31,9 +29,8 @@ def get_context(context: ActionContext, session: SessionName) -> Context:
         NotFound: there is no such session.
         LeftAlone: its lines are not understood.
     """
-    return context.surgeon().look(
-        session, lambda source, fmt, means: view_context(means.name, source, fmt)
-    )
+    with context.reader(session) as opened:
+        return view_context(session, opened.transcript, opened.format)
 
 
 def change_context(
@@ -61,34 +58,25 @@ def change_context(
     """
     wanted = read_targets(action, targets)
 
-    def plan(
-        source: Transcript, fmt: TranscriptFormat, means: Means
-    ) -> tuple[Plan, ContextChanged]:
-        return plan_change(source, fmt, action, wanted, means, include_user=include_user)
-
-    def note(notes: Notes, report: Report | None, answer: ContextChanged) -> None:
-        if report is not None:
-            notes.changed_several(action, session, report, answer.entry_ids)
-
-    operation, answer = context.surgeon().perform(session, plan, note, dry_run=dry_run)
-    return replace(answer, operation=operation)
+    if dry_run:
+        with context.reader(session, to_edit=True) as opened:
+            return plan_change(opened, action, wanted, include_user=include_user)[1]
+    editor = context.editor(session)
+    answer = editor.apply(
+        lambda opened: plan_change(opened, action, wanted, include_user=include_user)
+    )
+    return replace(answer, operation=editor.operation)
 
 
 def plan_change(
-    source: Transcript,
-    fmt: TranscriptFormat,
-    action: str,
-    targets: Sequence[Any],
-    means: Means,
-    *,
-    include_user: bool,
+    opened: OpenSession, action: str, targets: Sequence[Any], *, include_user: bool
 ) -> tuple[Plan, ContextChanged]:
     """Plan a change of context; `targets` as `read_targets` returns them. Raises Refused."""
-    config = means.config()
+    config = opened.settings
     plan = plan_replace if action == REPLACE else plan_discard
     return plan(
-        source,
-        fmt,
+        opened.transcript,
+        opened.format,
         targets,
         include_user=include_user,
         protected_tools=config.protected_tools,

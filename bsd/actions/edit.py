@@ -31,12 +31,9 @@ from bsd.planning.edit import (
 )
 from bsd.planning.extract import why_it_stays
 from bsd.planning.locate import locate
-from bsd.planning.plan import Means, Plan, Report
-from bsd.sessions.notes import Notes
-from bsd.sessions.session import Session
+from bsd.planning.plan import Plan
+from bsd.sessions.session import OpenSession
 from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Marker
-from bsd.transcripts.agents.format import TranscriptFormat
-from bsd.transcripts.reader import Transcript
 from bsd.transcripts.spans import ValuePath, parse_path
 
 # The JSON schema of what `read_edit` takes.
@@ -88,16 +85,11 @@ def edit_entry(
         Invalid: the change would break the session.
         EntryChanged: the line is not the one that was `seen`.
     """
-
-    def plan(source: Transcript, fmt: TranscriptFormat, _: Means) -> tuple[Plan, Edited]:
-        return plan_edit(source, fmt, entry, wish, seen)
-
-    def note(notes: Notes, report: Report | None, answer: Edited) -> None:
-        if report is not None:
-            notes.changed("edit", session, report, entry=answer.entry_id)
-
-    operation, answer = context.surgeon().perform(session, plan, note)
-    return replace(answer, operation=operation)
+    editor = context.editor(session)
+    answer = editor.apply(
+        lambda opened: plan_edit(opened.transcript, opened.format, entry, wish, seen)
+    )
+    return replace(answer, operation=editor.operation)
 
 
 def read_edit(body: bytes) -> tuple[Wish, str | None]:
@@ -146,16 +138,14 @@ def _assignments(values: dict[str, Any], errors: list[FieldError]) -> list[tuple
 
 def show_editable(context: ActionContext, session: SessionName, entry: str) -> EditableEntry:
     """Show an entry, the header included, for a person to edit; raises NotFound, LeftAlone."""
-    source, fmt = Session(context.layout, session).open()
-    with source:
-        return show_entry(source, fmt, entry)
+    with context.reader(session, to_edit=True) as opened:
+        return show_entry(opened.transcript, opened.format, entry)
 
 
 def get_meta(context: ActionContext, session: SessionName, entry: str) -> Meta:
     """Tell what is noted on an entry, the header included; raises NotFound, LeftAlone."""
-    source, fmt = Session(context.layout, session).open()
-    with source:
-        located = locate(source, fmt, entry, header=True)
+    with context.reader(session, to_edit=True) as opened:
+        located = locate(opened.transcript, opened.format, entry, header=True)
     marker = Marker.of(located.entry)
     return Meta(
         entry_id=located.info.id,
@@ -182,27 +172,17 @@ def set_extractable(
         Busy: the session is in use.
         Invalid: the number is negative.
     """
-
-    def plan(
-        source: Transcript, fmt: TranscriptFormat, means: Means
-    ) -> tuple[Plan, ExtractableSet]:
-        return plan_with_reason(source, fmt, entry, value, means)
-
-    def note(notes: Notes, report: Report | None, answer: ExtractableSet) -> None:
-        if report is not None:
-            notes.changed("set_extractable", session, report, entry=answer.entry_id)
-
-    _, answer = context.surgeon().perform(session, plan, note)
-    return answer
+    return context.editor(session).apply(lambda opened: plan_with_reason(opened, entry, value))
 
 
 def plan_with_reason(
-    source: Transcript, fmt: TranscriptFormat, entry: str, value: Extractable, means: Means
+    opened: OpenSession, entry: str, value: Extractable
 ) -> tuple[Plan, ExtractableSet]:
     """Plan the setting of `_extractable`; the answer says why an entry set to True stays, if so."""
+    source, fmt = opened.transcript, opened.format
     plan, answer = plan_set_extractable(source, fmt, entry, value)
     if value is True:
         with suppress(ConfigError):  # settings that cannot be read are reported elsewhere
-            stays = why_it_stays(source, fmt, means.config(), means.now, answer.index)
+            stays = why_it_stays(source, fmt, opened.settings, opened.now, answer.index)
             return plan, replace(answer, stays=stays)
     return plan, answer

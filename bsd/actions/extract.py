@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import structlog
 
 from bsd.actions.context import ActionContext
 from bsd.core.config import PER_CALL, PruningConfig
-from bsd.core.errors import FieldError, Invalid
+from bsd.core.errors import BsdError, FieldError, Invalid
 from bsd.core.layout import SessionName
 from bsd.planning.extract import plan_extraction
-from bsd.planning.result import SessionResult, Status, Tally
-from bsd.sessions.session import Session
+from bsd.planning.plan import Plan, Report
+from bsd.planning.result import SessionResult, Status
+from bsd.planning.survey import fingerprint
+from bsd.sessions.commit.protocol import CommitOutcome
+from bsd.sessions.editor import Worth, left_as
+from bsd.sessions.session import OpenSession, Session
 from bsd.store.changed_lines import undone_in
+from bsd.store.state import Checkpoint, StateDb, guard
+from bsd.transcripts.reader import Transcript
+
+_log = structlog.stdlib.get_logger(module="session")
+
+# Bytes of a session that is read again, whole, as fast as a checkpoint of it could be.
+_SMALL = 16 << 10
 
 
 def extract(
@@ -36,39 +50,164 @@ def extract(
         LeftAlone: the file is no session of its program.
         Invalid: a setting has no valid value.
     """
-    if dry_run:
-        return _foretell(context, session, settings)
-    surgeon = context.surgeon()
-    return surgeon.extract(session, by_hand=True, overrides=settings, progress=context.progress)
+    extraction = _ExtractionRun(context, session, settings, by_hand=True, dry_run=dry_run)
+    return extraction.foretell() if dry_run else extraction.run()
 
 
-def _foretell(
-    context: ActionContext, session: SessionName, settings: Mapping[str, Any] | None
-) -> SessionResult:
-    surgeon = context.surgeon()
-    config = surgeon.settings(settings)
-    opened = Session(context.layout, session)
-    opened.refuse_no_session(unless_stored=False)
-    tally = Tally(session, Status.EXTRACTED, dry_run=True)
-    with tally.judging():
-        source, fmt = opened.open()
-        with source:
-            plan = plan_extraction(
-                source,
-                fmt,
-                config,
-                surgeon.clock(),
-                opened.store,
-                dry_run=True,
-                tell=surgeon.notes.teller(session),
-                progress=context.progress,
-                undone=undone_in(source, opened.history),
-                by_hand=True,
-            )
-        tally.add(plan.report, committed=False)
-        tally.leave(plan.planned_on, due_at=plan.due_at)
-    surgeon.notes.concluded("extract", session, tally)
-    return tally.result()
+class CallWatch(Transcript, Protocol):
+    """An open session that looks for calls of bsd's tools in the lines that are read from it."""
+
+    def has_due_calls(self) -> bool:
+        """Return True if calls were found that are to be carried out now."""
+
+
+def extract_due(
+    context: ActionContext,
+    session: SessionName,
+    state: StateDb | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    worth: Worth | None = None,
+    goes_on: Callable[[], bool] = lambda: True,
+    watch: Callable[[OpenSession], CallWatch] | None = None,
+) -> SessionResult | None:
+    """Extract what is due in a session, as the daemon does: an undone extraction stays undone.
+
+    Args:
+        state: has checkpoints: an extraction begins where the last one had seen final outcomes
+            only, and tells of the rest.
+        settings: settings of config.json that have other values for this call.
+        worth: returns False for a plan that shall be left for later, as it saves too little.
+        goes_on: asked between two plans of a backlog.
+        watch: wraps the session as it is read.
+
+    Returns:
+        The result, as of `extract`. None if `watch` has found calls to carry out: then nothing
+        was changed.
+
+    Raises:
+        NotFound, LeftAlone, Invalid: as `extract`.
+    """
+    extraction = _ExtractionRun(context, session, settings, state=state, watch=watch)
+    result = extraction.run(worth, goes_on)
+    return None if extraction.found_calls else result
+
+
+class _ExtractionRun:
+    """One extraction of one session, and the checkpoint from which it reads."""
+
+    def __init__(
+        self,
+        context: ActionContext,
+        session: SessionName,
+        settings: Mapping[str, Any] | None,
+        *,
+        state: StateDb | None = None,
+        by_hand: bool = False,
+        dry_run: bool = False,
+        watch: Callable[[OpenSession], CallWatch] | None = None,
+    ) -> None:
+        self.found_calls = False
+        self._config = context.config.current
+        if settings:
+            self._config = PruningConfig.from_json({**self._config.as_json(), **settings})
+        Session(context.layout, session).refuse_no_session(unless_stored=False)
+        self._context = context
+        self._name = session
+        self._by_settings = "enabled" in (settings or {})
+        self._state = state
+        self._fingerprint = fingerprint(self._config) if state else ""
+        self._by_hand = by_hand
+        self._dry_run = dry_run
+        self._watch = watch
+        self._since: Checkpoint | None = None
+        self._guard = b""  # of what stands before the plan's checkpoint once it is in effect
+        self._editor = context.editor(session)
+
+    def run(
+        self,
+        worth: Worth | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> SessionResult:
+        """Extract until nothing is left, or the caller wants to go on later."""
+        notes, result = self._editor.notes, SessionResult(str(self._name), Status.UNCHANGED)
+        try:
+            for plan, outcome, _ in self._editor.apply_all(self._plan, worth=worth):
+                result = result.plus(
+                    plan,
+                    Status.EXTRACTED,
+                    in_effect=outcome is not None,
+                    left_as=left_as(plan, outcome),
+                )
+                if not result.postponed:
+                    self._remember(plan, outcome)
+                if outcome is not None:
+                    notes.extracted(plan)
+                    if not plan.complete and not goes_on():
+                        result = replace(result, unfinished=True)
+                        break
+                del plan  # one of many megabytes shall not outlive the next one
+        except BsdError as error:
+            result = result.failed(error)
+        notes.concluded("extract", result)
+        return result
+
+    def foretell(self) -> SessionResult:
+        """Return what would be done now."""
+        result = SessionResult(str(self._name), Status.UNCHANGED, dry_run=True)
+        try:
+            with self._context.reader(self._name, to_edit=True) as opened:
+                plan, _ = self._plan(opened)
+            result = result.plus(plan, Status.EXTRACTED, in_effect=False, left_as=plan.planned_on)
+        except BsdError as error:
+            result = result.failed(error)
+        self._editor.notes.concluded("extract", result)
+        return result
+
+    def _plan(self, opened: OpenSession) -> tuple[Plan, None]:
+        config, source = self._config, opened.transcript
+        if not (self._dry_run or self._by_settings or opened.settings.enabled):
+            # Switched off since the call began: a user may have put everything back meanwhile,
+            # without the protection that a restoration has.
+            config = config.model_copy(update={"enabled": False})
+        undone = undone_in(source, opened.history)
+        self._since = None
+        if self._state and not (self._by_hand and undone):
+            self._since = self._state.load(self._name, self._fingerprint, source)
+            hit = "miss" if self._since is None else "hit"
+            _log.debug(f"Session {self._name}: cache {hit}", session=str(self._name))
+        watched = self._watch(opened) if self._watch else None
+        plan = plan_extraction(
+            watched or source,
+            opened.format,
+            config,
+            opened.now,
+            opened.store,
+            dry_run=self._dry_run,
+            tell=self._editor.notes.decision_logger(),
+            progress=self._context.progress,
+            since=self._since,
+            undone=undone,
+            by_hand=self._by_hand,
+        )
+        if watched is not None and watched.has_due_calls():
+            self.found_calls = True
+            return Plan(plan.planned_on, (), Report("extract")), None
+        if self._state and plan.checkpoint is not None:
+            self._guard = guard(source, plan.checkpoint.offset, plan.edits)
+        return plan, None
+
+    def _remember(self, plan: Plan, outcome: CommitOutcome | None) -> None:
+        """Save the checkpoint up to which all outcomes are final, now that a plan is in effect."""
+        if self._state is None or self.found_calls:
+            return
+        at, left = plan.checkpoint, outcome.identity if outcome else plan.planned_on
+        if at is None or left is None:
+            self._state.forget(self._name)
+        elif self._since is None and outcome is None and left.size < _SMALL:
+            pass
+        elif at != self._since or outcome is not None:
+            self._state.save(self._name, self._fingerprint, left, self._guard, at)
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

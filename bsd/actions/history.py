@@ -12,13 +12,10 @@ from bsd.core.answers import Internal
 from bsd.core.layout import SessionName
 from bsd.planning.plan import Plan
 from bsd.planning.undo import PastOperation, Undone, plan_undo, tell_history
-from bsd.sessions.session import Session
+from bsd.sessions.session import OpenSession, Session
 from bsd.store.changed_lines import settle
-from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.state import state_at
-from bsd.transcripts.agents.format import TranscriptFormat
-from bsd.transcripts.reader import Transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +38,15 @@ def list_history(
     Raises:
         NotFound: there is no such session, nor any history of it.
     """
-    opened = Session(context.layout, session)
-    if opened.history.pending():  # its process ended before it could note the outcome
-        source, _ = opened.open()
-        with source:
-            operations = tell_history(opened.history, source)
+    history = History(context.layout, session)
+    if history.pending():  # its process ended before it could note the outcome
+        with context.reader(session, to_edit=True) as opened:
+            operations = tell_history(history, opened.transcript)
     else:
-        operations = tell_history(opened.history, None)
+        operations = tell_history(history, None)
     if not operations:
         # A name mistyped is an error, not an empty history.
-        opened.refuse_no_session()
+        Session(context.layout, session).refuse_no_session()
     return HistoryList(str(session), tuple(operations[:limit]), len(operations))
 
 
@@ -65,22 +61,22 @@ def undo(context: ActionContext, session: SessionName, operation: int | None = N
         Busy: the session is in use.
         Conflict: the operation is undone, or other operations changed the same entries since.
     """
-    surgeon = context.surgeon()
-    history, chosen = History(context.layout, session), operation
+    chosen = operation
 
-    def plan(source: Transcript, fmt: TranscriptFormat, store: SessionStore) -> tuple[Plan, Undone]:
-        settle(history, source)
-        return plan_undo(source, fmt, chosen, history, store)
+    def plan(opened: OpenSession) -> tuple[Plan, Undone]:
+        settle(opened.history, opened.transcript)
+        return plan_undo(opened.transcript, opened.format, chosen, opened.history, opened.store)
 
     entries: list[str] = []
     operations: list[int] = []
     Session(context.layout, session).refuse_no_session()
+    editor = context.editor(session)
     # More than one plan, perhaps: each takes back as much as a commit may hold.
-    for done, answer in surgeon.operator.carry_out_all(session, plan):
+    for done, outcome, answer in editor.apply_all(plan):
         chosen = answer.of.number
         entries += answer.entries
-        if done.number is not None:
-            operations.append(done.number)
-            surgeon.notes.undone(session, answer, done.plan.report)
+        if outcome is not None and outcome.operation is not None:
+            operations.append(outcome.operation)
+            editor.notes.undone(done, answer)
     state_at(context.layout.state_db).forget(session)
     return replace(answer, entries=tuple(entries), operations=tuple(operations))

@@ -19,7 +19,6 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
 from bsd.planning.restore import unavailable
 from bsd.planning.view import EntryView, preview_of
-from bsd.sessions.session import Session
 from bsd.store.extracted import Missing, SessionStore
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -75,10 +74,9 @@ def list_entries(
         NotFound: there is no such session.
         LeftAlone: the file is not one that bsd edits.
     """
-    store = SessionStore(context.layout, session)
-    source, fmt = Session(context.layout, session).open()
     wanted = frozenset(filter(None, types.split(",")))
-    with source:
+    with context.reader(session, to_edit=True) as opened:
+        source, fmt = opened.transcript, opened.format
         outline = context.outlines.of(session, source, fmt)
 
         def matching(lines: range) -> Iterator[int]:
@@ -98,7 +96,7 @@ def list_entries(
                 numbers = numbers[1:]
                 previous = numbers[0]
         rows = outline.views(source, fmt, numbers)
-        entries = tuple(entry_row(store, fmt, row) for row in rows)
+        entries = tuple(entry_row(opened.store, fmt, row) for row in rows)
     return Entries(entries, following, previous)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from bsd.core.layout import SessionName
 from bsd.planning.view import Outline, outline_of
 from bsd.transcripts.agents.format import TranscriptFormat
-from bsd.transcripts.reader import TranscriptFile
+from bsd.transcripts.reader import Transcript
 
 MOST_BYTES = 16 << 20
 
@@ -30,7 +30,7 @@ class Outlines:
         with self._lock:
             return sum(outline.memory for outline in self._kept.values())
 
-    def of(self, name: SessionName, source: TranscriptFile, fmt: TranscriptFormat) -> Outline:
+    def of(self, name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Outline:
         """Return the outline of a session as it was opened; reads what is not known of it."""
         with self._alone_with(name):
             known = self._known(name)

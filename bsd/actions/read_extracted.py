@@ -28,10 +28,9 @@ from bsd.core.files import plain_file
 from bsd.core.formatting import document
 from bsd.core.layout import SessionName
 from bsd.planning.locate import Located, locate
-from bsd.planning.plan import Means
 from bsd.planning.restore import UNAVAILABLE
 from bsd.planning.view import ExtractedContent, extracted_content
-from bsd.sessions.session import Session
+from bsd.sessions.session import OpenSession
 from bsd.store.extracted import Missing, SessionStore, Stored
 from bsd.transcripts.agents.entry import Marker
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -383,25 +382,21 @@ def read_extracted(
         NotFound: there is no such session or entry.
         Invalid: a key names no value, or the offset is behind the end.
     """
-    return context.surgeon().look(
-        session,
-        lambda source, fmt, means: read_page(source, fmt, means, entry, keys, offset, size),
-    )
+    with context.reader(session) as opened:
+        return read_page(opened, entry, keys, offset, size)
 
 
 def read_page(
-    source: Transcript,
-    fmt: TranscriptFormat,
-    means: Means,
+    opened: OpenSession,
     entry: str,
     keys: Sequence[str] | None = None,
     offset: int = 0,
     size: PageSize = OTHERS,
 ) -> ReadOut:
-    """Read a page of an entry's texts, as `read_extracted` does, of any source of lines."""
-    held = held_by(source, fmt, entry, means.stored)
+    """Read a page of an entry's texts, as `read_extracted` does, of a session that is open."""
+    held = held_by(opened.transcript, opened.format, entry, opened.store)
     page = held.page(keys, offset, size)
-    return ReadOut(session=str(means.name), entry_id=held.entry_id, **page)
+    return ReadOut(session=str(opened.name), entry_id=held.entry_id, **page)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,16 +419,13 @@ def read_held(
 
     If it is not, the first page is empty: the texts stand in the session.
     """
-
-    def read(source: Transcript, fmt: TranscriptFormat, means: Means) -> ReadHeld:
-        held = held_by(source, fmt, entry, means.stored)
+    with context.reader(session) as opened:
+        held = held_by(opened.transcript, opened.format, entry, opened.store)
         is_away = bool(held.away or held.unavailable)
         page: dict[str, Any] = {"texts": {}}
         if is_away or offset:
             page = held.page(keys, offset, size)
         return ReadHeld(session=str(session), entry_id=held.entry_id, is_away=is_away, **page)
-
-    return context.surgeon().look(session, read)
 
 
 # --- show_extracted ---
@@ -465,9 +457,8 @@ def show_extracted(context: ActionContext, session: SessionName, entry: str) -> 
         NotFound: there is no such session or entry.
         Conflict: nothing of the entry is extracted.
     """
-    store = SessionStore(context.layout, session)
-    source, fmt = Session(context.layout, session).open_to_read()
-    with source:
+    with context.reader(session) as opened:
+        source, fmt, store = opened.transcript, opened.format, opened.store
         located = locate(source, fmt, entry)
         marker = Marker.of(located.entry)
         own = _read_own(store, marker) if marker and _is_of(store, marker, located) else None

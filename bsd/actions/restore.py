@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from bsd.actions.context import ActionContext
-from bsd.core.errors import LeftAlone
+from bsd.core.errors import BsdError, LeftAlone
 from bsd.core.layout import Layout, SessionName
-from bsd.planning.plan import Means, Plan, Report
+from bsd.planning.plan import Plan
 from bsd.planning.restore import Restored, plan_restore, plan_restore_all, restored_lines
-from bsd.planning.result import SessionResult, Status, Tally
+from bsd.planning.result import SessionResult, Status
 from bsd.planning.uninstall import plan_leaving
-from bsd.sessions.notes import Notes, told_expired
-from bsd.sessions.session import Session
+from bsd.sessions.editor import left_as
+from bsd.sessions.notes import told_expired
+from bsd.sessions.session import OpenSession, Session
 from bsd.store.entry_notes import RootRecords
-from bsd.store.extracted import Missing, SessionStore
-from bsd.transcripts.agents.format import TranscriptFormat
-from bsd.transcripts.reader import Transcript, TranscriptFile
+from bsd.store.extracted import Missing
 
 _STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FILE` writes a copy"
 
@@ -40,16 +39,13 @@ def restore(
         Conflict: nothing of the entry is extracted.
         Invalid: a key names no extracted value.
     """
-
-    def plan(source: Transcript, fmt: TranscriptFormat, means: Means) -> tuple[Plan, Restored]:
-        return plan_restore(source, fmt, entry, keys, means.now, means.stored)
-
-    def note(notes: Notes, report: Report | None, answer: Restored) -> None:
-        notes.restored(session, answer, committed=report is not None)
-        if report is not None:
-            notes.changed("restore", session, report, entry=answer.entry_id)
-
-    _, answer = context.surgeon().perform(session, plan, note)
+    editor = context.editor(session)
+    answer = editor.apply(
+        lambda opened: plan_restore(
+            opened.transcript, opened.format, entry, keys, opened.now, opened.store
+        )
+    )
+    editor.notes.restored(answer)
     return explain_missing(context.layout, answer)
 
 
@@ -75,41 +71,52 @@ def restore_all(
     Raises:
         NotFound: there is no such session.
     """
-    layout, surgeon = context.layout, context.surgeon()
-    opened = Session(layout, session)
-    opened.refuse_no_session()
-    history = opened.history
+    layout = context.layout
+    Session(layout, session).refuse_no_session()
 
-    def plan(
-        source: TranscriptFile, fmt: TranscriptFormat, store: SessionStore
-    ) -> tuple[Plan, tuple[Restored, ...]]:
-        now, progress = surgeon.budget.clock(), context.progress
+    def plan(opened: OpenSession) -> tuple[Plan, tuple[Restored, ...]]:
+        source, store, history = opened.transcript, opened.store, opened.history
         if not uninstalling:
-            return plan_restore_all(source, fmt, now, store, progress=progress)
+            return plan_restore_all(
+                source, opened.format, opened.now, store, progress=context.progress
+            )
         records = RootRecords(layout, store, history.entry_notes)
-        return plan_leaving(source, fmt, now, store, records, history, progress=progress)
+        return plan_leaving(
+            source,
+            opened.format,
+            opened.now,
+            store,
+            records,
+            history,
+            progress=context.progress,
+        )
 
-    tally = Tally(session, Status.RESTORED)
-    with tally.judging():
-        for done, answers in surgeon.operator.carry_out_all(session, plan):
-            committed = done.outcome is not None
-            tally.add(done.plan.report, committed=committed)
+    editor = context.editor(session)
+    result = SessionResult(str(session), Status.UNCHANGED)
+    try:
+        for done, outcome, answers in editor.apply_all(plan):
+            result = result.plus(
+                done, Status.RESTORED, in_effect=outcome is not None, left_as=left_as(done, outcome)
+            )
             for answer in answers:
                 explained = explain_missing(layout, answer)
-                surgeon.notes.restored(session, explained, committed=committed)
-                tally.miss(explained)
-    if isinstance(tally.error, LeftAlone):
-        _miss_what_stays(layout, session, tally)
-    surgeon.notes.concluded("restore_all", session, tally)
-    return tally.result()
+                editor.notes.restored(explained)
+                result = result.missing(explained)
+    except LeftAlone as error:
+        result = _with_placeholders(context, session, result.failed(error))
+    except BsdError as error:
+        result = result.failed(error)
+    editor.notes.concluded("restore_all", result)
+    return result
 
 
-def _miss_what_stays(layout: Layout, session: SessionName, tally: Tally) -> None:
+def _with_placeholders(
+    context: ActionContext, session: SessionName, result: SessionResult
+) -> SessionResult:
     """Add the placeholders of a file that is left alone: nothing of them came back."""
-    with suppress(LeftAlone):
-        opened = Session(layout, session)
-        source, fmt = opened.open_to_read()
-        with source:
-            for _, answer in restored_lines(source, fmt, opened.store):
-                if answer is not None:
-                    tally.miss_all(explain_missing(layout, answer), _STAYS.format(session))
+    with suppress(LeftAlone), context.reader(session) as opened:
+        for _, answer in restored_lines(opened.transcript, opened.format, opened.store):
+            if answer is not None:
+                explained = explain_missing(context.layout, answer)
+                result = result.missing(explained, _STAYS.format(session))
+    return result

@@ -13,7 +13,6 @@ from bsd.actions.read_extracted import held_by
 from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
 from bsd.core.layout import SessionName
-from bsd.planning.plan import Means
 from bsd.planning.view import EntryView, extracted_content, views
 from bsd.store.extracted import Stored
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -68,18 +67,16 @@ def show_entries(
         NotFound: there is no such session or entry.
         LeftAlone: its lines are not understood.
     """
-
-    def show(source: Transcript, fmt: TranscriptFormat, means: Means) -> ShownEntries:
+    with context.reader(session) as opened:
+        source, fmt = opened.transcript, opened.format
         found: Sequence[WholeEntry | EntryView]
         if entry is not None:
             found = [_entry(source, fmt, entry, str(session))]
         else:
             found = list(views(source, fmt, start=start, limit=limit))
         if full or entry is not None:
-            found = list(_whole(source, fmt, found, means.stored))
-        return ShownEntries(str(session), tuple(found), full)
-
-    return context.surgeon().look(session, show)
+            found = list(_whole(source, fmt, found, opened.store))
+    return ShownEntries(str(session), tuple(found), full)
 
 
 def show_value(context: ActionContext, session: SessionName, entry: str, key: str) -> ShownValue:
@@ -90,12 +87,9 @@ def show_value(context: ActionContext, session: SessionName, entry: str, key: st
         Invalid: the key names no value, or several.
         Conflict: the value cannot be had.
     """
-
-    def show(source: Transcript, fmt: TranscriptFormat, means: Means) -> ShownValue:
-        held = held_by(source, fmt, entry, means.stored)
+    with context.reader(session) as opened:
+        held = held_by(opened.transcript, opened.format, entry, opened.store)
         return ShownValue(str(session), entry, *held.value(key))
-
-    return context.surgeon().look(session, show)
 
 
 def _entry(source: Transcript, fmt: TranscriptFormat, wanted: str, session: str) -> EntryView:

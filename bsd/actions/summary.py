@@ -11,7 +11,6 @@ from bsd.actions.context import ActionContext
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.layout import SessionName
-from bsd.planning.plan import Means
 from bsd.store.extracted import Stored
 from bsd.store.markers import stored_line
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
@@ -159,12 +158,9 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
         NotFound: there is no such session.
         LeftAlone: its lines are not understood.
     """
-
-    def look(source: Transcript, fmt: TranscriptFormat, means: Means) -> Summary:
-        found = summarize(source, fmt, means.stored)
-        return Summary(session.session, session.agent, found, iso_utc(means.now))
-
-    return context.surgeon().look(session, look)
+    with context.reader(session) as opened:
+        found = summarize(opened.transcript, opened.format, opened.store)
+        return Summary(session.session, session.agent, found, iso_utc(opened.now))
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: Stored) -> Entry:

@@ -268,13 +268,14 @@ class Call:
             from bsd.core.clock import look
 
             look(self.layout)  # `bsd retention` compares the clocks with what they showed now
-            surgeon = context.surgeon()
             if self.layout.has_moves():  # seldom, and it imports all of maintenance
                 from bsd.maintenance.interrupted import recover
+                from bsd.sessions.commit.inflight import InFlight
 
-                recover(surgeon)
+                inflight = InFlight(self.layout)
+                recover(self.layout, context.config, inflight, context.now, context.actor)
             else:
-                surgeon.operator.recover()
+                context.recover()
 
     @property
     def stop_code(self) -> int:

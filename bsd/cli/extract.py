@@ -198,12 +198,12 @@ def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
     except OSError as error:
         raise os_problem(error, f"writing {path}") from error
     try:
-        with call.context(changes=False, session=session) as context:
-            values, missing = context.surgeon().look(
-                session,
-                lambda source, fmt, means: restored_copy(
-                    source, fmt, means.stored, lambda raw: write_all(target, raw)
-                ),
+        with (
+            call.context(changes=False, session=session) as context,
+            context.reader(session) as opened,
+        ):
+            values, missing = restored_copy(
+                opened.transcript, opened.format, opened.store, lambda raw: write_all(target, raw)
             )
         os.fsync(target)
     except BaseException as error:  # half a copy is none

@@ -12,6 +12,7 @@ import hashlib
 import os
 import signal
 import sys
+from collections.abc import Iterable
 
 _RENAME_EXCHANGE = 2  # Linux, renameat2
 _RENAME_SWAP = 2  # macOS, renamex_np
@@ -92,26 +93,28 @@ def append(fd: int, data: bytes) -> None:
         done += os.write(fd, data[done:])
 
 
-def is_spliced(old: int, new: int, edits: list[list[int]], old_size: int) -> str | None:
-    """Compare two files beside the edits; None if they differ, else what lies under the edits.
-
-    `edits` are [offset, length, new length] in ascending order; the answer is the SHA-256 of the
-    hashes (`sha256:…`) of the old file's bytes under each of them.
-    """
-    edited = hashlib.sha256()
+def is_same_beside(
+    old: int, new: int, edits: Iterable[tuple[int, int, int]], old_size: int
+) -> bool:
+    """Compare two files beside the edits: (offset, length, new length) in ascending order."""
     at = there = 0
     for offset, length, new_length in edits:
         if not _same(old, at, new, there, offset - at):
-            return None
-        hashed = hashlib.sha256()
-        for start in range(offset, offset + length, _BLOCK):
-            hashed.update(os.pread(old, min(_BLOCK, offset + length - start), start))
-        edited.update(f"sha256:{hashed.hexdigest()}".encode())
+            return False
         there += offset - at + new_length
         at = offset + length
-    if not _same(old, at, new, there, old_size - at):
-        return None
-    return edited.hexdigest()
+    return _same(old, at, new, there, old_size - at)
+
+
+def hash_under(fd: int, edits: Iterable[tuple[int, int, int]]) -> str:
+    """SHA-256 of the hashes (`sha256:…`) of a file's bytes under each of these edits."""
+    hashes = hashlib.sha256()
+    for offset, length, _ in edits:
+        hashed, end = hashlib.sha256(), offset + length
+        for start in range(offset, end, _BLOCK):
+            hashed.update(os.pread(fd, min(_BLOCK, end - start), start))
+        hashes.update(f"sha256:{hashed.hexdigest()}".encode())
+    return hashes.hexdigest()
 
 
 def _same(old: int, at: int, new: int, there: int, length: int) -> bool:

@@ -16,23 +16,25 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
 from multiprocessing.connection import Connection
 from pkgutil import resolve_name
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from bsd import __version__
 from bsd.actions.context import ActionContext
+from bsd.actions.extract import CallWatch, extract_due
 from bsd.actions.outlines import Outlines
 from bsd.core.config_file import ConfigService, Known
 from bsd.core.errors import BsdError, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import close_logs, configure_logs
 from bsd.core.processes import give_back_memory
-from bsd.sessions.commit.inflight import InFlight, Memory
+from bsd.planning.result import SessionResult
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.own_commits import CommitMemory
+from bsd.sessions.editor import Noticed
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.operate import Noticed
-from bsd.sessions.surgeon import Surgeon
+from bsd.sessions.session import OpenSession
 from bsd.store.state import state_at
 
 _PAUSE_SECONDS = 1.0  # between two signs of life
@@ -51,7 +53,7 @@ class Setup(NamedTuple):
 
     layout: Layout
     quiet_seconds: float
-    in_band: str | None  # `module:class` that carries out calls of agents in their sessions
+    in_band: str | None  # `module:class` of a `CallsInSession`
     begun: int | None = None  # descriptor of a pipe: a byte for each session begun
     version: str = __version__
     # The daemon kills who gives no sign of life for half as long. One that hangs and has no daemon
@@ -67,7 +69,9 @@ class Order(NamedTuple):
     memory: int  # bytes of address space that it may take
     config: Known | None  # None: as when it was told last
     log: tuple[str, str, bool]  # level and form of lines, and whether stderr is read
-    remembered: dict[SessionName, Memory]  # of the sessions it is about: commits by other children
+    remembered: dict[
+        SessionName, CommitMemory
+    ]  # of the sessions it is about: commits by other children
 
 
 class Said(NamedTuple):
@@ -83,8 +87,18 @@ class Reply(NamedTuple):
 
     answer: Any
     error: Exception | None
-    remembered: dict[SessionName, Memory]
+    remembered: dict[SessionName, CommitMemory]
     leaves: bool = False  # it does nothing more
+
+
+class CallsInSession(Protocol):
+    """Finds and carries out an agent's calls of bsd's tools (`mcp.inband.InBand`)."""
+
+    def watch(self, opened: OpenSession) -> CallWatch:
+        """Return the session for a planner to read; calls are found in the lines that it reads."""
+
+    def carry_out(self) -> bool:
+        """Carry them out; return whether the session was changed."""
 
 
 class Child:
@@ -104,26 +118,17 @@ class Child:
 
     # --- for tasks ---
 
-    @cached_property
-    def daemons(self) -> Surgeon:
-        """The surgeon that extracts what is due."""
-        return Surgeon(
-            self.layout,
-            self.config,
-            actor="daemon",
-            budget=self.budget(0.0),
-            noticed=self.attempted,
-            state=self.state_db,
-            inflight=self.in_flight,
-        )
+    def extract(self, name: SessionName, **how: Any) -> SessionResult | None:
+        """Extract what is due in a session, as the daemon (`actions.extract.extract_due`)."""
+        return extract_due(self.context("daemon"), name, self.state_db, **how)
 
-    @cached_property
-    def in_band(self) -> Callable[[SessionName], bool]:
-        """Carries out calls that stand in a session idle; tells whether that changed it."""
+    def calls_in(self, name: SessionName) -> CallsInSession | None:
+        """Return how calls that stand in a session are found and carried out."""
         if self._given.in_band is None:
-            return lambda _: False
-        make: Callable[..., Callable[[SessionName], bool]] = resolve_name(self._given.in_band)
-        return make(self.context("agent"), self.state_db)
+            return None
+        make: Callable[[ActionContext, SessionName], CallsInSession]
+        make = resolve_name(self._given.in_band)
+        return make(self.context("agent"), name)
 
     def context(self, actor: str, wait: float = 0.0) -> ActionContext:
         """Return the context of an action; `wait`: seconds that a session in use is waited for.

@@ -22,7 +22,8 @@ from bsd.store.search import SearchIndex, use
 
 def recover(child: Child) -> list[Recovered]:
     """Finish or undo what is in flight, deletes and restores of sessions included."""
-    return recover_all(child.daemons)
+    context = child.context("daemon")
+    return recover_all(child.layout, child.config, child.in_flight, context.now, context.actor)
 
 
 def reindex(child: Child, name: SessionName) -> bool:

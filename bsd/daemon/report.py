@@ -34,8 +34,8 @@ from bsd.maintenance.disk_use import disk_use
 from bsd.maintenance.expiry import Forecast, Shelf, forecast
 from bsd.maintenance.retention import OverLimit, archive_forecast
 from bsd.maintenance.shelves import ArchiveShelf, StoreShelf, TrashShelf, archive_use
-from bsd.sessions.commit.inflight import unreached
 from bsd.sessions.commit.late import list_orphans
+from bsd.sessions.commit.reach import unreached
 from bsd.store.copies_use import NO_COPIES, copies_use
 from bsd.transcripts.agents.programs import elsewhere, served_by
 

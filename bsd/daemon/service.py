@@ -44,7 +44,7 @@ from bsd.daemon.status import Subscription
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.worker import Worker, Workers
 from bsd.planning.result import SessionResult
-from bsd.sessions.commit.protocol import Outcome
+from bsd.sessions.commit.protocol import CommitOutcome
 
 _log = structlog.stdlib.get_logger(module="daemon")
 
@@ -351,7 +351,7 @@ class Daemon:
             heard={"alive": alive, "began": began, "goes_on": goes_on},
         )
 
-    def _attempted(self, name: SessionName, outcome: Outcome) -> None:
+    def _attempted(self, name: SessionName, outcome: CommitOutcome) -> None:
         """Note how an attempt to commit ended, ours or that of a door."""
         self.state.ledger.attempted(outcome)
         if not outcome.indexed:

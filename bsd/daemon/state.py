@@ -28,7 +28,7 @@ from bsd.planning.result import SessionResult, Status
 from bsd.planning.rules import Reason
 from bsd.planning.survey import fingerprint
 from bsd.sessions.commit.inflight import InFlight
-from bsd.sessions.commit.protocol import Outcome
+from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.store.state import Left, StateDb, state_at
 from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.change import Written
@@ -79,7 +79,7 @@ class Ledger:
         with self._lock:
             self._totals[what] += 1
 
-    def attempted(self, outcome: Outcome) -> None:
+    def attempted(self, outcome: CommitOutcome) -> None:
         """Count an attempt to commit, given up or not."""
         with self._lock:
             self._totals["bytes_written"] += outcome.bytes_written

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +26,7 @@ _log = structlog.stdlib.get_logger(module="worker")
 LONGEST_WAIT_SECONDS = 3600.0  # that a small saving waits for others, to be worth a whole copy
 _SHARE = 32  # a commit saves at least one part in so many of the bytes it has to copy
 
-# A new line with one of these is there because somebody asked: it was restored and its protection
+# A new line with one of these is there because it was asked for: it was restored and its protection
 # is over, or it was set free. Inside a JSON string the quotes would stand behind backslashes.
 _ASKED_FOR = (b'"_restored"', b'"_extractable"')
 _ASK_SECONDS = 0.01  # after which a batch asks again whether others shall go first
@@ -67,14 +69,19 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
 def look_into(
     child: Child, name: SessionName, *, waited: float, urgent: bool
 ) -> SessionResult | None:
-    """Extract what is due in a session, calls in it first: None if these have changed it.
+    """Extract what is due in a session; None if calls in it were carried out, which changed it.
 
-    `waited`: seconds for which small savings in it have waited for more. Raises as `extract`.
+    Calls come first: an extraction does not look again at outcomes that are final. They are found
+    in the lines that the extraction reads, and carried out in the name of the agent.
+
+    Args:
+        waited: seconds for which small savings in the session have waited for more.
+        urgent: commit however little it saves.
+
+    Raises:
+        NotFound, LeftAlone, Busy: as `extract_due`, and as carrying out calls.
     """
     child.check()
-    if _was_called(child, name):
-        return None
-
     told = False
 
     def worth(plan: Plan) -> bool:
@@ -85,20 +92,20 @@ def look_into(
         told = True
         return urgent or is_worth(plan, waited)
 
-    return child.daemons.extract(
-        name, progress=child.progress, worth=worth, goes_on=lambda: bool(child.ask("goes_on", name))
+    extraction = partial(
+        child.extract,
+        name,
+        worth=worth,
+        goes_on=lambda: bool(child.ask("goes_on", name)),
     )
-
-
-def _was_called(child: Child, name: SessionName) -> bool:
-    """Carry out what the agent asks for in its session; whether that changed it.
-
-    Before the extraction, which does not look again at what it has settled.
-    """
-    try:
-        return child.in_band(name)
-    except LeftAlone:
-        return False  # as the extraction will say
+    calls = child.calls_in(name)
+    result = extraction(watch=calls.watch if calls else None)
+    if result is None and calls:
+        with suppress(LeftAlone):  # as the extraction will say
+            if calls.carry_out():
+                return None
+        result = extraction()
+    return result
 
 
 def is_worth(plan: Plan, waited: float) -> bool:
@@ -116,5 +123,5 @@ def is_worth(plan: Plan, waited: float) -> bool:
 
 
 def recover_session(child: Child, records: list[Path]) -> list[Recovered]:
-    """Finish or undo what one session has in flight, since whoever was at it has died."""
-    return child.daemons.operator.recover(records)
+    """Finish or undo what one session has in flight, since the child that worked on it has died."""
+    return child.context("daemon").recover(records)

@@ -1,1 +1,1 @@
-"""The HTTP API: one more door to what the daemon and the surgeon do (SPEC §8)."""
+"""The HTTP API: one of the interfaces to the actions (SPEC §8)."""

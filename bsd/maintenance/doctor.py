@@ -33,7 +33,8 @@ from bsd.maintenance import catalog
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.file_owners import wrongly_owned
 from bsd.maintenance.verify import verify
-from bsd.sessions.commit.inflight import InFlight, unreached
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.reach import unreached
 from bsd.transcripts.agents.program import Free, HeldLock, LockState, Stale
 from bsd.transcripts.agents.programs import elsewhere, program_of
 

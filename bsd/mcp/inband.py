@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ from bsd.actions.context_tool import plan_change
 from bsd.actions.edit import plan_with_reason
 from bsd.actions.read_extracted import read_page
 from bsd.actions.restore import explain_missing
-from bsd.actions.search import ExtractedHits, search_extracted
+from bsd.actions.search import search_extracted
 from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.core.layout import Layout, SessionName
@@ -46,25 +46,28 @@ from bsd.mcp.transcript_answers import (
     describe_texts,
     read_answer,
 )
-from bsd.mcp.transcript_calls import ANSWERED, READING_TOOLS, OwnCall, own_calls
+from bsd.mcp.transcript_calls import (
+    ANSWERED,
+    READING_TOOLS,
+    OwnCall,
+    WatchedTranscript,
+    own_calls,
+)
 from bsd.planning.locate import locate
-from bsd.planning.plan import Means, Plan, Report, Revised
+from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.redact import CallToRedact, RedactionKind, plan_redact
 from bsd.planning.restore import Restored, plan_restore
 from bsd.planning.rules import Policy
 from bsd.planning.targets import Refused, read_targets
 from bsd.planning.view import context as view_context
 from bsd.sessions.notes import Notes
-from bsd.sessions.session import Session
-from bsd.sessions.surgeon import Remembered
+from bsd.sessions.session import OpenSession
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
-from bsd.store.state import StateDb
 from bsd.transcripts.agents.entry import EXTRACTABLE, standing_at, text_of
-from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Edit
-from bsd.transcripts.reader import Line, TranscriptFile, parse_entry
+from bsd.transcripts.reader import Line, parse_entry
 from bsd.transcripts.spans import paths_of
 from bsd.transcripts.splice import SpliceError, edit
 
@@ -78,8 +81,6 @@ _MESSAGES_TO_STAY = 10
 # What our commands print if they fail; the result of a shell may show it in no other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 _FAILED = re.compile(r"Error: |Restore failed: ")
-
-Found = Mapping[str, ExtractedHits | BsdError]  # answers of searches, by the call's key
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,108 +100,75 @@ class Answered:
     outcome: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class InBand:
-    """Carries out the calls in a session; `state` has the checkpoint where new lines begin."""
+    """Finds and carries out the calls that stand in one session.
 
-    context: ActionContext
-    state: StateDb | None = None
+    Args:
+        context: of the agent, in whose name the calls are carried out.
+    """
 
-    def __call__(self, name: SessionName) -> bool:
-        """Deal with the calls of finished turns; return whether the session was changed.
+    def __init__(self, context: ActionContext, session: SessionName) -> None:
+        self._context = context
+        self._name = session
+
+    def watch(self, opened: OpenSession) -> WatchedTranscript:
+        """Return the session for a planner to read; calls are found in the lines that it reads."""
+        policy = Policy.of(opened.settings)
+        return WatchedTranscript(opened.transcript, opened.format, policy, self.due)
+
+    def due(self, calls: Sequence[OwnCall]) -> list[OwnCall]:
+        """Return those of these calls that are to be carried out now: usually none."""
+        due = [call for call in calls if call.is_due]
+        if not due:
+            return []
+        if why := program_of(self._context.layout, self._name.agent).uncallable:
+            # Not a warning: as long as the call stands there, this is found at every visit.
+            _log.info(f"{due[0].tool}: {self._name}, not carried out", actor=_ACTOR, why=why)
+            return []
+        audit = AuditLog(self._context.layout.audit_file)
+        audited = {
+            (str(line.get("callEntry")), str(line.get("call")))
+            for line in audit.search(b'"inBand":true')
+            if (line.get("agent"), line.get("sessionId")) == (self._name.agent, self._name.session)
+        }
+        return [call for call in due if _key(call) not in audited]
+
+    def carry_out(self) -> bool:
+        """Carry out the calls of finished turns; return whether the session was changed.
 
         Raises:
             Busy, LeftAlone, NotFound: as for any change of a session.
         """
-        due = self._due(name)
-        if not due:
-            return False
-        if why := program_of(self.context.layout, name.agent).uncallable:
-            # Not a warning: as long as the call stands there, this is found at every visit.
-            _log.info(f"{due[0].tool}: {name}, not carried out", actor=_ACTOR, why=why)
-            return False
-        audited = self._audited(name)
-        due = [call for call in due if _key(call) not in audited]
-        if not due:
-            return False
-        operator = self.context.surgeon().operator
-        done, answers = operator.carry_out(name, self._planner(name, due, audited))
-        if done.outcome is None:
+        editor = self._context.editor(self._name)
+        answers = editor.apply(self._plan)
+        if editor.operation is None:
             return False
         for answered in answers:
-            self._tell(name, answered)
+            self._tell(editor.notes, answered)
         return True
 
-    def _planner(
-        self, name: SessionName, due: Sequence[OwnCall], audited: Collection[tuple[str, str]]
-    ) -> Callable[[TranscriptFile, TranscriptFormat, SessionStore], tuple[Plan, list[Answered]]]:
-        """Return a planner of what these calls ask for, and calls that have come meanwhile."""
-        layout, config = self.context.layout, self.context.config
-        names = names_of(layout, name)
-        found = self._search(name, due, names)
+    def _plan(self, opened: OpenSession) -> tuple[Plan, list[Answered]]:
+        policy = Policy.of(opened.settings)
+        calls = self.due(own_calls(opened.transcript, opened.format, policy))
+        layout = replace(self._context.layout, bound_to=self._name)
+        revised = Revised(opened.transcript)
+        bound = replace(opened, transcript=revised, store=SessionStore(layout, self._name))
+        names = names_of(layout, self._name)
+        return _Round(self._context, bound, revised, names).answer(calls)
 
-        def plan(
-            source: TranscriptFile, fmt: TranscriptFormat, _: SessionStore
-        ) -> tuple[Plan, list[Answered]]:
-            policy = Policy.of(config.current)
-            calls = [call for call in own_calls(source, fmt, policy, None) if call.is_due]
-            calls = [call for call in calls if _key(call) not in audited]
-            bound = SessionStore(replace(layout, bound_to=name), name)
-            means = Means(name, bound, self.context.now(), lambda: config.current)
-            planning = _Round(self.context, Revised(source), fmt, means, found, names)
-            return planning.answer(calls)
-
-        return plan
-
-    def _search(self, name: SessionName, calls: Sequence[OwnCall], names: Collection[str]) -> Found:
-        """Do the searches among these calls, before the session is locked: they take their time."""
-        found: dict[str, ExtractedHits | BsdError] = {}
-        for call in calls:
-            if call.is_done:
-                continue
-            try:
-                asked = _read_own_call(call, names)
-                if isinstance(asked, SearchCall):
-                    found[call.key] = _search(self.context, name, asked)
-            except BsdError as error:
-                found[call.key] = error
-        return found
-
-    def _due(self, name: SessionName) -> list[OwnCall]:
-        """Return the calls to deal with, read without a lock: usually none, and only new lines."""
-        source, fmt = Session(self.context.layout, name).open()
-        with source:
-            return self._calls(source, fmt, name)
-
-    def _calls(
-        self, source: TranscriptFile, fmt: TranscriptFormat, name: SessionName
-    ) -> list[OwnCall]:
-        config = self.context.config.current
-        since = Remembered(self.state, name, config).recall(source)
-        found = own_calls(source, fmt, Policy.of(config), since)
-        return [call for call in found if call.is_due]
-
-    def _audited(self, name: SessionName) -> set[tuple[str, str]]:
-        """Return the calls of a session that were dealt with, by the audit."""
-        audit = AuditLog(self.context.layout.audit_file)
-        return {
-            (str(line.get("callEntry")), str(line.get("call")))
-            for line in audit.search(b'"inBand":true')
-            if (line.get("agent"), line.get("sessionId")) == (name.agent, name.session)
-        }
-
-    def _tell(self, name: SessionName, answered: Answered) -> None:
+    def _tell(self, notes: Notes, answered: Answered) -> None:
         call, restored = answered.call, answered.restored
         outcome = answered.note if answered.outcome is None else answered.outcome
         if restored is not None:
-            notes = Notes(self.context.layout, _ACTOR, self.context.now)
-            notes.restored(name, restored, committed=True, redacted=answered.how is not None)
-        _log.info(f"{call.tool}: {name}, entry {call.entry_id}", actor=_ACTOR, outcome=outcome)
-        AuditLog(self.context.layout.audit_file, self.context.now).record(
+            notes.restored(restored, redacted=answered.how is not None)
+        _log.info(
+            f"{call.tool}: {self._name}, entry {call.entry_id}", actor=_ACTOR, outcome=outcome
+        )
+        AuditLog(self._context.layout.audit_file, self._context.now).record(
             actor=_ACTOR,
             action=answered.action,
-            agent=name.agent,
-            session_id=name.session,
+            agent=self._name.agent,
+            session_id=self._name.session,
             tool=call.name,
             call_entry=call.entry_id or f"#{call.index}",
             call=call.key,
@@ -219,19 +187,16 @@ class _Round:
     def __init__(
         self,
         context: ActionContext,
+        opened: OpenSession,
         revised: Revised,
-        fmt: TranscriptFormat,
-        means: Means,
-        found: Found,
         names: Collection[str],
     ) -> None:
         self._context = context
+        self._opened = opened  # its transcript is the revised one
         self._revised = revised
-        self._fmt = fmt
-        self._means = means
-        self._name = means.name
-        self._config = means.config()
-        self._found = found
+        self._fmt = opened.format
+        self._name = opened.name
+        self._config = opened.settings
         self._names = names  # of the session, as an agent may call it
 
     def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
@@ -293,10 +258,10 @@ class _Round:
 
     def _carry_out(self, call: OwnCall, asked: ParsedCall) -> Answered:
         """Plan what a call asks for, or read it; raises what planners raise."""
-        source, fmt, means = self._revised, self._fmt, self._means
+        source, fmt, opened = self._revised, self._fmt, self._opened
         match asked:
             case RestoreCall(inline=False) | ReadCall():
-                page = read_page(source, fmt, means, asked.entry, asked.keys, asked.offset)
+                page = read_page(opened, asked.entry, asked.keys, asked.offset)
                 outcome = f"[{len(page.texts)} values read]"
                 done = Answered(call, "read_extracted", describe_texts(page), outcome=outcome)
                 return replace(done, only_read=True, entry_id=page.entry_id)
@@ -306,13 +271,15 @@ class _Round:
                 done = Answered(call, "get_context", describe_context(listing), outcome=outcome)
                 return replace(done, only_read=True)
             case SearchCall():
-                hits = self._hits(call, asked)
+                hits = search_extracted(
+                    self._context, self._name, asked.query, limit=asked.limit, offset=asked.offset
+                )
                 outcome = f"[{len(hits.results)} places found]"
                 done = Answered(call, "search_extracted", describe_hits(hits), outcome=outcome)
                 return replace(done, only_read=True)
             case RestoreCall():
                 plan, restored = plan_restore(
-                    source, fmt, asked.entry, asked.keys, means.now, means.stored
+                    source, fmt, asked.entry, asked.keys, opened.now, opened.store
                 )
                 restored = explain_missing(self._context.layout, restored)
                 done = Answered(call, "restore", describe_restored(restored), restored=restored)
@@ -320,24 +287,17 @@ class _Round:
                 failed = not restored.keys_restored
                 done = replace(done, failed=failed, entry_id=restored.entry_id)
             case SetExtractableCall():
-                plan, pinned = plan_with_reason(source, fmt, asked.entry, asked.value, means)
+                plan, pinned = plan_with_reason(opened, asked.entry, asked.value)
                 done = Answered(call, "set_extractable", describe_extractable(pinned))
                 done = replace(done, entry_id=pinned.entry_id)
             case ChangeContextCall():
                 targets = read_targets(asked.action, asked.targets)
                 plan, changed = plan_change(
-                    source, fmt, asked.action, targets, means, include_user=asked.include_user
+                    opened, asked.action, targets, include_user=asked.include_user
                 )
                 done = Answered(call, asked.action, describe_change(changed))
         source.take(plan)
         return replace(done, values=plan.report.values)
-
-    def _hits(self, call: OwnCall, asked: SearchCall) -> ExtractedHits:
-        found = self._found.get(call.key)
-        if isinstance(found, BsdError):
-            raise found
-        # A search that was written after the others had been done is done now.
-        return found or _search(self._context, self._name, asked)
 
     def _stays(self, call: OwnCall) -> bool:
         """Return True if settings or the provider want the call to stay as it is."""
@@ -376,7 +336,7 @@ class _Round:
             return {}
         try:
             calls = list(wishes.values())
-            plan, answer = plan_redact(self._revised, self._fmt, calls, self._means.stored)
+            plan, answer = plan_redact(self._revised, self._fmt, calls, self._opened.store)
             self._revised.take(plan)
         except (Busy, TemporaryFailure, Unavailable):
             raise
@@ -474,10 +434,6 @@ def _read_own_call(call: OwnCall, names: Collection[str]) -> ParsedCall:
             hint="leave `session` out",
         )
     return asked
-
-
-def _search(context: ActionContext, session: SessionName, asked: SearchCall) -> ExtractedHits:
-    return search_extracted(context, session, asked.query, limit=asked.limit, offset=asked.offset)
 
 
 def names_of(layout: Layout, name: SessionName) -> set[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,6 @@ from bsd.mcp.transcript_answers import gives_text, is_answered, is_for_later, re
 from bsd.mcp.transcript_commands import AFTER_THE_TURN, TEXT_ONLY, find_shell_command
 from bsd.planning.rules import Policy
 from bsd.planning.targets import ACTIONS
-from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import Entry, is_placeholder
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Turn
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
@@ -103,32 +103,48 @@ class OwnCall:
         return self.result is None or not is_placeholder(self.result.strip())
 
 
-def own_calls(
-    source: Transcript, fmt: TranscriptFormat, policy: Policy, since: Checkpoint | None
-) -> list[OwnCall]:
-    """Return the calls from a checkpoint on that are not marked as dealt with.
+class WatchedTranscript:
+    """A session in which calls are found while a planner reads its lines.
 
-    Up to the first call, a line that cannot hold one is not parsed.
+    Attributes:
+        calls: those in the lines of the last reading that are not marked as dealt with.
     """
-    found = _CallsSoFar(policy)
-    start = (since.offset, since.index) if since else (0, 0)
-    for line in source.lines(*start):
-        if not found.calls and not any(needle in line.raw for needle in NEEDLES):
-            continue
-        entry = parse_entry(line.raw)
-        if entry is not None:
-            found.follow(line, entry, fmt)
-    return found.calls
 
-
-class _CallsSoFar:
-    """Follows a session from its first call on."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        source: Transcript,
+        fmt: TranscriptFormat,
+        policy: Policy,
+        due: Callable[[Sequence[OwnCall]], Sequence[OwnCall]],
+    ) -> None:
+        self.identity = source.identity
+        self.lines_holding = source.lines_holding
+        self.read = source.read
         self.calls: list[OwnCall] = []
+        self._source = source
+        self._format = fmt
+        self._policy = policy
+        self._due = due
 
-    def follow(self, line: Line, entry: Entry, fmt: TranscriptFormat) -> None:
+    def has_due_calls(self) -> bool:
+        """Return True if some of the calls are to be carried out now (`due` tells which)."""
+        return bool(self._due(self.calls))
+
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+        """Yield the lines from an offset on.
+
+        Up to the first call, a line that cannot hold one is not parsed.
+        """
+        self.calls = []
+        for line in self._source.lines(start, first_index):
+            if self.calls or any(needle in line.raw for needle in NEEDLES):
+                entry = parse_entry(line.raw)
+                if entry is not None:
+                    self._follow(line, entry)
+            yield line
+
+    def _follow(self, line: Line, entry: Entry) -> None:
+        fmt = self._format
         info = fmt.info(entry)
         if info.turn in {Turn.STARTS, Turn.CLOSES}:
             for call in self.calls:
@@ -137,20 +153,25 @@ class _CallsSoFar:
             for call in self.calls:
                 call.bound = True
         if info.result_of is not None or info.result_tool is not None:
-            self._note_result(line, entry, info, fmt)
+            self._note_result(line, entry, info)
         if entry.get(REDACTED) is not True:
             self.calls.extend(_calls_of(line, entry, fmt, info))
 
-    def _note_result(
-        self, line: Line, entry: Entry, info: EntryInfo, fmt: TranscriptFormat
-    ) -> None:
+    def _note_result(self, line: Line, entry: Entry, info: EntryInfo) -> None:
         for call in self.calls:
             if call.result is None and _answers(info, call):
-                texts = [value.text for value in fmt.values(entry) if value.text]
+                texts = [value.text for value in self._format.values(entry) if value.text]
                 call.result = "\n".join(texts)
                 call.result_index = line.index
-                call.failed = any(flag for _, flag in fmt.error_flags(entry))
+                call.failed = any(flag for _, flag in self._format.error_flags(entry))
                 return
+
+
+def own_calls(source: Transcript, fmt: TranscriptFormat, policy: Policy) -> list[OwnCall]:
+    """Return the calls in a session that are not marked as dealt with."""
+    watched = WatchedTranscript(source, fmt, policy, due=lambda calls: calls)
+    deque(watched.lines(), maxlen=0)
+    return watched.calls
 
 
 def _calls_of(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bsd.core.config import PruningConfig
-from bsd.core.layout import SessionName
 from bsd.store.entry_notes import NOTHING, Noting
-from bsd.store.extracted import Keep, Stored
+from bsd.store.extracted import Keep
 from bsd.store.history import TouchedLine
 from bsd.store.state import Checkpoint
 from bsd.transcripts.change import Edit, Identity
@@ -27,17 +25,6 @@ class Rate:
     def tokens(self, characters: int) -> int:
         """Estimate the tokens of a text of so many characters."""
         return int(max(0, characters) / self.characters)
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a planner or a query may want beside the session itself."""
-
-    name: SessionName
-    stored: Stored  # what is away of it
-    now: float  # epoch seconds
-    # The settings; raises ConfigError. Broken ones are no business of whoever needs none.
-    config: Callable[[], PruningConfig]
 
 
 @dataclass(frozen=True, slots=True)

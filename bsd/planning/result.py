@@ -1,10 +1,9 @@
-"""What became of one session, in the words of the contract. Pure."""
+"""The result of extracting from or restoring one session, in the words of the contract. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -12,8 +11,7 @@ from pydantic import Field
 
 from bsd.core.answers import Internal
 from bsd.core.errors import BsdError, Busy, LeftAlone
-from bsd.core.layout import SessionName
-from bsd.planning.plan import Rate, Report
+from bsd.planning.plan import Plan, Rate, Report
 from bsd.planning.restore import Restored
 from bsd.transcripts.change import Identity
 
@@ -63,7 +61,7 @@ class SessionResult:
         str | None, Field(description="Why it was left alone, was busy or failed")
     ] = None
     hint: str | None = None
-    # For whoever asked or watches the session.
+    # For the caller, and for the queue, whose verdict this is.
     # The kind of what `reason` tells; knows its exit code.
     error: Internal[type[BsdError] | None] = None
     # The file after this, if nothing in it is unknown to us.
@@ -86,97 +84,56 @@ class SessionResult:
         fill(self, "characters_per_token", round(self.rate.characters, 2))
         fill(self, "tokens_by", "usage" if self.rate.measured else "rule_of_thumb")
 
+    def plus(
+        self, plan: Plan, aim: Status, *, in_effect: bool, left_as: Identity | None
+    ) -> SessionResult:
+        """Return the result once another plan was made for the session.
 
-class Tally:
-    """Adds up what several plans did to one session."""
+        Args:
+            aim: the status if values were moved.
+            in_effect: the plan was committed, or a dry run tells of it; otherwise nothing of it
+                counts but its reasons.
+            left_as: the file after it; None if lines came into it that no plan has seen.
+        """
+        report, counts = plan.report, in_effect or self.dry_run
+        return replace(
+            self,
+            status=aim if counts and report.entries else self.status,
+            entries=self.entries + (report.entries if counts else 0),
+            values=self.values + (report.values if counts else 0),
+            bytes_before=self.bytes_before or report.bytes_before,
+            bytes_after=report.bytes_after if counts else report.bytes_before,
+            tokens_saved=self.tokens_saved + (report.tokens_saved if counts else 0),
+            rate=report.rate,
+            reasons=dict(report.reasons),
+            warnings=tuple(_warnings(report, dry_run=self.dry_run)),
+            left_as=left_as,
+            due_at=plan.due_at,
+            partial=report.partial,
+            postponed=bool(plan.edits) and not counts,
+        )
 
-    def __init__(self, name: SessionName, aim: Status, *, dry_run: bool = False) -> None:
-        self._name = name
-        self._aim = aim
-        self.dry_run = dry_run
-        self._last: Report | None = None
-        self._bytes_before = 0
-        self._status = Status.UNCHANGED
-        self.error: BsdError | None = None  # what ended it early, if something did
-        self._unavailable: dict[str, str] = {}
-        self._bytes_after = 0
-        self._left_as: Identity | None = None
-        self._due_at: float | None = None
-        self._postponed = False
-        self.unfinished = False
-        self.entries = 0
-        self.values = 0
-        self.tokens = 0
+    def missing(self, answer: Restored, why: str | None = None) -> SessionResult:
+        """Return the result with the values of an entry that could not come back.
 
-    @property
-    def bytes_saved(self) -> int:
-        return self._bytes_before - self._bytes_after
+        Args:
+            why: the reason why the others stay placeholders too, though they are stored.
+        """
+        more = f" {answer.expired}" if answer.expired else ""
+        lost = {f"{answer.entry_id} {key}": text + more for key, text in answer.unavailable.items()}
+        if why is not None:
+            lost.update({f"{answer.entry_id} {key}": why for key in answer.keys_restored})
+        return replace(self, unavailable={**self.unavailable, **lost}) if lost else self
 
-    @contextmanager
-    def judging(self) -> Iterator[None]:
-        """Turn what goes wrong inside the block into the session's status."""
-        try:
-            yield
-        except BsdError as error:
-            self.error = error
-            self._status = _status_of(error)
-
-    def add(self, report: Report, *, committed: bool) -> None:
-        """Count one plan; of one that was not committed nothing but its reasons counts."""
-        if self._last is None:
-            self._bytes_before = report.bytes_before
-        self._last = report
-        self._bytes_after = report.bytes_before
-        if committed or self.dry_run:
-            self._bytes_after = report.bytes_after
-            self.entries += report.entries
-            self.values += report.values
-            self.tokens += report.tokens_saved
-            if report.entries:
-                self._status = self._aim
-
-    def leave(
-        self, left_as: Identity | None, *, due_at: float | None = None, postponed: bool = False
-    ) -> None:
-        """Note in which state the last plan left the session, and when it is due again."""
-        self._left_as, self._due_at, self._postponed = left_as, due_at, postponed
-
-    def miss(self, answer: Restored) -> None:
-        """Note what of an entry could not come back."""
-        for key, why in answer.unavailable.items():
-            more = f" {answer.expired}" if answer.expired else ""
-            self._unavailable[f"{answer.entry_id} {key}"] = why + more
-
-    def miss_all(self, answer: Restored, why: str) -> None:
-        """Note that all of an entry stays a placeholder, stored or not."""
-        self.miss(answer)
-        self._unavailable.update({f"{answer.entry_id} {key}": why for key in answer.keys_restored})
-
-    def result(self) -> SessionResult:
-        """The sum."""
-        last, error = self._last, self.error
-        return SessionResult(
-            session=str(self._name),
-            status=self._status,
-            dry_run=self.dry_run,
-            entries=self.entries,
-            values=self.values,
-            bytes_before=self._bytes_before,
-            bytes_after=self._bytes_after,
-            tokens_saved=self.tokens,
-            rate=last.rate if last else Rate(),
-            reasons=dict(last.reasons) if last else {},
-            unavailable=self._unavailable,
-            warnings=tuple(_warnings(last, dry_run=self.dry_run)) if last else (),
-            reason=error.message if error else None,
-            hint=error.hint if error else None,
-            error=type(error) if error else None,
-            left_as=self._left_as,
-            due_at=self._due_at,
+    def failed(self, error: BsdError) -> SessionResult:
+        """Return the result if an error ended it."""
+        return replace(
+            self,
+            status=_status_of(error),
+            reason=error.message,
+            hint=error.hint,
+            error=type(error),
             again_in=error.again_in if isinstance(error, Busy) else None,
-            partial=last is not None and last.partial,
-            postponed=self._postponed,
-            unfinished=self.unfinished,
         )
 
 

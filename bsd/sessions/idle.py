@@ -1,10 +1,10 @@
-"""The one rule of rest (SPEC §2.6): when a session may be touched, and how it is waited for.
+"""The one rule that says when a session may be changed (SPEC §2.6), and how it is waited for.
 
-A session is idle when nobody holds its lock, its owner does not count it as in use, and nobody
-but bsd has written to it for a while: 2 s in any case, since a second change within that time may
-not show in the file's timestamps; as long as the settings say; as long as its owner needs; and on
-file systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). What our own commits
-displaced must have come home before the next one.
+A session is idle when its lock is free, its program does not count it as in use, and only bsd has
+written to it for a while: 2 s in any case, since a second change within that time may not show in
+the file's timestamps; as long as the settings say; as long as its program needs; and on file
+systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines in files that bsd's
+own commits displaced must be back in the session before the next commit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.core.errors import Busy, os_problem
@@ -30,9 +30,8 @@ from bsd.transcripts.agents.program import Free, Stale
 from bsd.transcripts.agents.programs import in_use, program_of
 from bsd.transcripts.change import Identity
 
-_AGAIN = "again later"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
-_UNSETTLED = {State.BUSY, State.WAITING, State.FAILED}
+_UNFINISHED = {State.BUSY, State.WAITING, State.FAILED}
 _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
 
 
@@ -51,7 +50,7 @@ class RetryBudget:
 
 
 class Waiting:
-    """Patience as it wears off: by the clock, and by what was slept if that is put back."""
+    """How much of a budget is left: by the clock, and by the time slept if that is put back."""
 
     def __init__(self, budget: RetryBudget) -> None:
         self._budget = budget
@@ -66,7 +65,7 @@ class Waiting:
         return max(0.0, self._budget.wait - gone)
 
     def goes_on(self, pause: float | None) -> bool:
-        """Sleep for `pause` seconds, or ever longer if nobody knows; False if that is too long."""
+        """Sleep for `pause` seconds (None: ever longer); False at once if too little is left."""
         left = self.left
         if left <= 0 or (pause is not None and pause > left):
             return False
@@ -86,6 +85,14 @@ class NotIdle:
     again_in: float | None = None
 
 
+def busy(name: SessionName, not_idle: NotIdle) -> Busy:
+    """The error to raise when the budget is used up."""
+    again_in = not_idle.again_in
+    when = "later" if again_in is None else f"in {math.ceil(again_in)} s"
+    problem = f"session {name} is in use: {not_idle.why}"
+    return Busy(problem, hint=f"again {when}", again_in=again_in)
+
+
 class IdlePolicy:
     """Tells whether sessions are idle. The caller holds bsd's own lock of each."""
 
@@ -95,9 +102,9 @@ class IdlePolicy:
         self._inflight = inflight
 
     def why_not(self, name: SessionName, path: Path | None = None) -> NotIdle | None:
-        """The rule; None for a session idle, and for one that is not there.
+        """The rule; None for a session that is idle, and for one that is not there.
 
-        `path`: its transcript, of who has just asked the layout for it.
+        `path`: its transcript, if the caller has just asked the layout for it.
         """
         path = path or self._layout.transcript(name)
         program = program_of(self._layout, name.agent)
@@ -113,7 +120,7 @@ class IdlePolicy:
         except OSError as error:
             raise os_problem(error, f"looking at {path}") from error
         now_ns = int(self._budget.clock() * 1e9)
-        # What we wrote ourselves is nobody's use; but a weak file system's own rule stays.
+        # A write of bsd's own is no use by others; but a weak file system's own rule stays.
         used_ns = None if weak_quiet else self._inflight.own.used_before(name, found)
         age = (now_ns - found.mtime_ns) / 1e9
         used = age if used_ns is None else (now_ns - used_ns) / 1e9
@@ -125,13 +132,13 @@ class IdlePolicy:
     def late_lines(self, name: SessionName) -> NotIdle | None:
         """Put back what others wrote into files that our last commits displaced.
 
-        Before the next commit displaces another one: then lines come back in their order. Tells
+        Before the next commit displaces another file: then lines come back in their order. Tells
         why that must wait, if it must.
         """
         touched = self._inflight.own.touched(name)
         if not touched:
             return None
-        # What is displaced has time until nobody can be on the way to it any more.
+        # A displaced file stays for its minute: another program may be about to open it.
         for found in self._recover([name], records=list(touched), keep_displaced=True):
             if found.state is State.WAITING:
                 return NotIdle(f"late lines are still to be put back: {found.detail}")
@@ -139,17 +146,17 @@ class IdlePolicy:
                 self._inflight.own.note_watched(name, found.record, touched[found.record])
         return None
 
-    # --- sessions that are to go away whole ---
+    # Sessions that are to go away whole.
 
     def settle(self, names: list[SessionName]) -> None:
         """Have nothing in flight for these sessions, late lines where they belong; raises Busy.
 
-        A displaced file that is only kept for its minute is no hindrance once nobody has it open:
-        what still came into it would be kept as an orphan, as for any session that is gone.
+        A displaced file that is only kept for its minute is no hindrance once no process has it
+        open: later lines in it would be kept as an orphan, as for any session that is gone.
         """
-        self._bring_home(names)
+        self._put_late_lines_back(names)
         for record in self._inflight.readable():
-            if record.session in names and not _is_done_with(record):
+            if record.session in names and not _is_only_kept(record):
                 raise Busy(
                     f"session {record.session} was changed a moment ago, and somebody may"
                     " still write to the file as it was",
@@ -159,46 +166,43 @@ class IdlePolicy:
     def blank(self, names: Collection[SessionName]) -> None:
         """Have no word left in what commits of these sessions displaced; raises Busy, OSError.
 
-        Late lines come home before, and those that still come do so afterwards.
+        Late lines are put back before, and those that still come are put back afterwards.
         """
-        self._bring_home(names)
+        self._put_late_lines_back(names)
         for record in self._inflight.readable():
             if record.session in names:
                 blank(record)
 
-    def _bring_home(self, names: Collection[SessionName]) -> None:
+    def _put_late_lines_back(self, names: Collection[SessionName]) -> None:
         for _ in range(3):
             found = [each for each in self._recover(names) if each.session in names]
             for each in found:
-                if each.state in _UNSETTLED:
-                    raise Busy(
-                        f"a change of session {each.session} is not finished: {each.detail}",
-                        hint=_AGAIN,
-                    )
+                if each.state in _UNFINISHED:
+                    problem = f"a change of session {each.session} is not finished: {each.detail}"
+                    raise Busy(problem, hint="again later")
             if not any(each.state in _ONCE_MORE for each in found):
                 break
 
     def wait_for(self, names: list[SessionName], waiting: Waiting) -> None:
-        """Wait until all are idle, and nobody has them open; raises Busy when patience ends."""
-        while found := next(filter(None, map(self.why_kept, names)), None):
+        """Wait until all are idle, and no process has them open; raises Busy in the end."""
+        while found := next(filter(None, map(self._why_kept, names)), None):
             name, not_idle = found
             if not waiting.goes_on(not_idle.again_in):
                 raise busy(name, not_idle)
 
-    def why_kept(self, name: SessionName) -> tuple[SessionName, NotIdle] | None:
-        """Why a session cannot go: by the rule, or since somebody has it open."""
+    def _why_kept(self, name: SessionName) -> tuple[SessionName, NotIdle] | None:
+        """Why a session cannot go: by the rule, or since a process has it open."""
         if not_idle := self.why_not(name):
             return name, not_idle
         path = self._layout.transcript(name)
         try:
-            strong = not strength(path.parent).quiet_seconds
-            closed = _is_closed(path, strong=strong)
+            closed = _is_closed(path, strong=not strength(path.parent).quiet_seconds)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return None if closed else (name, NotIdle("somebody has it open"))
 
     def program_lock(self, name: SessionName, wait: float) -> AbstractContextManager[object]:
-        """The owner's lock of a session, if there is a file to lock or a lock to bury."""
+        """Its program's lock of a session, if there is a file to lock or a stale lock to remove."""
         path = self._layout.transcript(name)
         program = program_of(self._layout, name.agent)
         if not path.exists() and isinstance(program.lock_state(path), Free):
@@ -206,7 +210,7 @@ class IdlePolicy:
         return program.lock(name, path, wait, sleep=self._budget.sleep)
 
     def refuse_unless(self, names: Iterable[SessionName]) -> None:
-        """Look again, now that the locks are held and nobody can begin; raises Busy."""
+        """Look again, now that the locks are held and no program can begin; raises Busy."""
         for name in names:
             if why := in_use(self._layout, name):
                 raise busy(name, NotIdle(why))
@@ -220,33 +224,15 @@ class IdlePolicy:
     ) -> list[Recovered]:
         return recover(
             self._inflight,
-            access_to(self._layout, held=names),
+            Access.to(self._layout, held=names),
             now_ns=lambda: int(self._budget.clock() * 1e9),
             records=records,
             keep_displaced=keep_displaced,
         )
 
 
-def access_to(layout: Layout, *, held: Collection[SessionName] = ()) -> Access:
-    """How recovery gets at sessions; the caller holds bsd's own lock of those `held`."""
-    usual = Access.to(layout, lambda name, _: in_use(layout, name))
-
-    def lock(name: SessionName) -> AbstractContextManager[object]:
-        return nullcontext() if name in held else usual.own_lock(name)
-
-    return replace(usual, own_lock=lock)
-
-
-def busy(name: SessionName, not_idle: NotIdle) -> Busy:
-    """What to raise when patience has ended."""
-    again_in = not_idle.again_in
-    when = "later" if again_in is None else f"in {math.ceil(again_in)} s"
-    problem = f"session {name} is in use: {not_idle.why}"
-    return Busy(problem, hint=f"again {when}", again_in=again_in)
-
-
 def _is_closed(path: Path, *, strong: bool) -> bool:
-    """Whether nobody has a file open, as far as that can be told."""
+    """Whether no other process has a file open, as far as that can be told."""
     if not strong:
         return not path.exists() or set(open_elsewhere(path)) <= {os.getpid()}
     try:
@@ -261,7 +247,7 @@ def _is_closed(path: Path, *, strong: bool) -> bool:
         os.close(fd)
 
 
-def _is_done_with(record: InFlightRecord) -> bool:
+def _is_only_kept(record: InFlightRecord) -> bool:
     """Whether a displaced file is only kept for its minute; on weak mounts that proves nothing."""
     if not record.file.exists():
         return True

@@ -1,9 +1,9 @@
-"""What was done to a session, written down: log lines (SPEC §3 "Log") and lines of the audit."""
+"""Log lines (SPEC §3 "Log") and lines of the audit about what was done to a session."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,29 +13,36 @@ from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
+from bsd.planning.locate import name_of
 from bsd.store.extracted import Missing
 
 if TYPE_CHECKING:
-    from bsd.planning.plan import Plan, Report
+    from bsd.planning.plan import Plan
     from bsd.planning.restore import Restored
-    from bsd.planning.result import Tally
+    from bsd.planning.result import SessionResult
     from bsd.planning.survey import Judged
     from bsd.planning.undo import Undone
 
 _log = structlog.stdlib.get_logger(module="extraction")
 
+_OF_ONE_ENTRY = {"restore", "edit", "set_extractable"}
+_TOLD_ELSEWHERE = {"in_band"}  # each call by itself
+
 
 class Notes:
-    """Writes for one actor."""
+    """Writes about one session for one actor."""
 
-    def __init__(self, layout: Layout, actor: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, layout: Layout, name: SessionName, actor: str, clock: Callable[[], float]
+    ) -> None:
         self._layout = layout
+        self._name = name
         self._actor = actor
         self._clock = clock
         self._audit = AuditLog(layout.audit_file, clock)
 
-    def teller(self, name: SessionName) -> Callable[[Judged], None] | None:
-        """Who is to be told of each decision; nobody, if nobody reads it."""
+    def decision_logger(self) -> Callable[[Judged], None] | None:
+        """Return a function that logs the decision on an entry; None if nobody reads the log."""
         if not _log.isEnabledFor(logging.DEBUG):
             return None
 
@@ -44,13 +51,15 @@ class Notes:
             verdict = "EXTRACT" if reason == "extract" else f"keep ({reason})"
             age_s = judged.age_s(self._clock())
             age = "of unknown age" if age_s is None else f"{age_s / 3600:.0f}h old"
-            _log.debug(f"Entry {judged.index}: {judged.kind}, {age} → {verdict}", session=str(name))
+            _log.debug(
+                f"Entry {judged.index}: {judged.kind}, {age} → {verdict}", session=str(self._name)
+            )
 
         return tell
 
-    def extracted(self, name: SessionName, plan: Plan) -> None:
-        """Values left a session."""
-        session_log = _log.bind(session=str(name))
+    def extracted(self, plan: Plan) -> None:
+        """Values left the session."""
+        session_log = _log.bind(session=str(self._name))
         for keep in plan.keeps:
             session_log.debug(
                 "Extracted",
@@ -66,23 +75,16 @@ class Notes:
                 mentions=leak.mentions,
             )
 
-    def restored(
-        self,
-        name: SessionName,
-        answer: Restored,
-        *,
-        committed: bool,
-        redacted: bool = False,
-    ) -> None:
+    def restored(self, answer: Restored, *, redacted: bool = False) -> None:
         """Values came back to an entry, or could not."""
-        session_log = _log.bind(session=str(name))
+        session_log = _log.bind(session=str(self._name))
         if answer.missing is Missing.GONE:
             session_log.warning(f"Missing extracted file for {answer.entry_id}")
         elif answer.missing is Missing.CORRUPT:
-            path = self._layout.store_dir(name) / f"{answer.ref}.json"
+            path = self._layout.store_dir(self._name) / f"{answer.ref}.json"
             session_log.error(f"Corrupted extracted file {path}")
-            self._record("corrupted_extracted_file", name, entry_id=answer.entry_id, path=str(path))
-        if committed and answer.keys_restored:
+            self._record("corrupted_extracted_file", entry_id=answer.entry_id, path=str(path))
+        if answer.keys_restored:
             session_log.debug(
                 "Restored",
                 entry_id=answer.entry_id,
@@ -91,36 +93,39 @@ class Notes:
                 redacted=redacted,
             )
 
-    def changed(self, action: str, name: SessionName, report: Report, *, entry: str | None) -> None:
-        """One entry of a session was changed."""
-        _log.info(f"{action}: {name}, entry {entry}", actor=self._actor, values=report.values)
-        self._record(
-            action,
-            name,
-            entry_id=entry,
-            values=report.values,
-            bytes_before=report.bytes_before,
-            bytes_after=report.bytes_after,
-        )
-
-    def changed_several(
-        self, action: str, name: SessionName, report: Report, entries: Sequence[str]
-    ) -> None:
-        """Entries of a session were changed, or taken out."""
+    def changed(self, plan: Plan) -> None:
+        """A plan that was asked for is in effect."""
+        report, action = plan.report, plan.report.action
+        if action in _TOLD_ELSEWHERE:
+            return
+        if action in _OF_ONE_ENTRY:
+            entry = plan.touched[0].entry_id
+            _log.info(
+                f"{action}: {self._name}, entry {entry}", actor=self._actor, values=report.values
+            )
+            self._record(
+                action,
+                entry_id=entry,
+                values=report.values,
+                bytes_before=report.bytes_before,
+                bytes_after=report.bytes_after,
+            )
+            return
+        entries = dict.fromkeys(name_of(one.entry_id, one.index) for one in plan.touched)
         counts = {
             "values": report.values,
             "bytes_saved": report.bytes_saved,
             "tokens_saved": report.tokens_saved,
         }
-        _log.info(f"{action}: {name}, entries {report.entries}", actor=self._actor, **counts)
-        self._record(action, name, entry_ids=list(entries), entries=report.entries, **counts)
+        _log.info(f"{action}: {self._name}, entries {report.entries}", actor=self._actor, **counts)
+        self._record(action, entry_ids=list(entries), entries=report.entries, **counts)
 
-    def undone(self, name: SessionName, answer: Undone, report: Report) -> None:
-        """An operation on a session was taken back."""
-        _log.info(f"undo: {name}, {answer.of}", actor=self._actor, entries=report.entries)
+    def undone(self, plan: Plan, answer: Undone) -> None:
+        """An operation on the session was taken back, or a part of it."""
+        report = plan.report
+        _log.info(f"undo: {self._name}, {answer.of}", actor=self._actor, entries=report.entries)
         self._record(
             "undo",
-            name,
             operation=answer.of.number,
             undone=answer.of.act.action,
             entries=report.entries,
@@ -128,58 +133,58 @@ class Notes:
             bytes_after=report.bytes_after,
         )
 
-    def concluded(self, action: str, name: SessionName, tally: Tally) -> None:
-        """All that was to be done to a session was done, or ended early."""
-        if tally.entries and not tally.dry_run:
-            counts = {"values": tally.values, "bytes_saved": tally.bytes_saved}
-            _log.info(f"{action}: {name}, entries {tally.entries}", actor=self._actor, **counts)
-            self._record(action, name, entries=tally.entries, **counts)
-        if tally.error is not None:
-            # Whoever asked is told; gateways reset and delete sessions at any time.
-            expected = isinstance(tally.error, LeftAlone | Busy | NotFound)
+    def concluded(self, action: str, result: SessionResult) -> None:
+        """All that was to be done to the session was done, or ended early."""
+        if result.entries and not result.dry_run:
+            counts = {"values": result.values, "bytes_saved": result.bytes_saved}
+            entries = result.entries
+            _log.info(f"{action}: {self._name}, entries {entries}", actor=self._actor, **counts)
+            self._record(action, entries=entries, **counts)
+        if result.error is not None:
+            # The caller is told; gateways reset and delete sessions at any time.
+            expected = issubclass(result.error, LeftAlone | Busy | NotFound)
             level = _log.debug if expected else _log.warning
-            level(f"{action}: {name}: {tally.error.message}", actor=self._actor)
+            level(f"{action}: {self._name}: {result.reason}", actor=self._actor)
 
-    def _record(self, action: str, name: SessionName, **what: object) -> None:
+    def failed(self, plan: Plan, error: BsdError) -> None:
+        """A commit ended in an error that waiting does not cure; the session is as it was.
+
+        A session that is left alone is no failure: where no file can be replaced, the answer says
+        so.
+        """
+        if not isinstance(error, LeftAlone) and plan.report.action == "extract" and plan.keeps:
+            _log.error(
+                f"Extraction failed for {self._name}/{plan.keeps[0].entry_id}, rolled back",
+                session=str(self._name),
+                entries=len(plan.keeps),
+                error=error.message,
+            )
+
+    def _record(self, action: str, **what: object) -> None:
+        name = self._name
         self._audit.record(
             actor=self._actor, action=action, agent=name.agent, session_id=name.session, **what
         )
 
 
-def note_failure(name: SessionName, plan: Plan, error: BsdError) -> None:
-    """An extraction ended in an error that waiting does not cure; the session is as it was.
-
-    A session that is left alone is no failure: where no file can be replaced, the answer says so.
-    """
-    if isinstance(error, LeftAlone):
-        return
-    if plan.report.action == "extract" and plan.keeps:
-        _log.error(
-            f"Extraction failed for {name}/{plan.keeps[0].entry_id}, rolled back",
-            session=str(name),
-            entries=len(plan.keeps),
-            error=error.message,
-        )
-
-
 def expired_before(layout: Layout) -> str:
-    """What was taken out before this moment may be gone, as its time was up: ISO 8601, or empty.
+    """Content extracted before this moment may have expired: ISO 8601, or empty.
 
     By the audit log, since the setting may have been another one then.
     """
-    with suppress(BsdError):  # whose log cannot be read is told of all that is missing
+    with suppress(BsdError):  # without the log, all that is missing is told
         runs = AuditLog(layout.audit_file).search(b'"expiredBefore"')
         return max((str(run.get("expiredBefore", "")) for run in runs), default="")
     return ""
 
 
 def told_expired(layout: Layout, extracted_at: str) -> str | None:
-    """When content that was taken out then was deleted, and by which setting; None: it was not.
+    """When content that was extracted then was deleted, and by which setting; None: it was not.
 
-    In words, for whoever asked for it; by the audit log, as `expired_before`.
+    In words for people, by the audit log, as `expired_before`.
     """
     runs: list[dict[str, Any]] = []
-    with suppress(BsdError):  # whose log cannot be read is told that it is missing
+    with suppress(BsdError):  # without the log, it is only missing
         runs = list(AuditLog(layout.audit_file).search(b'"expiredBefore"'))
     due = [run for run in runs if str(run.get("expiredBefore", "")) > extracted_at]
     if not extracted_at or not due:

@@ -1,6 +1,6 @@
-"""A session as one object: its name, where it lies, whose it is; opened and locked from here.
+"""A session as one object: its name, where it lies, whose it is; opened, read and locked from here.
 
-And who only looks at it: nothing here waits or writes, plans, or loads what operates.
+Nothing here waits or writes, plans, or loads the code that commits.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
 
 import structlog
 
@@ -22,8 +22,6 @@ from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
-from bsd.planning.plan import Means
-from bsd.sessions.notes import Notes
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
@@ -51,22 +49,18 @@ class Session:
 
     @cached_property
     def program(self) -> AgentProgram:
-        """What is known of the program whose session it is."""
+        """The program that writes it."""
         return program_of(self.layout, self.name.agent)
 
     @cached_property
     def store(self) -> SessionStore:
-        """What was taken out of it."""
+        """The originals that were extracted from it."""
         return SessionStore(self.layout, self.name)
 
     @cached_property
     def history(self) -> History:
-        """What was done to it."""
+        """The operations on it."""
         return History(self.layout, self.name)
-
-    def has_traces(self) -> bool:
-        """Whether bsd has changed it, as far as anything of that is still kept."""
-        return os.path.lexists(self.store.directory) or os.path.lexists(self.history.directory)
 
     def refuse_no_session(self, *, unless_stored: bool = True) -> None:
         """Raise LeftAlone if its file is no session of its program's, with the reason.
@@ -84,23 +78,20 @@ class Session:
         raise LeftAlone(f"{self.name} is no session: {why}", hint="`bsd sessions` lists sessions")
 
     def _has_stored(self) -> bool:
+        """Whether anything is still kept of a change by bsd."""
         archive = self.layout.archive_dir(self.name)
-        return self.has_traces() or os.path.lexists(archive)
+        places = (self.store.directory, self.history.directory, archive)
+        return any(os.path.lexists(place) for place in places)
 
-    def open(self, path: Path | None = None) -> tuple[TranscriptFile, TranscriptFormat]:
-        """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden.
-
-        `path` is its own, of who has just asked for it.
-        """
-        return self._open(to_read=False, path=path)
-
-    def open_to_read(self) -> tuple[TranscriptFile, TranscriptFormat]:
-        """The same of one that need not be ours to edit, as long as its lines are understood."""
-        return self._open(to_read=True)
-
-    def _open(
-        self, *, to_read: bool, path: Path | None = None
+    def open(
+        self, path: Path | None = None, *, to_read: bool = False
     ) -> tuple[TranscriptFile, TranscriptFormat]:
+        """Open its transcript, and find out its format; raises LeftAlone, NotFound, Forbidden.
+
+        Args:
+            path: its transcript, if the caller has just asked for it.
+            to_read: also one that bsd does not edit, as long as its lines are understood.
+        """
         _log.trace("A session is opened", session=str(self))
         if database := self.program.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
@@ -109,7 +100,7 @@ class Session:
         source = TranscriptFile(path)
         try:
             found = self.program.detect(line.raw for line in source.lines())
-        except BaseException:  # nobody else has it to close
+        except BaseException:  # the caller gets an open file or none
             source.close()
             raise
         if _log.isEnabledFor(logging.DEBUG):
@@ -124,57 +115,67 @@ class Session:
         source.close()
         raise LeftAlone(found.reason)
 
+    def opened(
+        self, source: TranscriptFile, fmt: TranscriptFormat, now: float, config: ConfigService
+    ) -> OpenSession:
+        """Return the session, opened, for a planner or a query; `now` in epoch seconds."""
+        return OpenSession(self.name, source, fmt, self.store, self.history, now, config)
+
     def lock(
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep
     ) -> AbstractContextManager[object]:
         """bsd's own lock, held from planning to audit; entering it raises Busy after `wait` s."""
         return own_lock(self.layout, self.name, wait, sleep=sleep)
 
-    def program_lock(self, path: Path, wait: float) -> AbstractContextManager[object]:
-        """The lock that its owner honours; entering it raises Busy."""
-        return self.program.lock(self.name, path, wait)
-
-
-_Answer = TypeVar("_Answer")
-
 
 def format_of(source: Transcript, program: AgentProgram) -> TranscriptFormat | None:
-    """How the lines of a session are made, as far as anybody knows; it need not be ours to edit."""
+    """The format of a session's lines, if it is known; the session need not be ours to edit."""
     found = program.detect(line.raw for line in source.lines())
     return found.reads if isinstance(found, NotOurs) else found
 
 
-class Queries:
-    """Answers what is asked of one session at a time; `actor` is named in the log."""
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A session that is open, and what planners and queries need beside its lines.
+
+    Attributes:
+        now: epoch seconds.
+    """
+
+    name: SessionName
+    transcript: Transcript
+    format: TranscriptFormat
+    store: SessionStore
+    history: History
+    now: float
+    config: ConfigService
+
+    @property
+    def settings(self) -> PruningConfig:
+        """The settings as they are now; raises ConfigError. Most planners need none."""
+        return self.config.current
+
+
+class SessionReader:
+    """Opens one session and reads it: `with reader as opened: …`.
+
+    Entering raises NotFound, LeftAlone, Forbidden.
+
+    Args:
+        to_edit: refuse a session that bsd does not edit, even if its lines are understood.
+    """
 
     def __init__(
-        self,
-        layout: Layout,
-        config: ConfigService,
-        *,
-        actor: str = "cli",
-        clock: Callable[[], float] = time.time,
+        self, session: Session, config: ConfigService, now: float, *, to_edit: bool = False
     ) -> None:
-        self.layout = layout
-        self.config = config
-        self.clock = clock
-        self.notes = Notes(layout, actor, clock)
+        self._session = session
+        self._config = config
+        self._now = now
+        self._to_edit = to_edit
 
-    def look(
-        self, name: SessionName, query: Callable[[Transcript, TranscriptFormat, Means], _Answer]
-    ) -> _Answer:
-        """Ask something of a session as it stands; raises NotFound and what the query raises."""
-        session = Session(self.layout, name)
-        source, fmt = session.open_to_read()
-        with source:
-            return query(source, fmt, self._means(name, session.store))
+    def __enter__(self) -> OpenSession:
+        self._file, fmt = self._session.open(to_read=not self._to_edit)
+        return self._session.opened(self._file, fmt, self._now, self._config)
 
-    def _means(self, name: SessionName, store: SessionStore) -> Means:
-        return Means(name, store, self.clock(), lambda: self.config.current)
-
-    def settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
-        """The settings as they are, but for those of one call; raises ConfigError, Invalid."""
-        config = self.config.current
-        if not overrides:
-            return config
-        return PruningConfig.from_json({**config.as_json(), **overrides})
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

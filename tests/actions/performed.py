@@ -1,10 +1,12 @@
-"""Actions as tests call them: by a surgeon that is there, answered in JSON's types."""
+"""Actions as tests call them, answered in JSON's types; and the context they are called with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import bsd.actions.checks
 import bsd.actions.context_tool
 import bsd.actions.edit
 import bsd.actions.extract
@@ -16,37 +18,55 @@ from bsd.actions.context import ActionContext
 from bsd.core.answers import as_json
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
+from bsd.maintenance import interrupted
 from bsd.planning import edit as editing
 from bsd.planning import restore as restore_planner
 from bsd.planning import view
 from bsd.planning.edit import EditableEntry, Wish
-from bsd.planning.plan import Means, Plan, Report
-from bsd.planning.redact import CallToRedact, Redaction, plan_redact
+from bsd.planning.redact import CallToRedact, plan_redact
 from bsd.planning.result import SessionResult
 from bsd.planning.undo import PastOperation
 from bsd.planning.view import EntryView, views
-from bsd.sessions.idle import RetryBudget
-from bsd.sessions.notes import Notes
-from bsd.sessions.session import Queries
-from bsd.sessions.surgeon import Surgeon
-from bsd.transcripts.agents.format import TranscriptFormat
-from bsd.transcripts.reader import Transcript
+from bsd.sessions.commit.displaced import Recovered
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.editor import Worth
+from bsd.store.state import StateDb
 
 
-def context_of(surgeon: Queries, progress: Callable[[int], None] = lambda _: None) -> ActionContext:
-    """The context of actions that this surgeon would do."""
-    if not isinstance(surgeon, Surgeon):
-        budget = RetryBudget(clock=surgeon.clock)
-        return ActionContext(layout=surgeon.layout, config=surgeon.config, budget=budget)
-    return ActionContext(
-        layout=surgeon.layout,
-        config=surgeon.config,
-        actor=surgeon.actor,
-        budget=surgeon.budget,
-        progress=lambda done, of=None: progress(done),
-        noticed=surgeon.operator.noticed,
-        in_flight=surgeon.operator.inflight,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Caller(ActionContext):
+    """A context that extracts as the daemon does, with checkpoints if there is a `state`."""
+
+    state: StateDb | None = None
+
+    def __post_init__(self) -> None:
+        """Remember its own commits from one call to the next, as a child does."""
+        object.__setattr__(self, "in_flight", self.in_flight or InFlight(self.layout))
+
+    def extract(
+        self,
+        name: SessionName,
+        *,
+        by_hand: bool = False,
+        overrides: Mapping[str, Any] | None = None,
+        worth: Worth | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> SessionResult:
+        if by_hand:
+            return bsd.actions.extract.extract(self, name, settings=overrides)
+        result = bsd.actions.extract.extract_due(
+            self, name, self.state, settings=overrides, worth=worth, goes_on=goes_on
+        )
+        assert result is not None
+        return result
+
+    def recover_all(self) -> list[Recovered]:
+        """What a start does with what an earlier process left half done."""
+        inflight = self.in_flight or InFlight(self.layout)
+        return interrupted.recover(self.layout, self.config, inflight, self.now, self.actor)
+
+    def remark(self, name: SessionName) -> tuple[str, ...]:
+        return bsd.actions.checks.remark(self, name)
 
 
 def history_of(layout: Layout, name: SessionName) -> list[PastOperation]:
@@ -55,51 +75,47 @@ def history_of(layout: Layout, name: SessionName) -> list[PastOperation]:
     return list(bsd.actions.history.list_history(context, name).operations)
 
 
-def entries(queries: Queries, name: SessionName, start: int = 0) -> list[EntryView]:
+def entries(context: ActionContext, name: SessionName, start: int = 0) -> list[EntryView]:
     """The entries of a session from line `start` on, as they stand."""
-    return queries.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
+    with context.reader(name) as opened:
+        return list(views(opened.transcript, opened.format, start=start))
 
 
 def extraction(
-    queries: Queries, name: SessionName, overrides: Mapping[str, Any] | None = None
+    context: ActionContext, name: SessionName, overrides: Mapping[str, Any] | None = None
 ) -> SessionResult:
     """What an extraction by hand would do now."""
-    context = context_of(queries)
     return bsd.actions.extract.extract(context, name, dry_run=True, settings=overrides)
 
 
-def extracted_content(queries: Queries, name: SessionName, entry: str) -> dict[str, Any]:
+def extracted_content(context: ActionContext, name: SessionName, entry: str) -> dict[str, Any]:
     """What was taken out of an entry, by key, without putting it back."""
-
-    def ask(source: Transcript, fmt: TranscriptFormat, means: Means) -> dict[str, Any]:
-        return as_json(view.extracted_content(source, fmt, entry, means.stored))
-
-    return queries.look(name, ask)
+    with context.reader(name) as opened:
+        found = view.extracted_content(opened.transcript, opened.format, entry, opened.store)
+        return as_json(found)
 
 
 def restored_copy(
-    queries: Queries, name: SessionName, write: Callable[[bytes], object]
+    context: ActionContext, name: SessionName, write: Callable[[bytes], object]
 ) -> tuple[int, dict[str, str]]:
     """A session as it would be with everything back."""
-
-    def ask(source: Transcript, fmt: TranscriptFormat, means: Means) -> tuple[int, dict[str, str]]:
-        return restore_planner.restored_copy(source, fmt, means.stored, write)
-
-    return queries.look(name, ask)
+    with context.reader(name) as opened:
+        return restore_planner.restored_copy(opened.transcript, opened.format, opened.store, write)
 
 
-def show_entry(queries: Queries, name: SessionName, entry: str) -> EditableEntry:
+def show_entry(context: ActionContext, name: SessionName, entry: str) -> EditableEntry:
     """One entry as a person may edit it."""
-    return queries.look(name, lambda source, fmt, _: editing.show_entry(source, fmt, entry))
+    with context.reader(name) as opened:
+        return editing.show_entry(opened.transcript, opened.format, entry)
 
 
-def context(queries: Queries, name: SessionName) -> dict[str, Any]:
-    return as_json(bsd.actions.context_tool.get_context(context_of(queries), name))
+def context(context: ActionContext, name: SessionName) -> dict[str, Any]:
+    return as_json(bsd.actions.context_tool.get_context(context, name))
 
 
-def show(queries: Queries, name: SessionName, **which: Any) -> list[dict[str, Any]]:
+def show(context: ActionContext, name: SessionName, **which: Any) -> list[dict[str, Any]]:
     """Entries, or one of them, as the command line shows them."""
-    shown = as_json(bsd.actions.show.show_entries(context_of(queries), name, **which))
+    shown = as_json(bsd.actions.show.show_entries(context, name, **which))
     found: list[dict[str, Any]] = shown["entries"]
     return found
 
@@ -110,54 +126,52 @@ def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
 
 
 def restore(
-    surgeon: Surgeon, name: SessionName, entry: str, keys: Sequence[str] | None = None
+    surgeon: ActionContext, name: SessionName, entry: str, keys: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    return as_json(bsd.actions.restore.restore(context_of(surgeon), name, entry, keys))
+    return as_json(bsd.actions.restore.restore(surgeon, name, entry, keys))
 
 
 def set_extractable(
-    surgeon: Surgeon, name: SessionName, entry: str, value: bool | int | None
+    surgeon: ActionContext, name: SessionName, entry: str, value: bool | int | None
 ) -> dict[str, Any]:
-    return as_json(bsd.actions.edit.set_extractable(context_of(surgeon), name, entry, value))
+    return as_json(bsd.actions.edit.set_extractable(surgeon, name, entry, value))
 
 
 def change_context(
-    surgeon: Surgeon, name: SessionName, action: str, targets: Sequence[Any], **how: bool
+    surgeon: ActionContext, name: SessionName, action: str, targets: Sequence[Any], **how: bool
 ) -> dict[str, Any]:
     change = bsd.actions.context_tool.change_context
-    return as_json(change(context_of(surgeon), name, action, targets, **how))
+    return as_json(change(surgeon, name, action, targets, **how))
 
 
 def edit(
-    surgeon: Surgeon, name: SessionName, entry: str, wish: Wish, seen: str | None = None
+    surgeon: ActionContext, name: SessionName, entry: str, wish: Wish, seen: str | None = None
 ) -> dict[str, Any]:
-    return as_json(bsd.actions.edit.edit_entry(context_of(surgeon), name, entry, wish, seen))
+    return as_json(bsd.actions.edit.edit_entry(surgeon, name, entry, wish, seen))
 
 
 def restore_all(
-    surgeon: Surgeon,
+    surgeon: ActionContext,
     name: SessionName,
     *,
     leaving: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SessionResult:
-    context = context_of(surgeon, progress)
+    context = replace(surgeon, progress=lambda done, of=None: progress(done))
     return bsd.actions.restore.restore_all(context, name, uninstalling=leaving)
 
 
-def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict[str, Any]:
-    return as_json(bsd.actions.history.undo(context_of(surgeon), name, number))
+def undo(surgeon: ActionContext, name: SessionName, number: int | None = None) -> dict[str, Any]:
+    return as_json(bsd.actions.history.undo(surgeon, name, number))
 
 
-def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:
+def redact(
+    surgeon: ActionContext, name: SessionName, calls: Sequence[CallToRedact]
+) -> dict[str, Any]:
     """Calls taken out of context, which only transcripts ask for; the note is that of verbs."""
 
-    def plan(source: Transcript, fmt: TranscriptFormat, means: Means) -> tuple[Plan, Redaction]:
-        return plan_redact(source, fmt, calls, means.stored)
-
-    def note(notes: Notes, report: Report | None, answer: Redaction) -> None:
-        if report is not None:
-            notes.changed_several("redact", name, report, answer.entry_ids)
-
-    number, answer = surgeon.perform(name, plan, note)
-    return {**as_json(answer), "operation": number}
+    editor = surgeon.editor(name)
+    answer = editor.apply(
+        lambda opened: plan_redact(opened.transcript, opened.format, calls, opened.store)
+    )
+    return {**as_json(answer), "operation": editor.operation}

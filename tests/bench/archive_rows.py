@@ -18,9 +18,9 @@ from pathlib import Path
 
 from bsd.core.layout import Layout, SessionName
 from bsd.sample import session_lines
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive, ToPack
 from bsd.store.extracted import SessionStore, digest
+from tests.actions.performed import Caller
 from tests.bench.measure import run, settle
 from tests.bench.row import Row, Rows
 from tests.openclaw_tree import SHARED_DATA
@@ -153,7 +153,7 @@ def _taking(scratch: Path) -> Rows:
         os.utime(sessions / path.name, (1e9, 1e9))
     if not list(sessions.iterdir()):
         return
-    surgeon: Surgeon = make_surgeon(layout, Clock())
+    surgeon: Caller = make_surgeon(layout, Clock())
     before = files = 0
     for path in sorted(sessions.glob("*.jsonl")):
         name = SessionName("main", path.stem)

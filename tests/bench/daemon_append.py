@@ -21,10 +21,10 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.result import Status
 from bsd.sample import session_lines
+from bsd.sessions.editor import Worth
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.operate import Worth
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
+from tests.actions.performed import Caller
 
 _NAME = SessionName("main", "session")
 _SMALL, _SMALL_TURNS = SessionName("main", "small"), 3
@@ -43,9 +43,9 @@ def main(root: Path, size: int, rounds: int) -> None:
     config = ConfigService(Layout(root).config_file)
     # Most of it shall stay, or the session would be a large one no longer.
     config.update({"trigger_types": ["thinking"], "retention": "never"})
-    surgeon = Surgeon(
-        Layout(root),
-        config,
+    surgeon = Caller(
+        layout=Layout(root),
+        config=config,
         actor="daemon",
         budget=RetryBudget(wait=0.0),
         state=StateDb(Layout(root).state_db),
@@ -73,7 +73,7 @@ def _turns() -> Iterator[bytes]:
         turn += line
 
 
-def _round(surgeon: Surgeon, path: Path, turn: bytes, worth: Worth) -> dict[str, float]:
+def _round(surgeon: Caller, path: Path, turn: bytes, worth: Worth) -> dict[str, float]:
     asked: list[bool] = []
     for appended in (path, path.with_stem(_SMALL.session)):
         with appended.open("ab") as file:

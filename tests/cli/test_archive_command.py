@@ -37,7 +37,7 @@ def test_who_keeps_an_entry_is_to_forget_that_entry_alone(bsd: Call, root: Path)
         add_session(root, name, jsonl(*conversation(4)))
         surgeon.extract(SessionName.parse(name))
     clock.ahead += 120  # what was displaced has had its minute
-    surgeon.operator.recover()
+    surgeon.recover()
     for file in layout.extracted.glob("*/[0-9]*.json"):
         os.utime(file, (time.time() - 2 * DAY,) * 2)
     RetentionRun(layout, actor="cli").clean_all(PruningConfig())

@@ -37,7 +37,7 @@ def _modules_after(*argv: str, **variables: str) -> set[str]:
 def test_the_first_help_page_imports_no_command(argv: list[str]) -> None:
     loaded = _modules_after(*argv)
     assert "bsd.cli.main" in loaded
-    assert not loaded & {"bsd.cli.completion", "bsd.sessions.surgeon", "pydantic", "mcp"}
+    assert not loaded & {"bsd.cli.completion", "bsd.sessions.editor", "pydantic", "mcp"}
 
 
 def test_the_tab_key_offers_commands_without_importing_any() -> None:

@@ -28,12 +28,11 @@ from bsd.planning.replace import texts_of
 from bsd.planning.view import EntryView, outline_of
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
 from bsd.transcripts.spans import parse_path
 from tests.actions import performed
-from tests.actions.performed import history_of
+from tests.actions.performed import Caller, history_of
 from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session
@@ -74,7 +73,7 @@ class Patient:
         self._now = time.time() + _LATER
         budget = RetryBudget(wait=0.0, clock=lambda: self._now)
         config = ConfigService(layout.config_file)
-        self._surgeon = Surgeon(layout, config, actor="test", budget=budget)
+        self._surgeon = Caller(layout=layout, config=config, actor="test", budget=budget)
         self._keep("as it came")
 
     def operate(self, steps: int, without: Sequence[str] = ()) -> None:

@@ -22,10 +22,10 @@ from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.programs import program_of
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
 from tests.openclaw_tree import set_idle
@@ -45,8 +45,8 @@ def codex(codex_program: str, tmp_path: Path) -> Iterator[Codex]:
         yield Codex.at(codex_program, tmp_path, made)
 
 
-def surgeon(codex: Codex) -> Surgeon:
-    return Surgeon(codex.layout, ConfigService(codex.layout.config_file))
+def surgeon(codex: Codex) -> Caller:
+    return Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
 
 
 def extracted(codex: Codex) -> tuple[str, bytes, SessionName]:

@@ -16,9 +16,8 @@ from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.actions.performed import history_of
+from tests.actions.performed import Caller, history_of
 from tests.compat.pi import assert_sendable, read
 from tests.mcp.conftest import LONG, Agent, Desk
 from tests.openclaw_tree import set_idle
@@ -33,8 +32,11 @@ class Patient:
         layout = Layout(root)
         self.name = name
         self.path = layout.session_file(name)
-        self.surgeon = Surgeon(
-            layout, ConfigService(layout.config_file), actor="test", budget=RetryBudget(wait=0.0)
+        self.surgeon = Caller(
+            layout=layout,
+            config=ConfigService(layout.config_file),
+            actor="test",
+            budget=RetryBudget(wait=0.0),
         )
         self._layout = layout
         self._copies = copies

@@ -15,8 +15,8 @@ import pytest
 
 from bsd.core.config_file import ConfigService
 from bsd.planning.result import Status
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.compat import claude_code, pi_program
 from tests.compat.beside import placeholders
 from tests.compat.claude_code import ClaudeCode
@@ -142,7 +142,7 @@ def test_codex_resumes_a_thread_of_one_prompt(codex: Codex) -> None:
     path, name = codex.file(thread), codex.name(thread)
     original = path.read_bytes()
     assert any(e["payload"].get("type") == "task_complete" for e in entries_of(original))
-    surgeon = Surgeon(codex.layout, ConfigService(codex.layout.config_file))
+    surgeon = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
     assert surgeon.extract(name, overrides=EVERYTHING).status is Status.EXTRACTED
     lean = path.read_bytes()
     assert away(original, lean) >= 2
@@ -169,6 +169,6 @@ def test_a_turn_of_codex_that_is_not_complete_stays(codex: Codex) -> None:
     end = next(n for n, line in enumerate(lines) if b'"task_complete"' in line)
     path.write_bytes(b"".join(lines[:end]))
     codex.rest()
-    surgeon = Surgeon(codex.layout, ConfigService(codex.layout.config_file))
+    surgeon = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
     done = surgeon.extract(name, overrides=EVERYTHING)
     assert (done.status, done.reasons["turn_open"] > 0) == (Status.UNCHANGED, True)

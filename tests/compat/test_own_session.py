@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bsd.core.config_file import ConfigService
-from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.codex import CODEX
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.codex import Codex
@@ -127,7 +127,7 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
         thread = codex.legacy_thread()
         path, name = codex.file(thread), codex.name(thread)
         before = path.read_bytes()
-        surgeon = Surgeon(codex.layout, ConfigService(codex.layout.config_file))
+        surgeon = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
         assert surgeon.extract(name, overrides=EVERYTHING).values
         lean = path.read_bytes()
         entry, text = an_output(before, lean)

@@ -15,7 +15,7 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.planning.result import Status
 from bsd.sample import session_lines
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
 from tests.session_files import sample
 from tests.transcripts.agents.sources import PI
@@ -142,7 +142,7 @@ def test_a_session_of_pis_own_directory_is_the_same_to_pi(node: str, tmp_path: P
     home = Home.of(PI, tmp_path, PI.lines())
     old = home.path.read_bytes()
     [before] = read(node, [home.path])
-    surgeon = Surgeon(home.layout, ConfigService(home.layout.config_file))
+    surgeon = Caller(layout=home.layout, config=ConfigService(home.layout.config_file))
     assert surgeon.extract(home.name, overrides={"keep_recent": 0}).status is Status.EXTRACTED
     assert away(old, home.path.read_bytes()) > 0
     [after] = read(node, [home.path])

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from bsd.core.config_file import ConfigService
-from bsd.core.layout import Layout
-from bsd.daemon.child import Child, Setup
+from bsd.core.layout import Layout, SessionName
+from bsd.daemon.child import CallsInSession, Child, Setup
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 
 _A = TypeVar("_A")
 _Heard = Mapping[str, Callable[..., Any]]
@@ -24,8 +23,8 @@ class Here(Child):
         layout: Layout,
         config: ConfigService,
         *,
-        surgeon: object | None = None,
-        in_band: object | None = None,
+        surgeon: Any = None,
+        calls_in: Callable[[SessionName], CallsInSession | None] | None = None,
         quiet_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -34,9 +33,9 @@ class Here(Child):
         self.clock = clock
         self.heard: _Heard = {}
         if surgeon is not None:
-            self.daemons = cast(Surgeon, surgeon)
-        if in_band is not None:
-            self.in_band = cast(Any, in_band)
+            self.extract = surgeon.extract  # type: ignore[method-assign]
+        if calls_in is not None:
+            self.calls_in = calls_in  # type: ignore[assignment,method-assign]
 
     def budget(self, wait: float) -> RetryBudget:
         return RetryBudget(wait, self._given.quiet_seconds, clock=self.clock)

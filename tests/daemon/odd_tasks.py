@@ -13,8 +13,8 @@ from bsd.core.leases import open_plain, take_lease
 from bsd.daemon.child import Child
 from bsd.daemon.tasks import look_into
 from bsd.planning.result import SessionResult
-from bsd.sessions.commit import exchange, protocol
-from bsd.sessions.commit.exchange import Request, Result, Step
+from bsd.sessions.commit import protocol
+from bsd.sessions.commit.exchange import Exchange, Step
 from tests.waiting import wait_for
 
 
@@ -102,10 +102,10 @@ def pause_at(child: Child, name: SessionName, step: str, go_on: Path) -> Session
 def _with_steps(after: Step) -> None:
     """Do something after each step of all exchanges in this process."""
 
-    def stepping(request: Request, _: Step) -> Result:
-        return exchange.exchange(request, after)
+    def stepping(*files: Any, **how: Any) -> Exchange:
+        return Exchange(*files, **{**how, "after_step": after})
 
-    vars(protocol)["exchange"] = stepping
+    vars(protocol)["Exchange"] = stepping
 
 
 def whose_commit(child: Child, name: SessionName) -> bool:

@@ -9,7 +9,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from bsd.maintenance.verify import verify
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.sample import session_lines
-from bsd.sessions.operate import Worth
+from bsd.sessions.editor import Worth
 from bsd.transcripts.change import Edit, Identity
 from tests.actions import performed
 from tests.daemon.fast_forward import Clock, Machine, machine
@@ -75,22 +75,13 @@ class Surgeon:
     def path(self, name: SessionName) -> Path:
         return self.layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
 
-    @property
-    def operator(self) -> Surgeon:
-        return self
-
-    def recover(self, records: object = None) -> list[Any]:
-        return []
-
     def extract(
         self,
         name: SessionName,
         *,
-        dry_run: bool = False,
-        overrides: Mapping[str, Any] | None = None,
-        progress: Callable[[int], None] | None = None,
         worth: Worth | None = None,
         goes_on: Callable[[], bool] = lambda: True,
+        watch: object | None = None,
     ) -> SessionResult:
         self.calls[name] += 1
         path, now = self.path(name), self.clock.wall
@@ -495,7 +486,7 @@ def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch
         totals = running.daemon.status()["totals"]
         assert totals["commits"] > 24
         assert totals["failed"] == totals["crashes"] == 0
-        surgeon = running.child.daemons
+        surgeon = running.child.context("daemon")
         for name in written:
             left = performed.extraction(surgeon, name)
             assert (left.values, left.reason) == (0, None)

@@ -19,18 +19,19 @@ from bsd.daemon.jobs import JobRunner
 from bsd.daemon.state import DaemonState
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
-from bsd.sessions import operate
-from bsd.sessions.commit.protocol import GiveUp, Outcome
+from bsd.sessions.commit.exchange import GiveUp
+from bsd.sessions.commit.protocol import CommitOutcome
+from bsd.sessions.editor import SessionEditor
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
+from tests.actions.performed import Caller
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.loading import load_settings
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
 from tests.refusing import raising
-from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, write
 
 
 @pytest.fixture
@@ -44,14 +45,16 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """An extraction that was killed before it wrote the index, and what it left in flight."""
     left: list[Path] = []
 
-    def noticed(_: object, outcome: Outcome) -> None:
+    def noticed(_: object, outcome: CommitOutcome) -> None:
         assert outcome.in_flight is not None
         left.append(outcome.in_flight)
 
     with monkeypatch.context() as killed:
-        killed.setattr(operate, "_index", lambda *_: True)
+        killed.setattr(SessionEditor, "_index", lambda *_: True)
         config = ConfigService(layout.config_file)
-        Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
+        Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed).extract(
+            NAME
+        )
     assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
     return left
 
@@ -62,7 +65,7 @@ def jobs_of(layout: Layout) -> JobRunner:
 
 
 def _jobs(state: DaemonState, gone: Callable[[SessionName], None] = lambda _: None) -> JobRunner:
-    child = Here(state.layout, state.config, surgeon=make_surgeon(state.layout, Clock()))
+    child = Here(state.layout, state.config, clock=Clock().now)
     return JobRunner(state, cast(Children, ChildrenHere(child)), gone=gone)
 
 
@@ -104,9 +107,9 @@ def test_what_there_was_no_room_for_is_indexed_once_there_is(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = jobs_of(layout)
-    told: list[Outcome] = []
+    told: list[CommitOutcome] = []
 
-    def noticed(name: SessionName, outcome: Outcome) -> None:
+    def noticed(name: SessionName, outcome: CommitOutcome) -> None:
         told.append(outcome)
         if outcome.in_flight is not None:
             jobs.committed(outcome.in_flight)
@@ -119,7 +122,9 @@ def test_what_there_was_no_room_for_is_indexed_once_there_is(
     config = ConfigService(layout.config_file)
     with monkeypatch.context() as disk:
         disk.setattr("bsd.store.index.write_private", full)
-        Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
+        Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed).extract(
+            NAME
+        )
         assert [outcome.indexed for outcome in told] == [False]
         for _ in range(3):
             assert jobs.recover(), "there will be more to do"
@@ -134,9 +139,9 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
 ) -> None:
     """While an earlier commit is in flight, nothing proves that nobody has read what it wrote."""
     jobs = jobs_of(layout)
-    told: list[Outcome] = []
+    told: list[CommitOutcome] = []
 
-    def noticed(name: SessionName, outcome: Outcome) -> None:
+    def noticed(name: SessionName, outcome: CommitOutcome) -> None:
         told.append(outcome)
         if outcome.in_flight is not None:
             jobs.committed(outcome.in_flight)
@@ -144,7 +149,7 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
             jobs.fell_behind(name)
 
     config = ConfigService(layout.config_file)
-    surgeon = Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed)
+    surgeon = Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed)
     assert surgeon.extract(NAME).values
     assert verify(layout).clean
     write(layout, conversation(4))

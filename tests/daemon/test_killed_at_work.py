@@ -143,7 +143,7 @@ from bsd.core.layout import Layout
 from bsd.core.config_file import ConfigService
 from bsd.core.config import PruningConfig
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
 from tests.actions import performed
@@ -162,7 +162,8 @@ def told(self, span=None):
 SessionArchive.merge = told
 # Its clock is ahead: every session has been at rest for long.
 budget = RetryBudget(0.0, quiet=0.0, clock=lambda: time.time() + 200_000, sleep=lambda _: None)
-surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="chaos", budget=budget)
+config = ConfigService(layout.config_file)
+surgeon = Caller(layout=layout, config=config, actor="chaos", budget=budget)
 
 def retention():
     for file in layout.extracted.glob("*/[0-9]*.json"):

@@ -12,8 +12,8 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.filesystem import strength
 from bsd.core.layout import Layout, SessionName
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.daemon.running import configure, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session, set_status
@@ -53,7 +53,7 @@ def test_nothing_recent_or_pinned_is_touched(root: Path, tmp_path: Path) -> None
         if b'"role":"toolResult"' in line and len(line) > 4000
     )
     layout = Layout(root)
-    surgeon = Surgeon(layout, ConfigService(layout.config_file))
+    surgeon = Caller(layout=layout, config=ConfigService(layout.config_file))
     performed.set_extractable(surgeon, SessionName("main", "pinned"), entry, False)
     pinned = path.read_bytes()
     with running(root, tmp_path) as daemon:

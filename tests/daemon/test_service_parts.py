@@ -17,7 +17,8 @@ from bsd.daemon.service import follow
 from bsd.daemon.state import Ledger
 from bsd.daemon.status import Events
 from bsd.planning.result import SessionResult, Status
-from bsd.sessions.commit.protocol import GiveUp, Outcome
+from bsd.sessions.commit.exchange import GiveUp
+from bsd.sessions.commit.protocol import CommitOutcome
 from tests.loading import load_settings
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS
@@ -132,9 +133,9 @@ class TestEvents:
 class TestLedger:
     def test_totals_add_up(self) -> None:
         ledger = Ledger()
-        ledger.attempted(Outcome(None, bytes_written=1000))
-        ledger.attempted(Outcome(GiveUp.IS_OPEN))
-        ledger.attempted(Outcome(GiveUp.IS_OPEN))
+        ledger.attempted(CommitOutcome(None, bytes_written=1000))
+        ledger.attempted(CommitOutcome(GiveUp.IS_OPEN))
+        ledger.attempted(CommitOutcome(GiveUp.IS_OPEN))
         result = SessionResult(
             str(NAME),
             Status.EXTRACTED,

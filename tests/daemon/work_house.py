@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from bsd.actions.extract import CallWatch
 from bsd.core.errors import BsdError
 from bsd.core.layout import SessionName
 from bsd.daemon import tasks
+from bsd.daemon.child import CallsInSession
 from bsd.daemon.jobs import AutoCron
 from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
@@ -16,7 +18,8 @@ from bsd.daemon.tasks import Looked, ToLook
 from bsd.daemon.worker import Worker
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
-from bsd.sessions.operate import Worth
+from bsd.sessions.editor import Worth
+from bsd.sessions.session import OpenSession
 from bsd.transcripts.change import Edit, Identity
 from tests.daemon.in_process import Here
 from tests.loading import load_settings
@@ -32,6 +35,7 @@ class Surgeon:
         self.answer: SessionResult | BsdError = SessionResult(str(NAME), Status.UNCHANGED)
         self.plan: Plan | None = None
         self.meanwhile: Callable[[], object] = lambda: None
+        self.progress: Callable[[int], None] = lambda _: None
         self.calls = 0
         self.committed = 0
 
@@ -39,16 +43,15 @@ class Surgeon:
         self,
         name: SessionName,
         *,
-        dry_run: bool = False,
-        overrides: Mapping[str, Any] | None = None,
-        progress: Callable[[int], None] | None = None,
         worth: Worth | None = None,
         goes_on: Callable[[], bool] = lambda: True,
-    ) -> SessionResult:
+        watch: object | None = None,
+    ) -> SessionResult | None:
+        if watch is not None:
+            return None  # calls are due
         self.calls += 1
         self.meanwhile()
-        if progress:
-            progress(MB)
+        self.progress(MB)
         if isinstance(self.answer, BsdError):
             raise self.answer
         if self.plan is not None and worth is not None:
@@ -56,6 +59,21 @@ class Surgeon:
                 left = self.plan.planned_on
                 return SessionResult(str(name), Status.UNCHANGED, left_as=left, postponed=True)
             self.committed += 1
+        return self.answer
+
+
+@dataclass
+class _Calls:
+    """Calls that are due in a session, and what becomes of them."""
+
+    answer: bool | BsdError
+
+    def watch(self, opened: OpenSession) -> CallWatch:
+        raise NotImplementedError
+
+    def carry_out(self) -> bool:
+        if isinstance(self.answer, BsdError):
+            raise self.answer
         return self.answer
 
 
@@ -79,7 +97,10 @@ class House:
         self.scan = self.state.scan
         self.enqueuer = self.state.enqueuer
         self.auto_cron = AutoCron(self.state)
-        self.child = Here(self.state.layout, self.config, surgeon=self.surgeon, in_band=self.called)
+        self.child = Here(
+            self.state.layout, self.config, surgeon=self.surgeon, calls_in=self.calls_in
+        )
+        self.surgeon.progress = self.child.progress
         self.handed: list[ToLook] = []  # to a child, several at once
         self.broken: tuple[SessionName, Exception] | None = None  # where, and how, a batch ends
         self.work = Worker(
@@ -126,10 +147,8 @@ class House:
     def identity(self) -> Identity:
         return Identity.of((self.sessions / "s1.jsonl").stat())
 
-    def called(self, _: SessionName) -> bool:
-        if isinstance(self.calls, BsdError):
-            raise self.calls
-        return self.calls
+    def calls_in(self, _: SessionName) -> CallsInSession | None:
+        return _Calls(self.calls) if self.calls else None
 
     def look(self) -> list[SessionName]:
         return [name for name, _ in self.scan.step()]

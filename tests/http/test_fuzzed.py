@@ -25,8 +25,8 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.http.server import ApiServer
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.http.api import settings_for
 from tests.http.fake_daemon import app_over, description
 from tests.openclaw_tree import add_session, set_idle
@@ -102,7 +102,7 @@ class Stage:
     def prepare(self) -> None:
         """A session some of whose values are away, and another one in the trash."""
         path = add_session(self.layout.root, str(SAMPLE), _CONTENT)
-        surgeon = Surgeon(self.layout, self._config, budget=self._budget)
+        surgeon = Caller(layout=self.layout, config=self._config, budget=self._budget)
         assert surgeon.extract(SAMPLE, overrides={"prefix_bound": "extract"}).values
         self._extracted = path.read_bytes()
         set_idle(path)

@@ -15,8 +15,8 @@ from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.http.entries import StoredDocument
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "large")
@@ -31,24 +31,26 @@ def message(id: str, role: str, text: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def surgeon(tmp_path: Path) -> Surgeon:
+def surgeon(tmp_path: Path) -> Caller:
     header = {"type": "session", "version": 3, "id": "large", "timestamp": "2026-01-05T08:30:00Z"}
     lines = [header, message("e1", "toolResult", TEXT)]
     lines += [message(f"e{n}", "user", "next") for n in range(2, 9)]
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
     add_session(tmp_path, str(NAME), data)
     layout = Layout(tmp_path)
-    surgeon = Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(quiet=0.0))
+    surgeon = Caller(
+        layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(quiet=0.0)
+    )
     assert surgeon.extract(NAME).values == 1
     return surgeon
 
 
-def opened(surgeon: Surgeon, entry: str) -> StoredDocument:
+def opened(surgeon: Caller, entry: str) -> StoredDocument:
     context = ActionContext(layout=surgeon.layout, config=surgeon.config)
     return StoredDocument.open(show_extracted(context, NAME, entry))
 
 
-def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Surgeon) -> None:
+def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Caller) -> None:
     content = opened(surgeon, "e1")
     size = 0
     tracemalloc.start()
@@ -62,13 +64,13 @@ def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Surgeon) -> 
     assert peak < 2_000_000
 
 
-def test_it_says_what_the_surgeon_says(surgeon: Surgeon) -> None:
+def test_it_says_what_the_surgeon_says(surgeon: Caller) -> None:
     told = json.loads(b"".join(opened(surgeon, "#1").pieces()))
     assert told == performed.extracted_content(surgeon, NAME, "e1")
     assert list(told["content"].values()) == [TEXT]
 
 
-def test_a_file_that_is_another_by_then_is_not_shown(surgeon: Surgeon) -> None:
+def test_a_file_that_is_another_by_then_is_not_shown(surgeon: Caller) -> None:
     context = ActionContext(layout=surgeon.layout, config=surgeon.config)
     found = show_extracted(context, NAME, "e1")
     assert found.file is not None

@@ -18,7 +18,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.http.app import create_app
 from bsd.http.errors import LARGEST_BODY
 from bsd.http.server import ApiServer
-from bsd.sessions import operate
+from bsd.sessions import editor
 from bsd.sessions.idle import RetryBudget
 from tests.http.api import over_socket, over_tcp, serving, settings_for
 from tests.http.fake_daemon import FakeDaemon
@@ -49,7 +49,7 @@ def root(root: Path) -> Path:
 def test_each_failure_has_its_own_status(
     root: Path, monkeypatch: pytest.MonkeyPatch, error: BsdError, status: int
 ) -> None:
-    monkeypatch.setattr(operate, "commit", raising(error))
+    monkeypatch.setattr(editor, "commit", raising(error))
     with serving(root) as (_, settings):
         answer = over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
     expected = {"error": error.message} | ({"hint": error.hint} if error.hint else {})
@@ -57,7 +57,7 @@ def test_each_failure_has_its_own_status(
 
 
 def test_what_passes_is_a_conflict(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operate, "commit", raising(TemporaryFailure("the file changed")))
+    monkeypatch.setattr(editor, "commit", raising(TemporaryFailure("the file changed")))
     with serving(root, None, RetryBudget(wait=0.0, quiet=0.1)) as (_, settings):
         status, answer = over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
     assert (status, "in use" in answer["error"]) == (409, True)

@@ -9,10 +9,10 @@ from pathlib import Path
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import CleanedAll, RetentionRun
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.pack import Pack, Packed
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import LONG, NAME
 
@@ -46,7 +46,7 @@ def kept(layout: Layout, name: SessionName = NAME) -> list[Packed]:
     return found
 
 
-def everything_back(surgeon: Surgeon, name: SessionName = NAME) -> None:
+def everything_back(surgeon: Caller, name: SessionName = NAME) -> None:
     surgeon.config.update({"enabled": False})
     result = performed.restore_all(surgeon, name, leaving=True)
     assert result.unavailable == {}

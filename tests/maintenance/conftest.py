@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bsd.core.layout import Layout
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from tests.maintenance.archiving import age, clean
 from tests.needs import require_linux, require_program
 from tests.session_files import NAME, conversation, write
@@ -20,7 +20,7 @@ def path(layout: Layout) -> Path:
 
 
 @pytest.fixture
-def original(path: Path, surgeon: Surgeon) -> bytes:
+def original(path: Path, surgeon: Caller) -> bytes:
     """What the session was before four values left it."""
     was = path.read_bytes()
     surgeon.extract(NAME)

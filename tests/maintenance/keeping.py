@@ -39,7 +39,7 @@ def extract(layout: Layout, name: SessionName, clock: Clock, **more: object) -> 
     then = path.stat().st_mtime_ns
     make_surgeon(layout, clock).extract(name, overrides={"keep_recent": 0, **more})
     clock.ahead += 120  # what was displaced has had its minute
-    make_surgeon(layout, clock).operator.recover()
+    make_surgeon(layout, clock).recover()
     os.utime(path, ns=(then, then))
 
 

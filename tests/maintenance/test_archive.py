@@ -29,12 +29,12 @@ from bsd.maintenance.shelves import archive_use
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.pack import PackWriter
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.maintenance.archiving import (
     DAY,
@@ -91,7 +91,7 @@ def test_what_is_old_enough_moves_into_one_pack_and_leaves_the_store(
 
 
 def test_with_the_archive_off_it_is_deleted_as_ever(
-    layout: Layout, surgeon: Surgeon, original: bytes
+    layout: Layout, surgeon: Caller, original: bytes
 ) -> None:
     age(layout)
     assert clean(layout, OFF).archived_bytes is None
@@ -133,7 +133,7 @@ def test_what_a_crash_left_unfinished_is_found_and_not_kept_twice(
 
 
 def test_what_leaves_again_is_not_kept_twice(
-    layout: Layout, surgeon: Surgeon, archived: bytes
+    layout: Layout, surgeon: Caller, archived: bytes
 ) -> None:
     assert performed.restore(surgeon, NAME, "e2")["restored"]
     surgeon.config.update({"keep_after_restore_seconds": 0})
@@ -169,21 +169,21 @@ def test_a_file_that_cannot_be_read_stays_and_stops_no_other(
 
 
 def test_a_session_comes_back_byte_for_byte_from_the_archive_alone(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+    layout: Layout, surgeon: Caller, path: Path, archived: bytes
 ) -> None:
     everything_back(surgeon)
     assert path.read_bytes() == archived
 
 
 def test_one_entry_and_single_keys_of_it_come_back(
-    surgeon: Surgeon, path: Path, archived: bytes
+    surgeon: Caller, path: Path, archived: bytes
 ) -> None:
     assert performed.restore(surgeon, NAME, "e2", ["message.content[0].text"])["restored"]
     assert texts(path)["e2"] == f"2 {LONG}"
 
 
 def test_an_extraction_and_a_restore_can_be_undone(
-    surgeon: Surgeon, path: Path, archived: bytes
+    surgeon: Caller, path: Path, archived: bytes
 ) -> None:
     lean = path.read_bytes()
     assert performed.restore(surgeon, NAME, "e2")["restored"]
@@ -194,7 +194,7 @@ def test_an_extraction_and_a_restore_can_be_undone(
 
 
 def test_it_is_shown_listed_and_searched_without_being_put_back(
-    layout: Layout, surgeon: Surgeon, archived: bytes
+    layout: Layout, surgeon: Caller, archived: bytes
 ) -> None:
     context = ActionContext(layout=layout, config=ConfigService(layout.config_file))
     content = StoredDocument.open(show_extracted(context, NAME, "e3"))
@@ -208,7 +208,7 @@ def test_it_is_shown_listed_and_searched_without_being_put_back(
 
 
 @pytest.fixture
-def answers(path: Path, surgeon: Surgeon) -> None:
+def answers(path: Path, surgeon: Caller) -> None:
     """What left the session is what an assistant said."""
     path.write_bytes(path.read_bytes().replace(b'"toolResult"', b'"assistant"'))
     set_idle(path)
@@ -226,7 +226,7 @@ def test_what_is_searched_stays_found_when_it_moves(layout: Layout) -> None:
 
 
 def test_a_branch_finds_its_parents_content(
-    layout: Layout, surgeon: Surgeon, path: Path, original: bytes
+    layout: Layout, surgeon: Caller, path: Path, original: bytes
 ) -> None:
     branch = branch_off(layout, NAME, BRANCH)
     age(layout)
@@ -236,7 +236,7 @@ def test_a_branch_finds_its_parents_content(
 
 
 def test_a_hash_alone_opens_nothing(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+    layout: Layout, surgeon: Caller, path: Path, archived: bytes
 ) -> None:
     """A line may name the hash of another entry's content; it does not get it."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -250,7 +250,7 @@ def test_a_hash_alone_opens_nothing(
 
 
 def test_the_trash_takes_the_packs_along_and_gives_them_back(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+    layout: Layout, surgeon: Caller, path: Path, archived: bytes
 ) -> None:
     item = trash_of(layout).delete(NAME).items[0]
     assert not layout.archive_dir(NAME).exists()
@@ -261,7 +261,7 @@ def test_the_trash_takes_the_packs_along_and_gives_them_back(
 
 @pytest.mark.parametrize("by_way_of_the_trash", [True, False])
 def test_deleting_for_good_deletes_the_packs_but_what_a_branch_needs(
-    layout: Layout, surgeon: Surgeon, archived: bytes, by_way_of_the_trash: bool
+    layout: Layout, surgeon: Caller, archived: bytes, by_way_of_the_trash: bool
 ) -> None:
     branch = branch_off(layout, NAME, BRANCH)
     if by_way_of_the_trash:
@@ -292,7 +292,7 @@ def test_an_archive_whose_session_is_no_more_can_be_deleted(
     assert not list(layout.root.rglob("*.zst"))
 
 
-def test_archive_retention_ends_it(layout: Layout, surgeon: Surgeon, archived: bytes) -> None:
+def test_archive_retention_ends_it(layout: Layout, surgeon: Caller, archived: bytes) -> None:
     assert len(everything(layout, LONG, only=NAME)) == 4
     config = PruningConfig(archive_retention="30d")
     assert clean(layout, config).archive.cleaned == 0
@@ -410,7 +410,7 @@ def test_a_branch_finds_what_moves_while_it_looks(
 
 
 def test_the_list_counts_an_entry_that_left_again_once(
-    layout: Layout, surgeon: Surgeon, archived: bytes
+    layout: Layout, surgeon: Caller, archived: bytes
 ) -> None:
     def listed() -> tuple[int, int]:
         [one] = catalog.sessions(layout)
@@ -478,7 +478,7 @@ def archive_all(layout: Layout, names: Iterable[SessionName]) -> tuple[int, int]
 
 
 def test_real_sessions_come_back_from_a_sixth_of_what_the_store_took(
-    layout: Layout, surgeon: Surgeon, shared_data: Path
+    layout: Layout, surgeon: Caller, shared_data: Path
 ) -> None:
     originals = real_sessions(layout, shared_data)
     for name in originals:

@@ -15,11 +15,11 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import verify
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
 from bsd.store.extracted import digest
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.searching import everything
 from tests.session_files import LONG, NAME, conversation, write
 
@@ -27,7 +27,7 @@ DAY = 24 * 3600.0
 
 
 @pytest.fixture
-def lines(layout: Layout, surgeon: Surgeon) -> list[str]:
+def lines(layout: Layout, surgeon: Caller) -> list[str]:
     """The hashes of what has left a session's store for the archive."""
     path = write(layout, conversation(4))
     found = [line for line in path.read_bytes().splitlines(keepends=True) if LONG.encode() in line]
@@ -54,7 +54,7 @@ def _closed(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_archive_that_cannot_be_looked_into_stops_no_other_session(
-    layout: Layout, surgeon: Surgeon, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    layout: Layout, surgeon: Caller, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = _closed(layout, monkeypatch)
     other = SessionName("main", "closed")

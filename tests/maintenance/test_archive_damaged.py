@@ -15,10 +15,10 @@ from bsd.core.layout import Layout
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.pack import Pack, PackWriter
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.maintenance.archiving import (
     age,
@@ -31,7 +31,7 @@ from tests.session_files import NAME, conversation, write
 
 
 def test_a_pack_without_its_end_still_gives_what_it_has(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+    layout: Layout, surgeon: Caller, path: Path, archived: bytes
 ) -> None:
     (pack,) = packs(layout)
     pack.write_bytes(pack.read_bytes()[:-10])
@@ -46,7 +46,7 @@ def test_a_pack_without_its_end_still_gives_what_it_has(
 
 
 def test_a_lost_pack_is_told_as_content_that_is_missing(
-    layout: Layout, surgeon: Surgeon, archived: bytes
+    layout: Layout, surgeon: Caller, archived: bytes
 ) -> None:
     packs(layout)[0].unlink()
     contents_of(layout).changed()
@@ -56,7 +56,7 @@ def test_a_lost_pack_is_told_as_content_that_is_missing(
 
 
 def test_verify_mends_the_index_of_a_pack(
-    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+    layout: Layout, surgeon: Caller, path: Path, archived: bytes
 ) -> None:
     (pack,) = packs(layout)
     torn = bytearray(pack.read_bytes())
@@ -90,7 +90,7 @@ def test_verify_names_the_entries_of_a_block_that_cannot_be_read(
 
 
 def test_a_line_of_a_damaged_pack_is_packed_again_and_made_one(
-    layout: Layout, surgeon: Surgeon, archived: bytes
+    layout: Layout, surgeon: Caller, archived: bytes
 ) -> None:
     """What is doubled, as a pack could not be read, is mended without a loss."""
     (pack,) = packs(layout)
@@ -145,7 +145,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
 
 
 def test_a_pack_that_cannot_be_read_now_doubles_nothing_and_is_named(
-    layout: Layout, surgeon: Surgeon, archived: bytes, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, surgeon: Caller, archived: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert archived
     (pack,) = packs(layout)
@@ -167,7 +167,7 @@ def test_a_pack_that_cannot_be_read_now_doubles_nothing_and_is_named(
 
 
 def test_a_damaged_pack_is_named_to_who_restores(
-    layout: Layout, surgeon: Surgeon, archived: bytes
+    layout: Layout, surgeon: Caller, archived: bytes
 ) -> None:
     assert archived
     (pack,) = packs(layout)
@@ -177,7 +177,7 @@ def test_a_damaged_pack_is_named_to_who_restores(
     assert "is damaged" in told
 
 
-def test_a_file_in_place_of_the_archive_is_named(layout: Layout, surgeon: Surgeon) -> None:
+def test_a_file_in_place_of_the_archive_is_named(layout: Layout, surgeon: Caller) -> None:
     write(layout, conversation(4))
     surgeon.extract(NAME)
     layout.archive.write_bytes(b"")

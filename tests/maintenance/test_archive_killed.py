@@ -16,12 +16,12 @@ import pytest
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout
 from bsd.maintenance.retention import RetentionRun
-from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.pack import Pack
+from tests.actions.performed import Caller
 from tests.session_files import LONG, NAME, conversation, write
 from tests.sessions.commit.disk_calls import DiskCalls, was_killed
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.crash
 
 
 @pytest.fixture
-def lines(layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def lines(layout: Layout, surgeon: Caller, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What a session has in its store, long enough ago.
 
     All of it goes in three packs; and three are many, so that they are merged in the same run.

@@ -16,7 +16,6 @@ from bsd.core.config import PruningConfig
 from bsd.core.errors import Busy, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.forgetting import Forgetting
-from bsd.maintenance.interrupted import recover
 from bsd.maintenance.keepers import Begun
 from bsd.maintenance.keeping import find_gone, gone_sessions
 from bsd.maintenance.retention import RetentionRun
@@ -189,7 +188,7 @@ def test_lines_that_come_late_into_a_file_without_words_come_home(
     with file.open("ab") as stream:
         stream.write(late)
     clock.ahead += 120
-    make_surgeon(layout, clock).operator.recover()
+    make_surgeon(layout, clock).recover()
     assert path.read_bytes() == lines + late
     assert displaced(layout) == []
     assert list_orphans(layout) == []
@@ -216,7 +215,7 @@ def test_a_permanent_delete_takes_the_words_of_what_was_displaced(
     for word in WORDS:
         assert said(layout, word) == []
     clock.ahead += 120
-    make_surgeon(layout, clock).operator.recover()
+    make_surgeon(layout, clock).recover()
     assert displaced(layout) == []
     assert list_orphans(layout) == []
 
@@ -279,7 +278,7 @@ def test_who_is_killed_is_gone_on_from(
     if way == "retention":
         RetentionRun(layout, actor="test", clock=clock.now).clean_all(PruningConfig())
     else:
-        recover(make_surgeon(layout, clock))
+        make_surgeon(layout, clock).recover_all()
     assert begun_in(layout) == []
     assert said(layout, WORDS[0], path) == []
     assert bool(said(layout, WORDS[1], path)) == bool(entry)
@@ -300,7 +299,7 @@ def test_what_comes_after_a_kill_is_not_taken(layout: Layout, clock: Clock) -> N
     new = store / "0099_text.json"
     new.write_bytes(b"{}\n")
     os.utime(new, (clock.now() + 1,) * 2)
-    recover(make_surgeon(layout, clock))
+    make_surgeon(layout, clock).recover_all()
     assert set(store.glob("0*")) == {new}
     assert old
     assert path.exists()

@@ -60,7 +60,7 @@ def test_packs_and_copies_are_a_fifth_and_all_comes_back(
         if "no-ids" not in name.session:
             surgeon.extract(name)
     clock.ahead += 120
-    make_surgeon(layout, clock).operator.recover()
+    make_surgeon(layout, clock).recover()
     assert sum(path.stat().st_size for path in files) < 0.7 * sum(map(len, files.values()))
     for path in (*files, *layout.extracted.rglob("0*.json")):
         set_idle(path, 2 * DAY)

@@ -20,8 +20,8 @@ from bsd.memory import actions
 from bsd.memory.memory import open_memory
 from bsd.sessions.commit.late import Orphan, keep_orphan
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
+from tests.actions.performed import Caller
 from tests.session_files import NAME, conversation, write
 
 OUT = "leads out of"
@@ -41,7 +41,7 @@ def outside(tmp_path: Path) -> Path:
     return directory
 
 
-def test_locks(layout: Layout, surgeon: Surgeon, outside: Path) -> None:
+def test_locks(layout: Layout, surgeon: Caller, outside: Path) -> None:
     surgeon.extract(NAME)
     layout.locks.rename(layout.own / "former")
     layout.locks.symlink_to(outside)
@@ -57,7 +57,7 @@ def test_locks(layout: Layout, surgeon: Surgeon, outside: Path) -> None:
         pass
 
 
-def test_everything_of_ours_at_once(layout: Layout, surgeon: Surgeon, outside: Path) -> None:
+def test_everything_of_ours_at_once(layout: Layout, surgeon: Caller, outside: Path) -> None:
     layout.own.rmdir()
     layout.own.symlink_to(outside)
     with pytest.raises(Forbidden, match=OUT):
@@ -87,7 +87,7 @@ def test_the_search_index(layout: Layout, outside: Path, ask: Callable[[Layout],
     assert [path.name for path in outside.iterdir()] == ["other.db"]
 
 
-def test_what_was_settled(layout: Layout, surgeon: Surgeon, outside: Path) -> None:
+def test_what_was_settled(layout: Layout, surgeon: Caller, outside: Path) -> None:
     target = outside / "other.db"
     layout.state_db.symlink_to(target)
     StateDb(layout.state_db).note_rests({NAME: None})

@@ -22,9 +22,9 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.refusing import raising
 from tests.session_files import HEADER, LONG, NAME, conversation, write
@@ -34,7 +34,7 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def original(layout: Layout, surgeon: Surgeon) -> dict[str, Any]:
+def original(layout: Layout, surgeon: Caller) -> dict[str, Any]:
     """The texts of a session, some of which are away by now."""
     found = texts(write(layout, conversation(2)))
     surgeon.extract(NAME)
@@ -60,7 +60,7 @@ def extracted(layout: Layout) -> str:
 
 
 def test_a_branch_of_a_session_that_the_gateway_put_aside_gets_it_too(
-    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+    layout: Layout, surgeon: Caller, original: dict[str, Any]
 ) -> None:
     middle = branch_off(layout, NAME, BRANCH)
     twig = branch_off(layout, BRANCH, TWIG)
@@ -75,7 +75,7 @@ def test_a_branch_of_a_session_that_the_gateway_put_aside_gets_it_too(
 
 
 def test_a_branch_gets_what_its_parent_takes_along(
-    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+    layout: Layout, surgeon: Caller, original: dict[str, Any]
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
     twig = branch_off(layout, BRANCH, TWIG)
@@ -96,7 +96,7 @@ def test_a_branch_gets_what_its_parent_takes_along(
 
 
 def test_a_link_of_the_chain_that_has_no_store_of_its_own(
-    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+    layout: Layout, surgeon: Caller, original: dict[str, Any]
 ) -> None:
     branch_off(layout, NAME, BRANCH)
     twig = branch_off(layout, BRANCH, TWIG)
@@ -108,7 +108,7 @@ def test_a_link_of_the_chain_that_has_no_store_of_its_own(
 
 
 def test_in_the_trash_nothing_is_missing_either(
-    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+    layout: Layout, surgeon: Caller, original: dict[str, Any]
 ) -> None:
     branch = branch_off(layout, NAME, BRANCH)
     branch_off(layout, BRANCH, TWIG)
@@ -125,7 +125,7 @@ def test_in_the_trash_nothing_is_missing_either(
 
 
 def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
-    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+    layout: Layout, surgeon: Caller, original: dict[str, Any]
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
     trash_of(layout).delete(NAME)
@@ -145,7 +145,7 @@ def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
     assert texts(path) == original
 
 
-def test_a_name_that_is_taken_in_the_branch(layout: Layout, surgeon: Surgeon) -> None:
+def test_a_name_that_is_taken_in_the_branch(layout: Layout, surgeon: Caller) -> None:
     original = texts(write(layout, conversation(2)))
     surgeon.extract(NAME)
     path = branch_off(layout, NAME, BRANCH)
@@ -174,7 +174,7 @@ def test_retention_takes_it_from_the_branch_in_its_time(
     assert not layout.store_dir(BRANCH).exists()
 
 
-def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Surgeon) -> None:
+def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Caller) -> None:
     before = write(layout, conversation(2))
     original, whole = texts(before), before.read_bytes().splitlines(keepends=True)
     surgeon.extract(NAME)
@@ -191,7 +191,7 @@ def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Surgeon) -> 
 
 
 def test_what_was_done_to_an_entry_that_was_away_can_still_be_taken_back(
-    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+    layout: Layout, surgeon: Caller, original: dict[str, Any]
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
     listed = performed.context(surgeon, BRANCH)["entries"]
@@ -237,7 +237,7 @@ def test_a_session_that_took_nothing_out_asks_nobody(
     trash.remove(str(NAME))
 
 
-def test_what_nobody_names_goes(layout: Layout, surgeon: Surgeon) -> None:
+def test_what_nobody_names_goes(layout: Layout, surgeon: Caller) -> None:
     write(layout, conversation(2))
     surgeon.extract(NAME)
     write(layout, conversation(1), TWIG)
@@ -247,7 +247,7 @@ def test_what_nobody_names_goes(layout: Layout, surgeon: Surgeon) -> None:
 
 
 def test_any_copy_gets_it_once(
-    layout: Layout, surgeon: Surgeon, original: dict[str, Any], tmp_path: Path
+    layout: Layout, surgeon: Caller, original: dict[str, Any], tmp_path: Path
 ) -> None:
     """Under whatever name, agent and header: what counts is what its lines name."""
     lines = layout.session_file(NAME).read_bytes().splitlines(keepends=True)

@@ -26,12 +26,12 @@ from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
 from bsd.transcripts import reader
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.openclaw_tree import add_session, set_idle
 from tests.searching import entry, read_all
@@ -60,8 +60,10 @@ def session(layout: Layout) -> Path:
 
 
 @pytest.fixture
-def surgeon(layout: Layout) -> Surgeon:
-    return Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(wait=0.0))
+def surgeon(layout: Layout) -> Caller:
+    return Caller(
+        layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0.0)
+    )
 
 
 @pytest.fixture
@@ -158,7 +160,7 @@ def rows_of(layout: Layout) -> list[tuple[int, ...]]:
 
 
 def test_extracted_text_stays_findable_and_comes_back(
-    layout: Layout, session: Path, surgeon: Surgeon
+    layout: Layout, session: Path, surgeon: Caller
 ) -> None:
     assert found(layout, "quokka") == [("e1", 2, "transcript")]
     rows = rows_of(layout)
@@ -175,7 +177,7 @@ def test_extracted_text_stays_findable_and_comes_back(
 
 
 def test_what_was_extracted_before_the_first_search_is_found(
-    layout: Layout, session: Path, surgeon: Surgeon
+    layout: Layout, session: Path, surgeon: Caller
 ) -> None:
     surgeon.extract(NAME, overrides=ASSISTANTS)
     assert found(layout, "quokka") == [("e1", 2, "extracted")]
@@ -291,7 +293,7 @@ def test_a_shortened_session_is_read_again(layout: Layout, session: Path) -> Non
 
 
 def test_retention_takes_the_text_out_of_the_index(
-    layout: Layout, session: Path, surgeon: Surgeon
+    layout: Layout, session: Path, surgeon: Caller
 ) -> None:
     surgeon.extract(NAME, overrides=ASSISTANTS)
     assert found(layout, "quokka")
@@ -306,7 +308,7 @@ def test_retention_takes_the_text_out_of_the_index(
 
 
 def test_retention_finds_what_was_indexed_before_it_was_extracted(
-    layout: Layout, session: Path, surgeon: Surgeon
+    layout: Layout, session: Path, surgeon: Caller
 ) -> None:
     assert found(layout, "quokka")
     surgeon.extract(NAME, overrides=ASSISTANTS)
@@ -316,7 +318,7 @@ def test_retention_finds_what_was_indexed_before_it_was_extracted(
 
 
 def test_retention_forgets_a_session_that_is_gone(
-    layout: Layout, session: Path, surgeon: Surgeon
+    layout: Layout, session: Path, surgeon: Caller
 ) -> None:
     surgeon.extract(NAME, overrides=ASSISTANTS)
     search(layout, "quokka")
@@ -327,7 +329,7 @@ def test_retention_forgets_a_session_that_is_gone(
 
 
 def test_retention_without_an_index_creates_none(
-    layout: Layout, session: Path, surgeon: Surgeon
+    layout: Layout, session: Path, surgeon: Caller
 ) -> None:
     surgeon.extract(NAME, overrides=ASSISTANTS)
     RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
@@ -336,7 +338,7 @@ def test_retention_without_an_index_creates_none(
 
 @pytest.mark.parametrize("permanent", [True, False])
 def test_a_deleted_session_leaves_the_index(
-    layout: Layout, session: Path, surgeon: Surgeon, permanent: bool
+    layout: Layout, session: Path, surgeon: Caller, permanent: bool
 ) -> None:
     add_session(layout.root, "main/s2", jsonl(HEADER, entry(0, "user", "a bandicoot")))
     surgeon.extract(NAME, overrides=ASSISTANTS)

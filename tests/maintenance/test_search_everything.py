@@ -12,8 +12,8 @@ from bsd.core.errors import BsdError, Invalid
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.scan import FullScan, ScanPosition
 from bsd.maintenance.search import search
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.search import SearchHit
+from tests.actions.performed import Caller
 from tests.maintenance.archiving import age, clean, packs
 from tests.maintenance.keeping import DAY, keep
 from tests.openclaw_tree import add_session, set_idle
@@ -35,7 +35,7 @@ def names(hits: list[SearchHit]) -> list[tuple[str, str | None, str]]:
 
 
 def test_results_of_tools_are_found_inline_stored_and_packed(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     add_session(layout.root, str(NAME), results("quokka", "numbat"))
     assert search(layout, "quokka") == [], "the index has no results of tools"
@@ -98,7 +98,7 @@ def test_lines_that_nobody_understands_are_searched_too(layout: Layout) -> None:
     assert [hit.index for hit in everything(layout, "thylacine")] == [2]
 
 
-def fill(layout: Layout, surgeon: Surgeon, count: int = 3) -> set[tuple[str, str | None]]:
+def fill(layout: Layout, surgeon: Caller, count: int = 3) -> set[tuple[str, str | None]]:
     """Sessions with text in all places; the entries that say `quokka`."""
     for number in range(count):
         name = SessionName("main", f"s{number}")
@@ -110,7 +110,7 @@ def fill(layout: Layout, surgeon: Surgeon, count: int = 3) -> set[tuple[str, str
     return {(f"main/s{number}", f"e{one}") for number in range(count) for one in range(3)}
 
 
-def test_it_goes_on_where_it_stopped(layout: Layout, surgeon: Surgeon) -> None:
+def test_it_goes_on_where_it_stopped(layout: Layout, surgeon: Caller) -> None:
     wanted = fill(layout, surgeon)
     place, found, pages, scanned = None, list[tuple[str, str | None]](), 0, -1
     while True:
@@ -150,7 +150,7 @@ def test_enough_is_enough_and_the_newest_come_first(layout: Layout) -> None:
     assert [str(hit.session) for hit in everything(layout, "quokka", agent="nobody")] == []
 
 
-def test_what_cannot_be_read_is_told_and_stops_nothing(layout: Layout, surgeon: Surgeon) -> None:
+def test_what_cannot_be_read_is_told_and_stops_nothing(layout: Layout, surgeon: Caller) -> None:
     wanted = fill(layout, surgeon)
     [pack] = layout.archive_dir(SessionName("main", "s1")).glob("*.zst")
     content = bytearray(pack.read_bytes())

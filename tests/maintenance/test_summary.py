@@ -15,8 +15,8 @@ from bsd.core.errors import LeftAlone, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session
 from tests.transcripts.agents.sources import CODEX
 from tests.transcripts.agents.sources.tree import Home
@@ -147,7 +147,9 @@ def test_what_was_taken_out_is_told(layout: Layout) -> None:
     talk = [message(n, "assistant", text(f"seen {n}")) for n in range(3, 8)]
     asked = message(0, "user", text("who?")), message(2, "user", text("sure?"))
     before = told(layout, asked[0], long, asked[1], *talk)
-    surgeon = Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(wait=0.0))
+    surgeon = Caller(
+        layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0.0)
+    )
     assert surgeon.extract(NAME).status is Status.EXTRACTED
     assert b"wombat" not in layout.session_file(NAME).read_bytes()
     assert performed.summary(layout, NAME)["summary"] == before

@@ -19,7 +19,7 @@ from bsd.maintenance import catalog, titles
 from bsd.maintenance.search import by_title, sessions_with
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session, set_idle
 from tests.searching import entry, read_all
 from tests.session_files import HEADER, jsonl
@@ -114,7 +114,7 @@ def test_ours_is_no_news(layout: Layout, read: Callable[[Layout], None]) -> None
     """An extraction, a restoration and a copy change the file's time, not the session's."""
     path = add_session(layout.root, "main/s", talk("mend the roof", 5))
     config = ConfigService(layout.config_file)
-    surgeon = Surgeon(layout, config, budget=RetryBudget(wait=0.0, quiet=0.0))
+    surgeon = Caller(layout=layout, config=config, budget=RetryBudget(wait=0.0, quiet=0.0))
     before = path.stat().st_mtime
     assert surgeon.extract(SessionName("main", "s")).status is Status.EXTRACTED
     assert path.stat().st_mtime > before

@@ -13,14 +13,13 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout
-from bsd.maintenance.interrupted import recover
 from bsd.maintenance.trashed import TrashPlace
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from bsd.transcripts.agents.openclaw.lock import SessionLock
+from tests.actions.performed import Caller
 from tests.maintenance.trashing import (
     HEADER,
     HOUR,
@@ -52,7 +51,9 @@ def extracted(layout: Layout) -> Path:
     path = put(layout, store=0)
     path.write_bytes(b"".join(lines))
     set_idle(path)
-    surgeon = Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(0.0))
+    surgeon = Caller(
+        layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(0.0)
+    )
     assert surgeon.extract(NAME).values == 1
     set_idle(path)
     return path
@@ -103,7 +104,7 @@ def test_what_comes_later_still_is_kept(layout: Layout) -> None:
         writer.write(b'{"type":"message","id":"later"}\n')
     later = time.time() + HOUR
     budget = RetryBudget(0.0, clock=lambda: later)
-    recover(Surgeon(layout, ConfigService(layout.config_file), budget=budget))
+    Caller(layout=layout, config=ConfigService(layout.config_file), budget=budget).recover_all()
     (orphan,) = list_orphans(layout)
     assert orphan.file.read_bytes() == b'{"type":"message","id":"later"}\n'
 

@@ -17,9 +17,9 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import Finding, verify
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME as OTHER
 from tests.session_files import Clock, conversation, sample, write
@@ -31,7 +31,9 @@ NAME = SessionName("main", "s")
 def store(tmp_path: Path, layout: Layout) -> SessionStore:
     """The store of a session from which something was extracted."""
     add_session(tmp_path / "root", str(NAME), sample(6))
-    Surgeon(layout, ConfigService(layout.config_file), budget=RetryBudget(wait=0)).extract(NAME)
+    Caller(
+        layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0)
+    ).extract(NAME)
     store = SessionStore(layout, NAME)
     assert len(store.refs()) > 1
     return store
@@ -123,7 +125,7 @@ def test_an_index_is_made_anew_of_what_is_there(
 
 
 def test_content_whose_time_was_up_is_expired_not_missing(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     path = write(layout, conversation(3))
     surgeon.extract(OTHER)
@@ -148,7 +150,7 @@ def test_content_whose_time_was_up_is_expired_not_missing(
 
 
 def test_a_store_that_is_lost_is_missing_whatever_its_age(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     write(layout, conversation(3))
     surgeon.extract(OTHER)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bsd.actions.context import ActionContext
+from bsd.actions.extract import extract_due
 from bsd.core.audit import AuditLog
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import Forbidden
@@ -21,9 +22,8 @@ from bsd.mcp.inband import InBand
 from bsd.mcp.scope import Scope
 from bsd.mcp.tools import TOOLS, SessionTools
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
-from tests.actions.performed import context_of
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import Talk, text, thought
 
@@ -53,12 +53,14 @@ class Desk:
     def clock(self) -> float:
         return time.time() + self.ahead
 
-    def surgeon(self, state: StateDb | None = None, actor: str = "daemon") -> Surgeon:
+    def surgeon(self, state: StateDb | None = None, actor: str = "daemon") -> Caller:
         def sleep(seconds: float) -> None:
             self.ahead += seconds
 
         budget = RetryBudget(30.0, clock=self.clock, sleep=sleep)
-        return Surgeon(self.layout, self.config, actor=actor, budget=budget, state=state)
+        return Caller(
+            layout=self.layout, config=self.config, actor=actor, budget=budget, state=state
+        )
 
     def append(self, *entries: dict[str, Any]) -> None:
         """Write as the owner does, and rest for an hour."""
@@ -73,8 +75,11 @@ class Desk:
     def look(self) -> bool:
         """What the daemon does with a session idle: calls first, then the extraction."""
         state = StateDb(self.layout.state_db)
-        changed = InBand(context_of(self.surgeon(actor="agent")), state)(NAME)
-        self.surgeon(state).extract(NAME)
+        calls, daemon = InBand(self.surgeon(actor="agent"), NAME), self.surgeon()
+        if extract_due(daemon, NAME, state, watch=calls.watch) is not None:
+            return False
+        changed = calls.carry_out()
+        extract_due(daemon, NAME, state)
         return changed
 
     def lines(self) -> list[bytes]:

@@ -10,6 +10,7 @@ import pytest
 
 from bsd.core.errors import Busy
 from bsd.core.layout import SessionName
+from bsd.mcp.inband import InBand
 from bsd.store.state import StateDb
 from tests.actions import performed
 from tests.actions.performed import history_of
@@ -251,8 +252,9 @@ def test_a_busy_session_is_left_alone(desk: Desk, agent: Agent) -> None:
     registry = desk.path.with_name("sessions.json")
     registry.write_text(json.dumps({"agent:main": {"sessionId": "s1", "status": "running"}}))
     before = desk.path.read_bytes()
+    assert not desk.look()
     with pytest.raises(Busy):
-        desk.look()
+        InBand(desk.surgeon(actor="agent"), NAME).carry_out()
     assert desk.path.read_bytes() == before
     registry.write_text("{}")
     assert desk.look()

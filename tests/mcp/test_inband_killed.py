@@ -74,7 +74,7 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
     for number in killed:
         desk = Desk(Layout(tmp_path / number.decode()))
         desk.rest()
-        desk.surgeon().operator.recover()
+        desk.surgeon().recover()
         for _ in range(2):
             desk.look()
             desk.rest()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.search import search_extracted
 from bsd.daemon.instance import SingleInstance
-from bsd.mcp.inband import InBand
 from tests import forked
 from tests.actions import performed
 from tests.mcp.conftest import LONG, NAME, UNKNOWN, Agent, Desk, call, text_of
-from tests.mcp.test_inband import PIN, call_of
+from tests.mcp.test_inband import call_of
 from tests.openclaw_tree import set_status
 
 REMOTE = "restore_remote"
@@ -228,28 +228,27 @@ def test_a_tool_that_only_reads_keeps_its_answers(desk: Desk, agent: Agent, old:
     assert text_of(desk.entry(there)) == answer
 
 
-def test_a_search_that_is_written_behind_the_searches_is_done_all_the_same(
+def test_a_call_that_is_written_while_others_are_carried_out_is_carried_out_too(
     desk: Desk, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = agent.past()
     desk.look()
-    agent.user("keep it")
-    agent.calls(("c1", "purge_control", {**PIN, "entry": old}))
-    agent.result("c1", "purge_control", UNKNOWN, error=True)
+    agent.user("where was it?")
+    agent.calls(("c1", "search_extracted", {"query": "lorem"}))
+    first = agent.result("c1", "search_extracted", UNKNOWN, error=True)
     agent.says("ok")
-    search = InBand._search
-    late: list[str] = []
+    search, late = search_extracted, list[str]()
 
-    def slow(self: InBand, *what: Any) -> Any:
-        found = search(self, *what)
+    def slow(*what: Any, **how: Any) -> Any:
+        found = search(*what, **how)
         if not late:
-            agent.user("where was it?")
+            agent.user("and this?")
             agent.calls(("c2", "search_extracted", {"query": "dolor"}))
             late.append(agent.result("c2", "search_extracted", UNKNOWN, error=True))
             agent.says("ok")
         return found
 
-    monkeypatch.setattr(InBand, "_search", slow)
+    monkeypatch.setattr("bsd.mcp.inband.search_extracted", slow)
     assert desk.look()
-    assert desk.entry(old)["_extractable"] is False
-    assert text_of(desk.entry(late[0])).startswith(f"{old}: lorem ipsum")
+    for result in (first, late[0]):
+        assert text_of(desk.entry(result)).startswith(f"{old}: lorem ipsum")

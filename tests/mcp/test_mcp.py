@@ -25,8 +25,8 @@ from bsd.mcp.tools import TOOLS
 from bsd.memory import actions as memory_actions
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.programs import layout_of
+from tests.actions.performed import Caller
 from tests.daemon.running import configure, running
 from tests.mcp.answers import document_of
 from tests.openclaw_tree import add_session, set_idle, set_status
@@ -78,7 +78,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
         add_session(root, name, sample(6, number))
         set_status(root, name, "done")
     configure(root, retention="never")
-    surgeon = Surgeon(layout := Layout(root), ConfigService(layout.config_file))
+    surgeon = Caller(layout=(layout := Layout(root)), config=ConfigService(layout.config_file))
     for name in ("main/alpha", "main/beta", "other/gamma"):
         assert surgeon.extract(SessionName.parse(name)).values
     house = House(root)
@@ -379,7 +379,7 @@ def test_a_program_need_not_name_its_own_session(house: House, tmp_path: Path) -
     config.write_text(f'[[sources]]\nkind = "claude-code"\npath = "{home.source}"\n')
     layout = layout_of(house.root, [SourceSettings(kind="claude-code", path=home.source)])
     settings = {"trigger_types": ["tool_result"], "keep_recent": 0}
-    surgeon = Surgeon(layout, ConfigService(layout.config_file))
+    surgeon = Caller(layout=layout, config=ConfigService(layout.config_file))
     assert surgeon.extract(home.name, overrides=settings).values
     running = home.source.parent / "sessions" / f"{os.getpid()}.json"
     running.parent.mkdir()

@@ -17,10 +17,8 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.mcp.inband import InBand
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
-from bsd.store.state import StateDb
 from tests import forked
-from tests.actions.performed import context_of
+from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import Clock, jsonl, make_surgeon
 from tests.sessions.test_copies import FORK as FORKED
@@ -96,7 +94,7 @@ def root(tmp_path: Path) -> Root:
     lines += [entry(f"aaaaaa{n}", None, "assistant", "done") for n in range(10, 15)]
     root.add(ORIGIN, lines)
     config = ConfigService(root.layout.config_file)
-    surgeon = Surgeon(root.layout, config, budget=RetryBudget(wait=0.0))
+    surgeon = Caller(layout=root.layout, config=config, budget=RetryBudget(wait=0.0))
     settings = {"trigger_types": ["user", "assistant", "tool_result"]}
     assert surgeon.extract(SessionName.parse(ORIGIN), overrides=settings).values == len(AWAY)
     return root
@@ -207,9 +205,8 @@ def test_no_call_in_a_transcript_gets_it(root: Root, say: Say) -> None:
     end = [entry("ffffffff", None, "assistant", "done")]
     path = root.add(SPY, [*said, *calls, *end])
     config = ConfigService(root.layout.config_file)
-    surgeon = Surgeon(root.layout, config, actor="agent", budget=RetryBudget(wait=0.0))
-    state = StateDb(root.layout.state_db)
-    assert InBand(context_of(surgeon), state)(SessionName.parse(SPY))
+    surgeon = Caller(layout=root.layout, config=config, actor="agent", budget=RetryBudget(wait=0.0))
+    assert InBand(surgeon, SessionName.parse(SPY)).carry_out()
     lines = path.read_bytes()
     assert SECRET.encode() not in lines
     assert b"[[extracted-" in lines

@@ -13,8 +13,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.memory import actions
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents.entry import MARKER
+from tests.actions.performed import Caller
 from tests.mcp.answers import characters_of, document_of, size_of, texts_of
 from tests.mcp.test_mcp import House, serve
 from tests.openclaw_tree import add_session
@@ -49,7 +49,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     entries += [entry(number, "toolResult", f"harbour {number} " * 60) for number in more]
     entries += [entry(number, "assistant", "go on") for number in range(RESULTS + 4, RESULTS + 9)]
     add_session(root, str(NAME), jsonl(*entries))
-    surgeon = Surgeon(layout := Layout(root), ConfigService(layout.config_file))
+    surgeon = Caller(layout=(layout := Layout(root)), config=ConfigService(layout.config_file))
     overrides = {"trigger_types": ["tool_result"], "keep_recent": 0}
     assert surgeon.extract(NAME, overrides=overrides).values >= RESULTS
     with Memory(layout.facts_db) as memory:

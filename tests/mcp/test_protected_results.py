@@ -12,7 +12,7 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
+from tests.actions.performed import Caller
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS, PI
 from tests.transcripts.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.transcripts.agents.sources.codex import codex_line, codex_lines, codex_turn
@@ -72,10 +72,10 @@ def pi(tool: str) -> list[dict[str, Any]]:
 LINES = {CLAUDE_CODE.kind: claude_code, CODEX.kind: codex, PI.kind: pi}
 
 
-def surgeon(layout: Layout, at: float) -> Surgeon:
+def surgeon(layout: Layout, at: float) -> Caller:
     config = ConfigService(layout.config_file)
     config.update(EVERYTHING)
-    return Surgeon(layout, config, budget=RetryBudget(0.0, clock=lambda: at))
+    return Caller(layout=layout, config=config, budget=RetryBudget(0.0, clock=lambda: at))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

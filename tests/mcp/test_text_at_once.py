@@ -13,6 +13,7 @@ import pytest
 
 from bsd.actions.context import ActionContext
 from bsd.actions.context_tool import get_context
+from bsd.actions.extract import extract_due
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, Invalid, NotFound
 from bsd.core.locks import own_lock
@@ -20,8 +21,8 @@ from bsd.daemon.instance import SingleInstance, is_running
 from bsd.mcp.restoring import RestoredText
 from bsd.mcp.scope import Scope
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, agent_context, call, call_tool
 from tests.openclaw_tree import set_idle, set_status
 from tests.pictures import PNG
@@ -135,7 +136,9 @@ def extracted_home(home: Home, **settings: Any) -> tuple[ActionContext, list[str
     """Extract all of a session of another program; returns a context, and the entries' ids."""
     context = agent_context(home.layout, ConfigService(home.layout.config_file))
     context.config.update({**EVERYTHING, **settings})
-    assert context.surgeon().extract(home.name).values
+    result = extract_due(context, home.name)
+    assert result is not None
+    assert result.values
     return context, [str(one) for one in get_context(context, home.name).extracted_ids]
 
 
@@ -213,7 +216,7 @@ def test_nobody_waits_for_what_will_not_be_over_in_time(
     os.utime(away.path, (then, then))
     budget = RetryBudget(3.0, quiet, clock=lambda: then + away.ahead)
     budget = replace(budget, sleep=sleep)
-    surgeon = Surgeon(away.layout, away.config, budget=budget)
+    surgeon = Caller(layout=away.layout, config=away.config, budget=budget)
     if slept:
         assert performed.restore(surgeon, NAME, "msg-456")["restored"]
     else:

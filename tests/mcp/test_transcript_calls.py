@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from bsd.mcp.transcript_calls import OwnCall, own_calls
+from bsd.mcp.transcript_calls import OwnCall, WatchedTranscript, own_calls
 from bsd.planning.rules import Policy
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -25,7 +26,7 @@ def found(
     fmt: TranscriptFormat, *entries: dict[str, Any] | bytes, **settings: Any
 ) -> list[OwnCall]:
     source = BytesTranscript(jsonl(HEADER, *entries) if fmt is OPENCLAW else jsonl(*entries))
-    return own_calls(source, fmt, Policy.of(config(**settings)), None)
+    return own_calls(source, fmt, Policy.of(config(**settings)))
 
 
 def due(fmt: TranscriptFormat, *entries: dict[str, Any] | bytes) -> list[str]:
@@ -169,7 +170,9 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     since = Checkpoint(offset=len(old), index=51, messages=50, ids=array("Q"))
     parsed: list[Line] = []
     monkeypatch.setattr("bsd.mcp.transcript_calls.parse_entry", spy(parsed))
-    (call,) = own_calls(source, OPENCLAW, Policy.of(config()), since)
+    watched = WatchedTranscript(source, OPENCLAW, Policy.of(config()), lambda calls: calls)
+    deque(watched.lines(since.offset, since.index), maxlen=0)
+    (call,) = watched.calls
     assert call.index == 52
     assert min(source.offsets) == len(old)
     assert len(parsed) == 3  # nothing before the call

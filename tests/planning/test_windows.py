@@ -14,8 +14,8 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
+from tests.actions.performed import Caller
 from tests.commands import Commands
 from tests.openclaw_tree import add_session, set_idle
 from tests.planning.in_memory import Session
@@ -50,7 +50,7 @@ def look(root: Path) -> None:
     """Extract as the daemon does: what is settled is noted, and not read again."""
     layout = Layout(root)
     config, state = ConfigService(layout.config_file), StateDb(layout.state_db)
-    Surgeon(layout, config, budget=RetryBudget(wait=0.0), state=state).extract(NAME)
+    Caller(layout=layout, config=config, budget=RetryBudget(wait=0.0), state=state).extract(NAME)
 
 
 def away(session: Session) -> list[bool]:

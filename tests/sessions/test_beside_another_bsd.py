@@ -42,12 +42,6 @@ def test_a_session_that_bsd_has_changed_is_not_looked_at_beside_another(layout: 
     assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.UNCHANGED
 
 
-def test_a_session_that_is_new_and_has_nothing_to_give_is_not_waited_for(layout: Layout) -> None:
-    write(layout, conversation(0))
-    with another_bsd(layout.root):
-        assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.UNCHANGED
-
-
 def test_no_session_is_deleted_while_a_program_may_write_to_what_was_displaced(
     layout: Layout,
 ) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.verify import verify
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import HEADER, LONG, NAME, Clock, conversation, write
 
@@ -33,7 +33,7 @@ def texts(path: Path) -> dict[str, Any]:
 
 
 def test_what_is_away_comes_back_in_the_branch(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     original = texts(write(layout, conversation(2)))
     surgeon.extract(NAME)
@@ -62,7 +62,7 @@ def test_what_is_away_comes_back_in_the_branch(
 
 
 def test_a_file_of_the_same_name_in_the_branch_is_not_taken_for_it(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     write(layout, conversation(1))
     surgeon.extract(NAME)
@@ -87,7 +87,7 @@ def test_a_file_of_the_same_name_in_the_branch_is_not_taken_for_it(
 
 @pytest.mark.parametrize("ending", ["reset.2026-11-22T08-09-38.219Z", "bak-4711-1795334978219"])
 def test_a_chain_goes_on_behind_a_session_that_the_gateway_put_aside(
-    layout: Layout, surgeon: Surgeon, ending: str
+    layout: Layout, surgeon: Caller, ending: str
 ) -> None:
     original = texts(write(layout, conversation(2)))
     surgeon.extract(NAME)
@@ -100,7 +100,7 @@ def test_a_chain_goes_on_behind_a_session_that_the_gateway_put_aside(
 
 
 def test_a_file_of_its_own_is_not_damaged_when_that_of_its_parent_is_gone(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     twin = [{**one, "id": f"f{one['id']}"} for one in conversation(1)[1:]]
     write(layout, conversation(1))
@@ -124,7 +124,7 @@ def test_a_file_of_its_own_is_not_damaged_when_that_of_its_parent_is_gone(
 
 
 def test_a_session_under_another_name_has_its_store_where_it_was(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     lines = [{**HEADER, "id": NAME.session}, *conversation(1)[1:]]
     path = write(layout, lines)
@@ -136,7 +136,7 @@ def test_a_session_under_another_name_has_its_store_where_it_was(
 
 
 def test_an_agent_under_another_name_has_its_stores_where_they_were(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     original = texts(write(layout, conversation(2)))
     surgeon.extract(NAME)
@@ -152,7 +152,7 @@ def test_an_agent_under_another_name_has_its_stores_where_they_were(
 
 
 def test_a_store_of_the_same_session_that_leads_elsewhere_is_passed_over(
-    layout: Layout, surgeon: Surgeon, tmp_path: Path
+    layout: Layout, surgeon: Caller, tmp_path: Path
 ) -> None:
     write(layout, conversation(1))
     surgeon.extract(NAME)

@@ -21,11 +21,11 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.entry import ends_in_placeholder, is_placeholder
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import LONG, NAME, Clock, conversation, make_surgeon, write
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
@@ -106,7 +106,7 @@ COPIES: list[tuple[Kind, str, Callable[[list[Line]], list[Line]]]] = [
 IDS = ["claude fork", "claude 1.0.50", "codex fork"]
 
 
-def extracted(kind: Kind, tmp_path: Path, clock: Clock) -> tuple[Home, Surgeon, list[Line]]:
+def extracted(kind: Kind, tmp_path: Path, clock: Clock) -> tuple[Home, Caller, list[Line]]:
     """A session from which all has left that may, and what it was."""
     home = Home.of(kind, tmp_path, kind.lines())
     original = lines_of(home.path.read_bytes())
@@ -122,7 +122,7 @@ class Copied:
 
     kind: Kind
     home: Home
-    surgeon: Surgeon
+    surgeon: Caller
     name: SessionName
     path: Path
     original: bytes
@@ -371,7 +371,7 @@ def test_who_only_speaks_of_a_placeholder_keeps_his_words(tmp_path: Path, clock:
     assert lines_of(home.path.read_bytes())[1]["message"]["content"] == f"[[extracted-{away}]]"
 
 
-def test_a_hash_alone_opens_nothing(layout: Layout, surgeon: Surgeon) -> None:
+def test_a_hash_alone_opens_nothing(layout: Layout, surgeon: Caller) -> None:
     """A line that somebody made up names what another session keeps."""
     write(layout, conversation(1))
     surgeon.extract(NAME)
@@ -419,7 +419,7 @@ def test_a_session_with_another_name_or_in_another_directory(
 
 
 @pytest.fixture
-def paginated(tmp_path: Path, clock: Clock) -> tuple[Home, Surgeon, list[Line]]:
+def paginated(tmp_path: Path, clock: Clock) -> tuple[Home, Caller, list[Line]]:
     """What `codex migrate-rollouts --apply` makes of a thread."""
     home, surgeon, original = extracted(CODEX, tmp_path, clock)
     lines = lines_of(home.path.read_bytes())
@@ -433,7 +433,7 @@ def paginated(tmp_path: Path, clock: Clock) -> tuple[Home, Surgeon, list[Line]]:
 
 
 def test_a_migrated_thread_is_counted_and_its_content_shown(
-    paginated: tuple[Home, Surgeon, list[Line]],
+    paginated: tuple[Home, Caller, list[Line]],
 ) -> None:
     home, surgeon, original = paginated
     found = verify(home.layout)
@@ -456,7 +456,7 @@ def test_a_migrated_thread_is_counted_and_its_content_shown(
 
 
 def test_a_migrated_thread_is_copied_whole(
-    paginated: tuple[Home, Surgeon, list[Line]],
+    paginated: tuple[Home, Caller, list[Line]],
 ) -> None:
     home, surgeon, original = paginated
     before, copy = home.path.read_bytes(), bytearray()
@@ -557,7 +557,7 @@ def test_looking_into_a_root_where_no_bsd_has_worked_leaves_no_traces(layout: La
 
 
 def test_a_link_among_the_stores_is_not_followed(
-    layout: Layout, surgeon: Surgeon, tmp_path: Path
+    layout: Layout, surgeon: Caller, tmp_path: Path
 ) -> None:
     path = write(layout, conversation(1))
     surgeon.extract(NAME)

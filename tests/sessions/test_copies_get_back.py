@@ -25,13 +25,13 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import Verification, verify
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import digest
 from bsd.transcripts.agents.entry import Marker, ends_in_placeholder, is_placeholder
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.spans import ValuePath, format_path
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.sessions.copying_programs import PROGRAMS, Program, lines_of, written
 from tests.transcripts.agents.sources.tree import EVERYTHING
 
@@ -54,7 +54,7 @@ class Root:
             {**EVERYTHING, "prefix_bound": "extract", "keep_after_restore_seconds": 0}
         )
         budget = RetryBudget(wait=0.0, clock=now)
-        self.surgeon = Surgeon(layout, self.config, actor="test", budget=budget)
+        self.surgeon = Caller(layout=layout, config=self.config, actor="test", budget=budget)
 
     def names(self) -> list[SessionName]:
         return sorted(catalog.names(self.layout), key=str)
@@ -140,7 +140,7 @@ class World:
     # --- what bsd does ---
 
     @property
-    def _surgeon(self) -> Surgeon:
+    def _surgeon(self) -> Caller:
         return self.roots[0].surgeon
 
     def _extract(self) -> None:

@@ -19,9 +19,9 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.planning.test_uninstall import unpinned
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
@@ -32,14 +32,14 @@ YEARS = 3e9
 FORK = SessionName("main", "fork")
 
 
-def leave(surgeon: Surgeon, name: SessionName = NAME) -> Status:
+def leave(surgeon: Caller, name: SessionName = NAME) -> Status:
     set_idle(surgeon.layout.session_file(name))
     result = performed.restore_all(surgeon, name, leaving=True)
     assert result.unavailable == {}
     return result.status
 
 
-def restored_session(layout: Layout, surgeon: Surgeon) -> tuple[Path, bytes]:
+def restored_session(layout: Layout, surgeon: Caller) -> tuple[Path, bytes]:
     """All came back, one of it twice; nothing is away any more."""
     path = write(layout, conversation())
     original = path.read_bytes()
@@ -50,7 +50,7 @@ def restored_session(layout: Layout, surgeon: Surgeon) -> tuple[Path, bytes]:
     return path, original
 
 
-def test_nothing_is_away_any_more_and_no_trace_stays(layout: Layout, surgeon: Surgeon) -> None:
+def test_nothing_is_away_any_more_and_no_trace_stays(layout: Layout, surgeon: Caller) -> None:
     path, original = restored_session(layout, surgeon)
     assert leave(surgeon) is Status.RESTORED
     assert path.read_bytes() == original
@@ -58,7 +58,7 @@ def test_nothing_is_away_any_more_and_no_trace_stays(layout: Layout, surgeon: Su
     assert verify(layout).clean
 
 
-def test_it_can_be_undone(layout: Layout, surgeon: Surgeon) -> None:
+def test_it_can_be_undone(layout: Layout, surgeon: Caller) -> None:
     path, original = restored_session(layout, surgeon)
     before = path.read_bytes()
     leave(surgeon)
@@ -69,7 +69,7 @@ def test_it_can_be_undone(layout: Layout, surgeon: Surgeon) -> None:
     assert path.read_bytes() == original
 
 
-def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Surgeon) -> None:
+def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Caller) -> None:
     entries = conversation()
     entries[2]["_restored"] = "2020-01-01T00:00:00.000Z"
     entries[3]["_restored"] = None
@@ -84,7 +84,7 @@ def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Su
 
 
 @pytest.mark.parametrize("expired", ["history", "store", "both"])
-def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Surgeon, expired: str) -> None:
+def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Caller, expired: str) -> None:
     path, original = restored_session(layout, surgeon)
     if expired != "store":
         RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_history("24h")
@@ -98,7 +98,7 @@ def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Surgeon, ex
 
 @pytest.mark.parametrize("kept", ["history", "store"])
 def test_what_was_restored_before_it_was_noted_is_told_by_what_is_kept(
-    layout: Layout, surgeon: Surgeon, kept: str
+    layout: Layout, surgeon: Caller, kept: str
 ) -> None:
     path, original = restored_session(layout, surgeon)
     (layout.history_dir(NAME) / "restored.json").unlink()
@@ -110,7 +110,7 @@ def test_what_was_restored_before_it_was_noted_is_told_by_what_is_kept(
     assert path.read_bytes() == original
 
 
-def test_of_what_nothing_is_known_nothing_goes(layout: Layout, surgeon: Surgeon) -> None:
+def test_of_what_nothing_is_known_nothing_goes(layout: Layout, surgeon: Caller) -> None:
     path, _ = restored_session(layout, surgeon)
     shutil.rmtree(layout.history)
     shutil.rmtree(layout.extracted)
@@ -121,7 +121,7 @@ def test_of_what_nothing_is_known_nothing_goes(layout: Layout, surgeon: Surgeon)
 
 @pytest.mark.parametrize("known", ["notes", "store"])
 def test_a_fork_is_told_by_the_session_that_it_was_made_of(
-    layout: Layout, surgeon: Surgeon, known: str
+    layout: Layout, surgeon: Caller, known: str
 ) -> None:
     path, original = restored_session(layout, surgeon)
     fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
@@ -133,7 +133,7 @@ def test_a_fork_is_told_by_the_session_that_it_was_made_of(
 
 @pytest.mark.parametrize("known", ["notes", "store"])
 def test_even_if_that_one_is_in_the_trash(
-    layout: Layout, clock: Clock, surgeon: Surgeon, known: str
+    layout: Layout, clock: Clock, surgeon: Caller, known: str
 ) -> None:
     path, original = restored_session(layout, surgeon)
     fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
@@ -146,12 +146,12 @@ def test_even_if_that_one_is_in_the_trash(
 
 
 def test_who_waited_for_the_lock_takes_nothing_out_again(
-    layout: Layout, clock: Clock, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, clock: Clock, surgeon: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, original = restored_session(layout, surgeon)
     config = ConfigService(layout.config_file)
     budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
-    daemon = Surgeon(layout, ConfigService(layout.config_file), budget=budget)
+    daemon = Caller(layout=layout, config=ConfigService(layout.config_file), budget=budget)
 
     def lock_that_another_has(*_: object, **_how: object) -> AbstractContextManager[None]:
         monkeypatch.undo()
@@ -165,7 +165,7 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
     assert path.read_bytes() == original
 
 
-def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Surgeon) -> None:
+def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Caller) -> None:
     path, original = restored_session(layout, surgeon)
     shutil.rmtree(layout.extracted)
     trash = Trash(layout, "30d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep))
@@ -176,7 +176,7 @@ def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Surge
     assert path.read_bytes() == original
 
 
-def test_others_lines_of_the_same_id_are_no_originals(layout: Layout, surgeon: Surgeon) -> None:
+def test_others_lines_of_the_same_id_are_no_originals(layout: Layout, surgeon: Caller) -> None:
     restored_session(layout, surgeon)
     theirs = conversation()
     theirs[2]["_restored"] = "2020-01-01T00:00:00.000Z"

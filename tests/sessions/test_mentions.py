@@ -21,10 +21,10 @@ from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.transcripts.agents.programs import layout_of
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.sessions.copying_programs import PROGRAMS, Json, Lines, Program, lines_of, written
 from tests.transcripts.agents.sources.claude_code import claude_code_line
 from tests.transcripts.agents.sources.codex import codex_line
@@ -53,13 +53,13 @@ class Place:
         return self.directory / self.program.file_name(ORIGIN)
 
     @property
-    def surgeon(self) -> Surgeon:
+    def surgeon(self) -> Caller:
         def later() -> float:
             return time.time() + 700.0
 
         budget = RetryBudget(wait=0.0, clock=later)
         config = ConfigService(self.layout.config_file)
-        return Surgeon(self.layout, config, actor="test", budget=budget)
+        return Caller(layout=self.layout, config=config, actor="test", budget=budget)
 
     def name(self, path: Path) -> SessionName:
         (found,) = (n for n in catalog.names(self.layout) if n.session == path.stem)

@@ -13,10 +13,9 @@ from bsd.core.layout import Layout
 from bsd.maintenance.verify import verify
 from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.planning.targets import Refused
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from tests.actions import performed
-from tests.actions.performed import history_of
+from tests.actions.performed import Caller, history_of
 from tests.openclaw_tree import add_session, set_idle
 from tests.planning.soundness import faults, shown
 from tests.session_files import NAME, Clock, Talk, call, jsonl, make_surgeon, text
@@ -50,13 +49,13 @@ def put(layout: Layout, raw: bytes) -> Path:
     return add_session(layout.root, str(NAME), raw)
 
 
-def states(surgeon: Surgeon) -> list[tuple[int, str, str]]:
+def states(surgeon: Caller) -> list[tuple[int, str, str]]:
     return [(one.operation, one.action, one.state) for one in history_of(surgeon.layout, NAME)]
 
 
 @pytest.mark.parametrize("raw", [conversation(), flat()])
 def test_a_redaction_is_history_and_can_be_undone(
-    layout: Layout, surgeon: Surgeon, raw: bytes
+    layout: Layout, surgeon: Caller, raw: bytes
 ) -> None:
     path = put(layout, raw)
     answer = performed.redact(surgeon, NAME, CONSUME)
@@ -124,7 +123,7 @@ def test_a_crash_before_the_exchange_leaves_no_history(
 
 
 def test_a_restored_entry_reads_as_if_it_had_never_been_away(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     """Seed 000's example: the call is gone, the agent goes on with the content."""
     talk = Talk()
@@ -158,7 +157,7 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     assert path.read_bytes() == talk.raw
 
 
-def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeon: Surgeon) -> None:
+def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeon: Caller) -> None:
     path = put(layout, conversation())
     listed = performed.context(surgeon, NAME)["entries"]
     hash_ = next(one["hash"] for one in listed if one["id"] == "e3")
@@ -182,7 +181,7 @@ def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeo
     assert path.read_bytes() == conversation()
 
 
-def test_entries_that_were_extracted_may_go_and_come_back(layout: Layout, surgeon: Surgeon) -> None:
+def test_entries_that_were_extracted_may_go_and_come_back(layout: Layout, surgeon: Caller) -> None:
     path = put(layout, conversation())
     overrides = {"keep_recent": 0, "keep_after_restore_seconds": 0}
     assert surgeon.extract(NAME, overrides=overrides).values > 0

@@ -141,7 +141,7 @@ def test_late_lines_find_a_thread_that_was_archived(home: Home, clock: Clock) ->
     path = archive(home)
     before = path.read_bytes()
     clock.ahead += 120
-    found = make_surgeon(home.layout, clock).operator.recover()
+    found = make_surgeon(home.layout, clock).recover()
     assert [(each.state, each.lines) for each in found] == [(State.FINISHED, 1)]
     assert path.read_bytes() == before + late
     assert not home.path.exists()

@@ -23,7 +23,6 @@ from bsd.planning.result import Status
 from bsd.sessions.commit.displaced import State
 from bsd.transcripts.agents.programs import layout_of
 from tests.actions import performed
-from tests.actions.performed import context_of
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
@@ -230,7 +229,7 @@ def test_late_lines_find_their_session(home: Home, clock: Clock) -> None:
     with late(home).open("ab") as file:
         file.write(b'{"late": true}\n')
     clock.ahead += 120
-    found = make_surgeon(home.layout, clock).operator.recover()
+    found = make_surgeon(home.layout, clock).recover()
     assert [each.lines for each in found] == [1]
     assert home.path.read_bytes() == taken + b'{"late": true}\n'
 
@@ -241,7 +240,7 @@ def test_a_source_that_is_named_no_longer_is_not_written_to(home: Home, clock: C
     with late(home).open("ab") as file:
         file.write(b'{"late": true}\n')
     clock.ahead += 120
-    [found] = make_surgeon(Layout(home.layout.root), clock).operator.recover()
+    [found] = make_surgeon(Layout(home.layout.root), clock).recover()
     assert found.state is State.FAILED
     assert home.path.read_bytes() == taken
     assert late(home).read_bytes().endswith(b'{"late": true}\n')
@@ -268,7 +267,7 @@ def test_calls_that_stand_in_them_are_not_carried_out_and_the_log_says_why(
     set_idle(home.path)
     surgeon = make_surgeon(home.layout, clock)
     with capture_logs() as logged:
-        assert not InBand(context_of(surgeon))(home.name)
+        assert not InBand(surgeon, home.name).carry_out()
     [line] = [line for line in logged if "not carried out" in line["event"]]
     assert "mcp" in line["why"]
     assert home.path.read_bytes() == content

@@ -24,11 +24,11 @@ from bsd.planning.result import Status
 from bsd.sessions import idle, session
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
 from bsd.transcripts.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
 from tests.refusing import raising
@@ -48,11 +48,11 @@ def text_of(line: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_backlog_gives_way_between_two_commits(
-    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+    layout: Layout, surgeon: Caller, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     path = write(layout, conversation(3))
     small = partial(plan_extraction, budget_bytes=1)
-    monkeypatch.setattr("bsd.sessions.surgeon.plan_extraction", small)
+    monkeypatch.setattr("bsd.actions.extract.plan_extraction", small)
     asked: list[int] = []
 
     def others_wait() -> bool:
@@ -68,7 +68,7 @@ def test_a_backlog_gives_way_between_two_commits(
         pass  # nobody holds it
 
 
-def test_old_results_leave_and_come_back(layout: Layout, surgeon: Surgeon) -> None:
+def test_old_results_leave_and_come_back(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation())
     original = path.read_bytes()
 
@@ -99,7 +99,7 @@ def test_old_results_leave_and_come_back(layout: Layout, surgeon: Surgeon) -> No
     assert verify(layout).clean
 
 
-def test_a_second_extraction_changes_nothing(layout: Layout, surgeon: Surgeon) -> None:
+def test_a_second_extraction_changes_nothing(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation())
     surgeon.extract(NAME)
     before = path.stat()
@@ -109,7 +109,7 @@ def test_a_second_extraction_changes_nothing(layout: Layout, surgeon: Surgeon) -
 
 
 def test_a_dry_run_tells_what_the_run_does_and_touches_nothing(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     path = write(layout, conversation())
     before = path.read_bytes(), path.stat()
@@ -123,7 +123,7 @@ def test_a_dry_run_tells_what_the_run_does_and_touches_nothing(
         assert getattr(trial, name) == getattr(real, name)
 
 
-def test_overrides_hold_for_one_call(layout: Layout, surgeon: Surgeon) -> None:
+def test_overrides_hold_for_one_call(layout: Layout, surgeon: Caller) -> None:
     write(layout, conversation())
     assert surgeon.extract(NAME, overrides={"min_value_length": 5000}).entries == 0
     assert surgeon.extract(NAME, overrides={"keep_recent": 6}).entries == 2
@@ -133,7 +133,7 @@ def test_overrides_hold_for_one_call(layout: Layout, surgeon: Surgeon) -> None:
 
 
 def test_a_restored_entry_stays_for_its_window_and_then_leaves_again_into_its_old_file(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     write(layout, conversation(1))
     surgeon.extract(NAME)
@@ -149,7 +149,7 @@ def test_a_restored_entry_stays_for_its_window_and_then_leaves_again_into_its_ol
 
 
 def test_a_missing_file_is_said_and_the_line_stays_repairable(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     path = write(layout, conversation(1))
     surgeon.extract(NAME)
@@ -168,7 +168,7 @@ def test_a_missing_file_is_said_and_the_line_stays_repairable(
     assert performed.restore(surgeon, NAME, "e1")["restored"]
 
 
-def test_a_corrupted_file_is_an_error_in_log_and_audit(layout: Layout, surgeon: Surgeon) -> None:
+def test_a_corrupted_file_is_an_error_in_log_and_audit(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation(1))
     surgeon.extract(NAME)
     before = path.read_bytes()
@@ -187,7 +187,7 @@ def test_a_corrupted_file_is_an_error_in_log_and_audit(layout: Layout, surgeon: 
 
 
 def test_a_backup_mounted_read_only_can_be_verified(
-    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, surgeon: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(layout, conversation(1))
     surgeon.extract(NAME)
@@ -202,7 +202,7 @@ def test_a_backup_mounted_read_only_can_be_verified(
 
 
 def test_an_extraction_that_fails_is_an_error_in_the_log(
-    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, surgeon: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(layout, conversation(1))
     before = path.read_bytes()
@@ -222,7 +222,7 @@ def test_an_extraction_that_fails_is_an_error_in_the_log(
     }
 
 
-def test_log_and_audit_name_what_was_done_and_by_whom(layout: Layout, surgeon: Surgeon) -> None:
+def test_log_and_audit_name_what_was_done_and_by_whom(layout: Layout, surgeon: Caller) -> None:
     write(layout, conversation(1))
     with capture_logs() as logs:
         surgeon.extract(NAME)
@@ -253,7 +253,7 @@ def test_log_and_audit_name_what_was_done_and_by_whom(layout: Layout, surgeon: S
     assert (restore["action"], restore["entryId"], restore["values"]) == ("restore", "e1", 1)
 
 
-def test_everything_bsd_makes_is_private(layout: Layout, surgeon: Surgeon) -> None:
+def test_everything_bsd_makes_is_private(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation())
     path.chmod(0o640)
     surgeon.extract(NAME)
@@ -266,7 +266,7 @@ def test_everything_bsd_makes_is_private(layout: Layout, surgeon: Surgeon) -> No
             assert stat.S_IMODE(found.stat().st_mode) == wanted, found
 
 
-def test_a_pinned_entry_stays_and_a_forced_one_leaves(layout: Layout, surgeon: Surgeon) -> None:
+def test_a_pinned_entry_stays_and_a_forced_one_leaves(layout: Layout, surgeon: Caller) -> None:
     write(layout, conversation(2))
     assert performed.set_extractable(surgeon, NAME, "e1", False)["previous"] is None
     assert performed.set_extractable(surgeon, NAME, "e0", True)["extractable"] is True
@@ -291,7 +291,7 @@ def held_by_init(path: Path) -> None:
 
 
 def test_a_locked_session_is_waited_for_at_most_so_long(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     path = write(layout, conversation())
     before = path.read_bytes()
@@ -307,7 +307,7 @@ def test_a_locked_session_is_waited_for_at_most_so_long(
 
 
 def test_a_lock_that_is_given_back_ends_the_waiting(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     path = write(layout, conversation())
     held_by_init(path)
@@ -329,7 +329,7 @@ def test_a_running_session_is_left_alone(layout: Layout, clock: Clock) -> None:
 
 
 def test_a_session_just_written_to_is_waited_for(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     path = write(layout, conversation())
     set_idle(path, 0.5)
@@ -338,7 +338,7 @@ def test_a_session_just_written_to_is_waited_for(
 
 
 def test_an_append_between_plan_and_commit_makes_it_plan_again(
-    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, surgeon: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(layout, conversation())
     late = json.dumps(entry(99, "user", "one more thing")) + "\n"
@@ -374,7 +374,7 @@ def test_an_append_between_plan_and_commit_makes_it_plan_again(
     ],
 )
 def test_other_transcripts_are_left_alone(
-    layout: Layout, surgeon: Surgeon, content: str, why: str
+    layout: Layout, surgeon: Caller, content: str, why: str
 ) -> None:
     path = write(layout, [])
     path.write_text(content)
@@ -385,7 +385,7 @@ def test_other_transcripts_are_left_alone(
     assert path.read_text() == content
 
 
-def test_an_agent_that_moved_to_sqlite_is_left_alone(layout: Layout, surgeon: Surgeon) -> None:
+def test_an_agent_that_moved_to_sqlite_is_left_alone(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation())
     before = path.read_bytes()
     database = layout.agents / "main" / "agent" / "openclaw-agent.sqlite"
@@ -398,9 +398,7 @@ def test_an_agent_that_moved_to_sqlite_is_left_alone(layout: Layout, surgeon: Su
     assert path.read_bytes() == before
 
 
-def test_links_out_of_the_root_are_refused(
-    layout: Layout, surgeon: Surgeon, tmp_path: Path
-) -> None:
+def test_links_out_of_the_root_are_refused(layout: Layout, surgeon: Caller, tmp_path: Path) -> None:
     outside = Layout(tmp_path / "outside")
     secret = write(outside, conversation())
     before = secret.read_bytes()
@@ -414,7 +412,7 @@ def test_links_out_of_the_root_are_refused(
     assert secret.read_bytes() == before
 
 
-def test_unknown_sessions_entries_and_keys_are_errors(layout: Layout, surgeon: Surgeon) -> None:
+def test_unknown_sessions_entries_and_keys_are_errors(layout: Layout, surgeon: Caller) -> None:
     write(layout, conversation(1))
     with pytest.raises(NotFound):
         surgeon.extract(SessionName("main", "other"))
@@ -427,7 +425,7 @@ def test_unknown_sessions_entries_and_keys_are_errors(layout: Layout, surgeon: S
         performed.restore(surgeon, NAME, "e1", ["output"])
 
 
-def test_two_agents_whose_names_run_together_keep_apart(layout: Layout, surgeon: Surgeon) -> None:
+def test_two_agents_whose_names_run_together_keep_apart(layout: Layout, surgeon: Caller) -> None:
     one, other = SessionName("a_b", "c"), SessionName("a", "b_c")
     for name in (one, other):
         write(layout, conversation(1), name)
@@ -460,7 +458,7 @@ def without_restored(content: bytes) -> bytes:
 
 
 def test_real_transcripts_come_back_byte_for_byte(
-    layout: Layout, surgeon: Surgeon, shared_data: Path
+    layout: Layout, surgeon: Caller, shared_data: Path
 ) -> None:
     originals = real_sessions(layout, shared_data)
     everything = {"trigger_types": ["thinking", "tool_call", "tool_result", "assistant", "user"]}
@@ -479,7 +477,7 @@ def test_real_transcripts_come_back_byte_for_byte(
 
 
 def test_a_long_real_session_shrinks_by_half(
-    layout: Layout, surgeon: Surgeon, shared_data: Path
+    layout: Layout, surgeon: Caller, shared_data: Path
 ) -> None:
     real_sessions(layout, shared_data)
     result = surgeon.extract(
@@ -493,7 +491,7 @@ def test_a_long_real_session_shrinks_by_half(
     assert result.bytes_after <= result.bytes_before / 2
 
 
-def test_the_header_is_never_edited(layout: Layout, surgeon: Surgeon) -> None:
+def test_the_header_is_never_edited(layout: Layout, surgeon: Caller) -> None:
     long_header = HEADER | {"content": LONG, "_extractable": True}
     path = write(layout, [long_header, *conversation()[1:]])
     surgeon.extract(NAME)
@@ -505,9 +503,9 @@ def test_the_header_is_never_edited(layout: Layout, surgeon: Surgeon) -> None:
 
 def test_with_a_state_only_what_is_new_is_judged_again(layout: Layout, clock: Clock) -> None:
     budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
-    surgeon = Surgeon(
-        layout,
-        ConfigService(layout.config_file),
+    surgeon = Caller(
+        layout=layout,
+        config=ConfigService(layout.config_file),
         budget=budget,
         state=StateDb(layout.state_db),
     )
@@ -529,7 +527,7 @@ def test_with_a_state_only_what_is_new_is_judged_again(layout: Layout, clock: Cl
 
 
 def test_a_late_line_comes_back_before_the_next_commit(
-    layout: Layout, surgeon: Surgeon, clock: Clock
+    layout: Layout, surgeon: Caller, clock: Clock
 ) -> None:
     path = write(layout, conversation(2))
     surgeon.extract(NAME)
@@ -547,7 +545,7 @@ def test_a_late_line_comes_back_before_the_next_commit(
     assert verify(layout).clean
 
 
-def test_what_a_crash_kept_before_its_commit_is_used(layout: Layout, surgeon: Surgeon) -> None:
+def test_what_a_crash_kept_before_its_commit_is_used(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation(1))
     original = path.read_bytes().splitlines(keepends=True)[2]
     store = layout.store_dir(NAME)
@@ -572,15 +570,15 @@ def test_a_session_that_cannot_be_read_is_not_held_open(
             raise ChangedWhileReading("it is shorter than before")
 
     monkeypatch.setattr(session, "TranscriptFile", Shrinking)
-    for way in (Session.open, Session.open_to_read):
+    for to_read in (False, True):
         with pytest.raises(ChangedWhileReading):
-            way(Session(layout, NAME))
+            Session(layout, NAME).open(to_read=to_read)
     assert [one._fd for one in opened] == [-1, -1]
 
 
 @pytest.mark.parametrize("moment", ["rest.strength", "rest.in_use", "session.TranscriptFile"])
 def test_a_directory_that_goes_meanwhile_takes_the_session_along(
-    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch, moment: str
+    layout: Layout, surgeon: Caller, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     path = write(layout, conversation())
     module, function = moment.split(".")

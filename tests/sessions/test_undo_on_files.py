@@ -16,11 +16,10 @@ from bsd.maintenance.verify import verify
 from bsd.planning.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from tests.actions import performed
-from tests.actions.performed import history_of
+from tests.actions.performed import Caller, history_of
 from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 
@@ -29,12 +28,12 @@ def history_files(layout: Layout) -> list[str]:
     return sorted(path.name for path in layout.history_dir(NAME).iterdir())
 
 
-def states(surgeon: Surgeon) -> list[tuple[int, str, str]]:
+def states(surgeon: Caller) -> list[tuple[int, str, str]]:
     return [(one.operation, one.action, one.state) for one in history_of(surgeon.layout, NAME)]
 
 
 def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     path = write(layout, conversation())
     original = path.read_bytes()
@@ -69,7 +68,7 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
 
 
 def test_history_is_private_and_holds_no_content_that_the_store_has(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     write(layout, conversation())
     surgeon.extract(NAME)
@@ -85,7 +84,7 @@ def test_history_is_private_and_holds_no_content_that_the_store_has(
 
 
 def test_a_dry_run_and_what_changed_nothing_leave_no_history(
-    layout: Layout, surgeon: Surgeon
+    layout: Layout, surgeon: Caller
 ) -> None:
     write(layout, conversation())
     performed.extraction(surgeon, NAME)
@@ -133,7 +132,7 @@ def test_the_history_is_durable_before_the_session_changes(
 
     assert states(surgeon) == [(1, "set_extractable", "done")]
     clock.ahead += 100
-    surgeon.operator.recover()
+    surgeon.recover()
     assert performed.undo(surgeon, NAME)["undone"] == 1
     assert path.read_bytes() == original
     assert history_files(layout) == ["000001_set_extractable.jsonl", "000002_undo.jsonl"]
@@ -173,7 +172,7 @@ def test_an_undo_reads_the_session_anew_not_from_its_checkpoint(
     state = StateDb(layout.state_db)
     config = ConfigService(layout.config_file)
     budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
-    daemon = Surgeon(layout, config, actor="daemon", budget=budget, state=state)
+    daemon = Caller(layout=layout, config=config, actor="daemon", budget=budget, state=state)
     assert daemon.extract(NAME).entries == 3
     assert daemon.extract(NAME).entries == 0
     performed.undo(make_surgeon(layout, clock), NAME)
@@ -185,7 +184,7 @@ def test_an_undo_reads_the_session_anew_not_from_its_checkpoint(
     ]
 
 
-def test_content_that_retention_deleted(layout: Layout, surgeon: Surgeon) -> None:
+def test_content_that_retention_deleted(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation())
     surgeon.extract(NAME)
     performed.restore(surgeon, NAME, "e1")
@@ -209,7 +208,7 @@ def test_content_that_retention_deleted(layout: Layout, surgeon: Surgeon) -> Non
     assert path.read_bytes() == before
 
 
-def test_a_damaged_history_is_said(layout: Layout, surgeon: Surgeon) -> None:
+def test_a_damaged_history_is_said(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation())
     performed.set_extractable(surgeon, NAME, "e0", False)
     performed.edit(surgeon, NAME, "e5", setting([read_assignment('message.content[0].text="y"')]))
@@ -225,7 +224,7 @@ def test_a_damaged_history_is_said(layout: Layout, surgeon: Surgeon) -> None:
     assert path.read_bytes() == before
 
 
-def test_an_undo_is_audited(layout: Layout, surgeon: Surgeon) -> None:
+def test_an_undo_is_audited(layout: Layout, surgeon: Caller) -> None:
     write(layout, conversation())
     performed.set_extractable(surgeon, NAME, "e0", False)
     performed.undo(surgeon, NAME)
@@ -233,7 +232,7 @@ def test_an_undo_is_audited(layout: Layout, surgeon: Surgeon) -> None:
     assert (line["action"], line["undone"], line["operation"]) == ("undo", "set_extractable", 1)
 
 
-def test_names_that_mean_nothing(layout: Layout, surgeon: Surgeon) -> None:
+def test_names_that_mean_nothing(layout: Layout, surgeon: Caller) -> None:
     with pytest.raises(NotFound):
         performed.undo(surgeon, NAME)
     write(layout, conversation())
@@ -243,7 +242,7 @@ def test_names_that_mean_nothing(layout: Layout, surgeon: Surgeon) -> None:
         performed.edit(surgeon, NAME, "nobody", becoming("{}"))
 
 
-def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, surgeon: Surgeon) -> None:
+def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, surgeon: Caller) -> None:
     path = write(layout, conversation())
     shown = performed.show_entry(surgeon, NAME, "e0")
     performed.set_extractable(surgeon, NAME, "e0", False)
@@ -253,7 +252,7 @@ def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, surgeon: Surg
     assert path.read_bytes() == before
 
 
-def test_operations_of_every_size_are_kept_line_by_line(layout: Layout, surgeon: Surgeon) -> None:
+def test_operations_of_every_size_are_kept_line_by_line(layout: Layout, surgeon: Caller) -> None:
     """A line that is long, and differs in a few bytes only, is not kept whole."""
     entries: list[dict[str, Any]] = conversation(1)
     entries[1]["message"]["content"][0]["text"] = "q" * 1_000_000

@@ -14,15 +14,16 @@ from bsd.core.layout import Layout
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.planning.result import SessionResult, Status
-from bsd.sessions.commit.protocol import GiveUp, Outcome
+from bsd.sessions.commit.exchange import GiveUp
+from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.changed_lines import undone_in
 from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, write
 
@@ -30,11 +31,11 @@ YEAR = 365 * 86_400.0
 
 
 @pytest.fixture
-def daemon(layout: Layout, clock: Clock) -> Surgeon:
+def daemon(layout: Layout, clock: Clock) -> Caller:
     """Extracts by itself, and remembers what is settled."""
     budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
     config, state = ConfigService(layout.config_file), StateDb(layout.state_db)
-    return Surgeon(layout, config, actor="daemon", budget=budget, state=state)
+    return Caller(layout=layout, config=config, actor="daemon", budget=budget, state=state)
 
 
 def undone(layout: Layout) -> frozenset[str]:
@@ -52,7 +53,7 @@ def append(path: Path, *entries: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def taken_back(layout: Layout, daemon: Surgeon, surgeon: Surgeon) -> Path:
+def taken_back(layout: Layout, daemon: Caller, surgeon: Caller) -> Path:
     """A session whose extraction has been undone."""
     path = write(layout, conversation())
     daemon.extract(NAME)
@@ -61,7 +62,7 @@ def taken_back(layout: Layout, daemon: Surgeon, surgeon: Surgeon) -> Path:
 
 
 def test_the_daemon_leaves_it_inline_for_good(
-    layout: Layout, daemon: Surgeon, taken_back: Path
+    layout: Layout, daemon: Caller, taken_back: Path
 ) -> None:
     before = taken_back.read_bytes()
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
@@ -73,7 +74,7 @@ def test_the_daemon_leaves_it_inline_for_good(
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
 
 
-def test_what_comes_later_leaves_as_ever(daemon: Surgeon, taken_back: Path) -> None:
+def test_what_comes_later_leaves_as_ever(daemon: Caller, taken_back: Path) -> None:
     daemon.extract(NAME)
     append(taken_back, entry(9, "toolResult", "y" * 600))
     append(taken_back, *(entry(n, "assistant", "seen") for n in range(10, 14)))
@@ -85,13 +86,13 @@ def test_what_comes_later_leaves_as_ever(daemon: Surgeon, taken_back: Path) -> N
 
 def test_it_is_settled_and_freeing_it_unsettles(
     layout: Layout,
-    daemon: Surgeon,
-    surgeon: Surgeon,
+    daemon: Caller,
+    surgeon: Caller,
     taken_back: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Bytes: of what is small, nothing is remembered.
-    monkeypatch.setattr("bsd.sessions.surgeon._SMALL", 0)
+    monkeypatch.setattr("bsd.actions.extract._SMALL", 0)
     daemon.extract(NAME)
     assert reasons(daemon.extract(NAME)) == {}, "it begins behind them"
     assert performed.set_extractable(surgeon, NAME, "e2", None)["updated"]
@@ -102,7 +103,7 @@ def test_it_is_settled_and_freeing_it_unsettles(
 
 @pytest.mark.parametrize("value", [True, False, 0, 2, None])
 def test_any_word_on_an_entry_frees_it(
-    layout: Layout, surgeon: Surgeon, taken_back: Path, value: bool | int | None
+    layout: Layout, surgeon: Caller, taken_back: Path, value: bool | int | None
 ) -> None:
     performed.set_extractable(surgeon, NAME, "e1", value)
     assert undone(layout) == {"e2", "e3"}
@@ -110,7 +111,7 @@ def test_any_word_on_an_entry_frees_it(
 
 
 def test_by_hand_it_leaves_and_is_free_then(
-    layout: Layout, clock: Clock, daemon: Surgeon, surgeon: Surgeon, taken_back: Path
+    layout: Layout, clock: Clock, daemon: Caller, surgeon: Caller, taken_back: Path
 ) -> None:
     daemon.extract(NAME)
     trial = performed.extraction(surgeon, NAME)
@@ -125,7 +126,7 @@ def test_by_hand_it_leaves_and_is_free_then(
     assert taken_back.read_text().count('"[[extracted-') == 3
 
 
-def test_doing_it_again_frees_it(layout: Layout, surgeon: Surgeon, taken_back: Path) -> None:
+def test_doing_it_again_frees_it(layout: Layout, surgeon: Caller, taken_back: Path) -> None:
     performed.undo(surgeon, NAME, 2)
     assert undone(layout) == frozenset()
     assert taken_back.read_text().count('"[[extracted-') == 3
@@ -134,7 +135,7 @@ def test_doing_it_again_frees_it(layout: Layout, surgeon: Surgeon, taken_back: P
 
 
 def test_undoing_a_restoration_frees_nothing_that_is_inline(
-    layout: Layout, clock: Clock, daemon: Surgeon, surgeon: Surgeon
+    layout: Layout, clock: Clock, daemon: Caller, surgeon: Caller
 ) -> None:
     write(layout, conversation())
     daemon.extract(NAME)
@@ -148,19 +149,19 @@ def test_undoing_a_restoration_frees_nothing_that_is_inline(
 
 
 def test_an_undo_that_gave_up_has_taken_nothing_back(
-    layout: Layout, clock: Clock, daemon: Surgeon, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, clock: Clock, daemon: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(layout, conversation())
     daemon.extract(NAME)
     set_idle(path)
 
-    def gives_up(*_: object, keep: Any, **_how: object) -> Outcome:
+    def gives_up(*_: object, keep: Any, **_how: object) -> CommitOutcome:
         keep()
         assert undone(layout) == {"e1", "e2", "e3"}, "durable before it takes effect"
-        return Outcome(GiveUp.CHANGED, "somebody wrote")
+        return CommitOutcome(GiveUp.CHANGED, "somebody wrote")
 
     with monkeypatch.context() as patch:
-        patch.setattr("bsd.sessions.operate.commit", gives_up)
+        patch.setattr("bsd.sessions.editor.commit", gives_up)
         with pytest.raises(Exception, match="somebody wrote"):
             performed.undo(make_surgeon(layout, clock, wait=0.0), NAME)
     assert undone(layout) == frozenset()
@@ -169,7 +170,7 @@ def test_an_undo_that_gave_up_has_taken_nothing_back(
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_of_what_a_crash_left_the_session_tells(
-    layout: Layout, daemon: Surgeon, surgeon: Surgeon, taken_back: Path, number: int
+    layout: Layout, daemon: Caller, surgeon: Caller, taken_back: Path, number: int
 ) -> None:
     directory = layout.history_dir(NAME)
     if number == 1:  # killed after the note, before the commit
@@ -197,7 +198,7 @@ def test_of_what_a_crash_left_the_session_tells(
 
 
 def test_it_goes_into_the_trash_with_its_session_and_comes_back(
-    layout: Layout, clock: Clock, daemon: Surgeon, taken_back: Path
+    layout: Layout, clock: Clock, daemon: Caller, taken_back: Path
 ) -> None:
     trash = Trash(layout, "30d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep))
     trash.delete(NAME)
@@ -227,7 +228,7 @@ def test_of_a_session_that_is_gone_it_goes_with_the_history(
 
 
 def test_a_damaged_file_is_said_and_stops_no_restoration(
-    layout: Layout, daemon: Surgeon, surgeon: Surgeon, taken_back: Path
+    layout: Layout, daemon: Caller, surgeon: Caller, taken_back: Path
 ) -> None:
     files = [layout.history_dir(NAME) / name for name in ("undone.json", "restored.json")]
     for file in files:
@@ -257,7 +258,7 @@ def test_an_operation_that_frees_is_undone_in_its_turn(layout: Layout) -> None:
     assert not lasting.undone.is_there
 
 
-def test_an_act_without_notes_leaves_no_file(layout: Layout, surgeon: Surgeon) -> None:
+def test_an_act_without_notes_leaves_no_file(layout: Layout, surgeon: Caller) -> None:
     write(layout, conversation())
     surgeon.extract(NAME)
     assert [path.name for path in layout.history_dir(NAME).iterdir()] == ["000001_extract.jsonl"]

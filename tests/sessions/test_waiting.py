@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,15 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy
 from bsd.core.layout import Layout
-from bsd.core.locks import own_lock
 from bsd.planning.result import Status
 from bsd.planning.survey import fingerprint
-from bsd.sessions import operate
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.state import StateDb
 from bsd.transcripts.reader import TranscriptFile
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.needs import require_linux
 from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, write
@@ -30,9 +29,9 @@ from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, 
 _QUIET = 10.0
 
 
-def surgeon_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _QUIET) -> Surgeon:
+def surgeon_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _QUIET) -> Caller:
     budget = RetryBudget(wait, quiet, clock=clock.now, sleep=clock.sleep)
-    return Surgeon(layout, ConfigService(layout.config_file), budget=budget)
+    return Caller(layout=layout, config=ConfigService(layout.config_file), budget=budget)
 
 
 def test_who_is_too_early_learns_when_to_come_again(layout: Layout, clock: Clock) -> None:
@@ -163,30 +162,14 @@ def test_what_was_displaced_is_looked_at_again_only_if_it_was_touched(
     assert path.read_bytes() == before + late
 
 
-def test_what_has_nothing_to_give_is_not_locked(layout: Layout, clock: Clock) -> None:
-    """Ten thousand of them are looked at when a daemon starts."""
-    path = write(layout, conversation(results=0))
-    surgeon, state = make_surgeon(layout, clock, wait=0.0), StateDb(layout.state_db)
-    surgeon._state = state
-    with own_lock(layout, NAME):
-        result = surgeon.extract(NAME)
-        assert (result.status, result.entries) == (Status.UNCHANGED, 0)
-        with TranscriptFile(path) as source:
-            assert state.load(NAME, fingerprint(surgeon.settings(None)), source) is None
-        write(layout, conversation())
-        assert surgeon.extract(NAME).status is Status.BUSY
-    assert surgeon.extract(NAME).entries == 3
-    set_idle(path)
-    with own_lock(layout, NAME):  # bsd has changed it by now, and another may be undoing that
-        assert surgeon.extract(NAME).status is Status.BUSY
-
-
-def test_a_large_one_is_read_once(
-    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+def test_of_a_small_session_with_nothing_to_give_nothing_is_saved(
+    layout: Layout, clock: Clock
 ) -> None:
-    monkeypatch.setattr(operate, "_SMALL", 100)
-    write(layout, conversation(results=0))
-    surgeon = make_surgeon(layout, clock, wait=0.0)
-    with own_lock(layout, NAME):
-        assert surgeon.extract(NAME).status is Status.BUSY
-    assert surgeon.extract(NAME).status is Status.UNCHANGED
+    """Ten thousand of them are looked at when a daemon starts; to read one again is as fast."""
+    path = write(layout, conversation(results=0))
+    state = StateDb(layout.state_db)
+    surgeon = replace(make_surgeon(layout, clock, wait=0.0), state=state)
+    result = surgeon.extract(NAME)
+    assert (result.status, result.entries) == (Status.UNCHANGED, 0)
+    with TranscriptFile(path) as source:
+        assert state.load(NAME, fingerprint(surgeon.config.current), source) is None

@@ -1,11 +1,11 @@
-"""What is displaced by a commit: watched, carried over, put back or given shelter (DESIGN §4).
+"""The file that a commit displaced: watched, its late lines carried over, finished (DESIGN §4).
 
 The rules: (a) the inode at the in-flight name tells whether the exchange happened; the file there
 is the watched one. (b) Late bytes are noted in the record before they are carried, and lines that
 are there already are skipped. (c) They go to the recorded session or become an orphan. (d) A short
 write is cut off again. (e) A last line without its end is carried with one if it is whole, else it
-becomes an orphan, once nobody is left who could finish it. (f) A record whose lock is held belongs
-to a living process.
+becomes an orphan, once no writer is left that could finish it. (f) A record whose lock is held
+belongs to a living process.
 
 Steps, as `after_step` hears of them, for each record: watched, then for late bytes noted and
 carried or orphaned (before an insertion, those of a commit), or swapped_back; in the end unlinked.
@@ -17,8 +17,8 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +31,7 @@ from bsd.core.files import sync_dir
 from bsd.core.filesystem import Strength
 from bsd.core.layout import Layout, SessionName
 from bsd.core.leases import (
+    hash_under,
     open_plain,
     read_range,
     somebody_waits,
@@ -50,7 +51,6 @@ from bsd.sessions.commit.late import (
     ends_in_zeros,
     is_json,
     keep_orphan,
-    lies_under,
     only_lacks,
     split_lines,
     without,
@@ -58,14 +58,14 @@ from bsd.sessions.commit.late import (
 from bsd.sessions.commit.protocol import commit, header_hash
 from bsd.sessions.commit.record import InFlightRecord, Mark, Note, add_note
 from bsd.transcripts.agents.program import AgentProgram
-from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.agents.programs import in_use, program_of
 from bsd.transcripts.change import Change, Edit
 
 KEEP_NS = 60 * 10**9  # for so long the displaced file stays
 
 
 class State(StrEnum):
-    """What became of one record."""
+    """The outcome of recovery for one record."""
 
     WATCHED = "watched"  # nothing to do; its displaced file is kept a while longer
     BUSY = "busy"  # a living process is at it
@@ -80,7 +80,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What became of one record in flight, and how much was carried now."""
+    """The outcome of recovery for one record in flight, and how much was carried now."""
 
     state: State
     record: Path
@@ -111,19 +111,23 @@ class Access:
     program: Callable[[SessionName], AgentProgram]
 
     @classmethod
-    def to(cls, layout: Layout, still_idle: Callable[[SessionName, Path], str | None]) -> Access:
-        """Access by the usual locks, without waiting."""
+    def to(cls, layout: Layout, *, held: Collection[SessionName] = ()) -> Access:
+        """Access by the usual locks, without waiting; the caller holds bsd's own of `held`."""
+
+        def lock(name: SessionName) -> AbstractContextManager[object]:
+            return nullcontext() if name in held else own_lock(layout, name, 0.0)
+
         return cls(
-            own_lock=lambda name: own_lock(layout, name, 0.0),
+            own_lock=lock,
             session_lock=lambda name, path: program_of(layout, name.agent).lock(name, path),
-            still_idle=still_idle,
+            still_idle=lambda name, _: in_use(layout, name),
             program=lambda name: program_of(layout, name.agent),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What `recover` was given, for each record."""
+    """The arguments of `recover`, for each record."""
 
     inflight: InFlight
     access: Access
@@ -138,7 +142,7 @@ class _Late(Exception):
 
 
 class Displaced:
-    """What is displaced by one commit; under bsd's own lock of its session."""
+    """The file that one commit displaced; the caller holds bsd's own lock of its session."""
 
     def __init__(self, record: InFlightRecord, given: Given) -> None:
         self.record = record
@@ -148,7 +152,7 @@ class Displaced:
         self.now_ns = given.now_ns
         self.fd = -1
         self.of = ""  # which of the two is watched: old, new, or neither
-        self.alone = False  # nobody else has the watched file open
+        self.alone = False  # no other process has the watched file open
         self.lines = self.bytes = 0
 
     def run(self) -> Recovered:
@@ -179,7 +183,7 @@ class Displaced:
         self.of = self.which(old, new)
         # Whatever follows relies on the names as they are now, also after a power cut.
         self.sync_names()
-        self.alone = self.nobody_has_it_open()
+        self.alone = self.is_closed_elsewhere()
         self.after_step("watched")
         if not self.of:
             return self.replaced(new)
@@ -209,46 +213,35 @@ class Displaced:
 
     def was_rewritten(self, mark: Mark) -> bool:
         """Tell whether bytes that had been there when it was marked are others now."""
-        if self.record.is_blank:  # by our own hand, and nobody needs them
+        if self.record.is_blank:  # by bsd itself; the bytes stand elsewhere
             return False
         now, known = os.fstat(self.fd), mark.identity
         if now.st_size < known.size or header_hash(self.fd) != mark.header:
             return True
         return tail_hash(self.fd, known.size) != mark.tail
 
-    def nobody_has_it_open(self) -> bool:
+    def is_closed_elsewhere(self) -> bool:
         if self.record.strong:
             return take_lease(self.fd)
         quiet = self.now_ns() - os.fstat(self.fd).st_mtime_ns >= KEEP_NS
         return quiet and set(filesystem.open_elsewhere(self.record.file)) <= {os.getpid()}
 
     def is_finished(self, watched: Mark) -> bool:
-        """Tell whether all its bytes are accounted for, and nobody can add any."""
+        """Tell whether all its bytes are accounted for, and no process can add any."""
         if not self.alone or (self.record.strong and somebody_waits(self.fd)):
             return False
-        return self.seen(watched) >= os.fstat(self.fd).st_size  # a power cut may have shortened it
+        # It may be shorter than it was: a power cut.
+        return self.record.accounted_for(self.of, watched) >= os.fstat(self.fd).st_size
 
     def is_old_enough(self) -> bool:
         return not self.given.keep_displaced and self.now_ns() - self.record.created_ns >= KEEP_NS
-
-    def seen(self, watched: Mark) -> int:
-        """Up to where the watched file's bytes are accounted for."""
-        ends = [note.offset + note.length for note in self.done_with()]
-        return max([watched.identity.size, *ends])
-
-    def done_with(self) -> list[Note]:
-        return [
-            note
-            for note in self.record.notes
-            if note.of == self.of and note.note in ("carried", "orphaned")
-        ]
 
     # What a power cut has made of it.
 
     def only_lacks(self) -> bool:
         """Tell whether it has lost bytes, got no others, and its successor has what it had.
 
-        A file that somebody has made shorter since does not count, as long as the machine is up.
+        A file that a program has made shorter since does not count, as long as the machine is up.
         """
         old, new, edits = self.record.old, self.record.new, self.record.edits
         if self.of != "old" or old is None or new is None or edits is None:
@@ -258,7 +251,7 @@ class Displaced:
         return only_lacks(self.fd, edits.spans, old.identity.size, new, self.successors())
 
     def successors(self) -> Iterator[Path]:
-        """Where the new file may be by now: another commit may have displaced it in turn."""
+        """Yield where the new file may be by now: another commit may have displaced it in turn."""
         yield self.record.target
         for each in self.given.inflight.readable():
             if each.session == self.record.session and each.path != self.record.path:
@@ -268,11 +261,11 @@ class Displaced:
         """Tell whether what stood under the edits, too, is what was kept of it."""
         edits = self.record.edits
         return not self.is_newer() or (
-            edits is not None and lies_under(self.fd, edits.spans) == edits.sha256
+            edits is not None and hash_under(self.fd, edits.spans) == edits.sha256
         )
 
     def is_newer(self) -> bool:
-        """Tell whether somebody has written to it since it was displaced."""
+        """Tell whether a program has written to it since it was displaced."""
         return os.fstat(self.fd).st_mtime_ns > self.record.created_ns
 
     def has_restarted(self) -> bool:
@@ -282,7 +275,7 @@ class Displaced:
     # Rules (b) to (e): what others wrote into it since.
 
     def carry_late(self, watched: Mark, other: Mark) -> State:
-        start = self.seen(watched)
+        start = self.record.accounted_for(self.of, watched)
         raw = read_range(self.fd, start, os.fstat(self.fd).st_size)
         whole, rest = split_lines(self.without_returned(raw, other))
         state = State.WATCHED
@@ -339,7 +332,7 @@ class Displaced:
 
     def put(self, lines: bytes, other: Mark, *, again: bool) -> None:
         record = self.record
-        carried = sum(note.written for note in self.done_with() if note.note == "carried")
+        carried = sum(note.written for note in record.done_with(self.of) if note.note == "carried")
         program = self.access.program(record.session)
         with self.access.session_lock(record.session, record.target):
             self.refuse_unless_idle()
@@ -379,10 +372,10 @@ class Displaced:
         if reason := self.access.still_idle(self.record.session, self.record.target):
             raise _Late(reason)
 
-    # A displaced file that was rewritten as a whole, or came from somebody else.
+    # A displaced file that was rewritten as a whole, or came from another program.
 
     def rewritten(self, other: Mark) -> Recovered:
-        """Put it back if nobody has touched its successor; else keep all of it as an orphan.
+        """Put it back if its successor is untouched; else keep all of it as an orphan.
 
         A successor with late lines stays: they had come to it from yet another file.
         """
@@ -394,34 +387,30 @@ class Displaced:
         return self.give_shelter("somebody rewrote it after it was displaced")
 
     def replaced(self, new: Mark) -> Recovered:
-        """Put back what somebody put at the path just before the exchange, as an undo would."""
+        """Put back the file that was put at the path just before the exchange, as an undo would."""
         if self.alone and self.swap_back(new):
             return self.result(State.PUT_BACK, "somebody had replaced the session")
         return self.give_shelter("it is neither the file planned on nor the new one")
 
     def swap_back(self, other: Mark) -> bool:
-        record = self.record
+        """Exchange the two files, if the one at the path is still as it was marked."""
+        file, target = self.record.file, self.record.target
         with suppress(NoPlace, NotFound):
             try:
-                with self.access.session_lock(record.session, record.target):
+                with self.access.session_lock(self.record.session, target):
                     self.refuse_unless_idle()
-                    with Target(record.target, strong=record.strong) as target:
-                        if not target.is_untouched(other):
+                    with Target(target, strong=self.record.strong) as opened:
+                        if not opened.is_untouched(other):
                             return False
-                        return self.swap(other)
+                        swap_names(str(file), str(target))
+                        self.after_step("swapped_back")
+                        if file.lstat().st_ino == other.identity.ino:
+                            self.sync_names()
+                            return True
+                        swap_names(str(file), str(target))  # replaced just then: that one stays
             except Busy as busy:
                 raise _Late(busy.message) from busy
         return False
-
-    def swap(self, other: Mark) -> bool:
-        one, two = self.record.file, self.record.target
-        swap_names(str(one), str(two))
-        self.after_step("swapped_back")
-        if one.lstat().st_ino != other.identity.ino:
-            swap_names(str(one), str(two))  # somebody replaced it just then: theirs stays
-            return False
-        self.sync_names()
-        return True
 
     def sync_names(self) -> None:
         for directory in (self.record.target.parent, self.record.path.parent):
@@ -429,7 +418,7 @@ class Displaced:
                 sync_dir(directory)
 
     def give_shelter(self, reason: str) -> Recovered:
-        """Keep the whole file as an orphan, once nobody writes to it any more."""
+        """Keep the whole file as an orphan, once no process writes to it any more."""
         if not (self.alone and self.is_old_enough()):
             return self.result(State.WATCHED, reason)
         self.orphan(reason, 0, os.fstat(self.fd).st_size)

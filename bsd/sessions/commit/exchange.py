@@ -1,7 +1,7 @@
 """Steps 2-6 of a commit (DESIGN §4): lease, exchange, drain, undo.
 
-While the leases are held everybody who opens the session waits, so nothing here may wait for the
-GIL, for memory or for a log: it runs in processes of one thread, and stands alone.
+While the leases are held, every program that opens the session waits, so nothing here may wait for
+the GIL, for memory or for a log: it runs in processes of one thread.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import errno
 import gc
 import hashlib
-import json
 import os
 import signal
 import stat
 import time
 from collections.abc import Callable
-from typing import TypedDict
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
 
 from bsd.core.leases import (
     append,
-    is_spliced,
+    hash_under,
+    is_same_beside,
     open_plain,
     read_range,
     release_lease,
@@ -28,33 +30,8 @@ from bsd.core.leases import (
     tail_hash,
     take_lease,
 )
-
-
-class Request(TypedDict):
-    """Everything steps 2-6 need to know; plain JSON."""
-
-    path: str  # the session
-    inflight: str  # the new file's name in the in-flight directory
-    record: str  # notes are appended to it before bytes are carried over
-    planned: list[int]  # dev, ino, size, mtime_ns, ctime_ns of the session as planned
-    new: list[int]  # the same of the new file
-    edits: list[list[int]]  # offset, length, new length, ascending
-    edited_sha256: str  # of the hashes of the planned file's bytes under each edit, in order
-    strong: bool  # leases prove something here
-
-
-class Result(TypedDict):
-    """How steps 2-6 ended; plain JSON."""
-
-    gave_up: str | None  # a GiveUp value, or "error"; None: committed
-    detail: str
-    errno: int  # of an "error", else 0
-    exchanged: bool  # the new file was at the path at some time
-    drained_bytes: int
-    drained_lines: int
-    held_s: float  # longest time a lease was held without a pause
-    identity: list[int] | None  # of the new file when it was released
-
+from bsd.sessions.commit.record import Draft, Edits, Note, note_line
+from bsd.transcripts.change import Identity
 
 Step = Callable[[str], None]
 
@@ -74,366 +51,340 @@ _HELD_BACK = {
 }
 
 
-class GivingUp(Exception):
-    """The session cannot be committed now; `reason` is a GiveUp value or "error"."""
+class GiveUp(StrEnum):
+    """Why a session was left as it was; trying again later may succeed."""
 
-    def __init__(self, reason: str, detail: str, code: int = 0) -> None:
+    TOO_YOUNG = "too_young"  # planned within 2 s of its last change; weak mount: within 30 s
+    CHANGED = "changed"  # since it was planned, or rewritten in place meanwhile
+    GONE = "gone"  # deleted or renamed
+    REPLACED = "replaced"  # another file stands at the path
+    NOT_REGULAR = "not_regular"
+    IS_OPEN = "is_open"  # another process has it open
+    DRAIN_TIMEOUT = "drain_timeout"  # a program opened it during the exchange and keeps it
+    BUSY = "busy"  # its lock is held
+    NOT_IDLE = "not_idle"  # in use in another way
+    CANNOT_KEEP_METADATA = "cannot_keep_metadata"  # mode, owner, ACL or attributes
+    FAILED = "failed"  # by an error, which is raised
+
+
+class GivingUp(Exception):
+    """The session cannot be committed now."""
+
+    def __init__(self, reason: GiveUp, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
-        self.code = code
-
-
-def _identity(status: os.stat_result) -> list[int]:
-    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 class Exchange:
-    """One session file and its successor on their way past each other."""
+    """One session file and its successor on their way past each other.
 
-    def __init__(self, request: Request, after_step: Step) -> None:
-        self.request = request
-        self.after_step = after_step
-        self.path = request["path"]
-        self.inflight = request["inflight"]
-        self.strong = request["strong"]
-        self.old_size = request["planned"][2]
-        self.new_size = request["new"][2]
-        self.old = self.new = self.record = -1
-        self.new_tail = ""
-        self.old_leased = False
-        self.exchanged = False
-        # What new grew by and the returning file got: offset in new, bytes.
-        self.returned: list[tuple[int, bytes]] = []
-        self.drained = b""
-        self.leased_at = 0.0
-        self.held_s = 0.0
-        self.identity: list[int] | None = None
+    After `run`, the attributes without an underscore tell what happened.
+    """
 
-    def run(self) -> Result:
-        """Do the steps; whatever happens, end with one whole session file at the path."""
-        reason, detail, code = None, "", 0
+    def __init__(
+        self,
+        path: Path,
+        draft: Draft,
+        planned: Identity,
+        new: Identity,
+        edits: Edits,
+        *,
+        strong: bool,
+        after_step: Step,
+    ) -> None:
+        self.planned_new = new
+        self.exchanged = False  # the new file was at the path at some time
+        self.failure: GivingUp | OSError | None = None  # None: committed
+        self.identity: Identity | None = None  # of the new file when it was released
+        self.drained = b""  # growth of the old file that went to the new one, in order
+        self.held_s = 0.0  # longest time for which a lease was held without a pause
+        self._path = str(path)
+        self._inflight = str(draft.file)
+        self._record_path = str(draft.record)
+        self._planned = planned
+        self._edits = edits
+        self._strong = strong
+        self._after_step = after_step
+        self._old = self._new = self._record = -1
+        self._new_tail = ""
+        self._old_leased = False
+        # What the new file grew by and the returning file got: offset in new, bytes.
+        self._returned: list[tuple[int, bytes]] = []
+        self._leased_at = 0.0
+
+    def run(self) -> None:
+        """Do the steps; whatever happens, end with one whole session file at the path.
+
+        No garbage is collected and no signal handled meanwhile; the caller's process should have
+        no other busy threads.
+        """
+        collecting = gc.isenabled()
+        gc.disable()
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
         try:
-            self._forward()
-        except GivingUp as stop:
-            reason, detail, code = stop.reason, stop.detail, stop.code
-        except OSError as error:
-            reason, detail, code = "error", str(error), error.errno or errno.EIO
+            self._open_files()
+            self._lease()
+            self._verify()
+            self._exchange()
+            try:
+                self._recognise()
+                self._drain()
+                self._carry_growth()
+            except (GivingUp, OSError):
+                self._put_back()
+                raise
+            self._release()
+        except (GivingUp, OSError) as problem:
+            self.failure = problem
         finally:
-            self._close()
-        return {
-            "gave_up": reason,
-            "detail": detail,
-            "errno": code,
-            "exchanged": self.exchanged,
-            "drained_bytes": len(self.drained) if reason is None else 0,
-            "drained_lines": _lines(self.drained) if reason is None else 0,
-            "held_s": self.held_s,
-            "identity": self.identity if reason is None else None,
-        }
-
-    def _forward(self) -> None:
-        self.open_files()
-        self.lease_old()
-        self.lease_new()
-        self.verify()
-        self.exchange()
-        try:
-            self.recognise()
-            self.drain()
-            self.carry_growth()
-        except GivingUp:
-            self.put_back()
-            raise
-        except OSError:
-            self.put_back()
-            raise
-        self.release()
-        self.sync_growth()
+            for fd in (self._new, self._old, self._record):  # closing gives the leases back
+                if fd >= 0:
+                    os.close(fd)
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+            if collecting:
+                gc.enable()
 
     # Steps, in their order.
 
-    def open_files(self) -> None:
-        self.record = open_plain(self.request["record"], os.O_WRONLY | os.O_APPEND)
-        self.new = open_plain(self.inflight, os.O_RDWR | os.O_APPEND)
-        self.new_tail = tail_hash(self.new, self.new_size)
-        if self.strong:
-            self.open_old(self.path)
-        self.after_step("opened")
+    def _open_files(self) -> None:
+        self._record = open_plain(self._record_path, os.O_WRONLY | os.O_APPEND)
+        self._new = open_plain(self._inflight, os.O_RDWR | os.O_APPEND)
+        self._new_tail = tail_hash(self._new, self.planned_new.size)
+        if self._strong:
+            self._open_old(self._path)
+        self._after_step("opened")
 
-    def open_old(self, name: str) -> None:
+    def _open_old(self, name: str) -> None:
         try:
-            # For writing, so that what is nobody's to write to is refused here; and on overlayfs
-            # a file opened for reading can be the wrong one.
-            self.old = open_plain(name, os.O_RDWR | os.O_APPEND)
+            # For writing, so that a file that bsd may not write to is refused here; and on
+            # overlayfs a file opened for reading can be the wrong one.
+            self._old = open_plain(name, os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:
-            raise GivingUp("gone", f"{name} is no longer there") from None
+            raise GivingUp(GiveUp.GONE, f"{name} is no longer there") from None
         except OSError as error:
             if error.errno == errno.EAGAIN:
-                raise GivingUp("is_open", "somebody else holds a lease on it") from None
+                raise GivingUp(GiveUp.IS_OPEN, "somebody else holds a lease on it") from None
             if error.errno in (errno.ELOOP, errno.EISDIR):
-                raise GivingUp("not_regular", f"{name} is not a regular file") from None
+                raise GivingUp(GiveUp.NOT_REGULAR, f"{name} is not a regular file") from None
             raise
 
-    def lease_old(self) -> None:
-        if self.strong and not take_lease(self.old):
-            raise GivingUp("is_open", "somebody has the session open")
-        self.old_leased = self.strong
-        self.leased_at = time.monotonic()
-        self.after_step("leased_old")
+    def _lease(self) -> None:
+        if self._strong and not take_lease(self._old):
+            raise GivingUp(GiveUp.IS_OPEN, "somebody has the session open")
+        self._old_leased = self._strong
+        self._leased_at = time.monotonic()
+        self._after_step("leased_old")
+        if self._strong and not take_lease(self._new):
+            raise GivingUp(GiveUp.IS_OPEN, "somebody has the new file open")
+        self._after_step("leased_new")
 
-    def lease_new(self) -> None:
-        if self.strong and not take_lease(self.new):
-            raise GivingUp("is_open", "somebody has the new file open")
-        self.after_step("leased_new")
-
-    def verify(self) -> None:
-        """The path still holds the planned file, and nobody waits for either of the two."""
+    def _verify(self) -> None:
+        """The path still holds the planned file, and no process waits for either of the two."""
         try:
-            found = os.lstat(self.path)
+            found = os.lstat(self._path)
         except FileNotFoundError:
-            raise GivingUp("gone", f"{self.path} is no longer there") from None
+            raise GivingUp(GiveUp.GONE, f"{self._path} is no longer there") from None
         if not stat.S_ISREG(found.st_mode):
-            raise GivingUp("not_regular", f"{self.path} is not a regular file")
-        if found.st_ino != self.request["planned"][1]:
-            raise GivingUp("replaced", "another file stands at the session's path")
-        if _identity(found) != self.request["planned"]:
-            raise GivingUp("changed", "the session changed since it was planned")
-        if self.strong and (somebody_waits(self.old) or somebody_waits(self.new)):
-            raise GivingUp("is_open", "somebody is about to open the session")
-        self.after_step("verified")
+            raise GivingUp(GiveUp.NOT_REGULAR, f"{self._path} is not a regular file")
+        if found.st_ino != self._planned.ino:
+            raise GivingUp(GiveUp.REPLACED, "another file stands at the session's path")
+        if Identity.of(found) != self._planned:
+            raise GivingUp(GiveUp.CHANGED, "the session changed since it was planned")
+        if self._strong and (somebody_waits(self._old) or somebody_waits(self._new)):
+            raise GivingUp(GiveUp.IS_OPEN, "somebody is about to open the session")
+        self._after_step("verified")
 
-    def exchange(self) -> None:
+    def _exchange(self) -> None:
         try:
-            swap_names(self.inflight, self.path)
+            swap_names(self._inflight, self._path)
         except FileNotFoundError:
-            if not os.path.lexists(self.inflight):
+            if not os.path.lexists(self._inflight):
                 raise
-            raise GivingUp("gone", f"{self.path} was deleted or renamed") from None
+            raise GivingUp(GiveUp.GONE, f"{self._path} was deleted or renamed") from None
         self.exchanged = True
-        self.after_step("exchanged")
+        self._after_step("exchanged")
 
-    def recognise(self) -> None:
+    def _recognise(self) -> None:
         """What came out is the planned file."""
-        if os.lstat(self.inflight).st_ino != self.request["planned"][1]:
-            raise GivingUp("replaced", "another file was put at the session's path")
-        if not self.strong:
-            self.open_old(self.inflight)
-        self.after_step("recognised")
+        if os.lstat(self._inflight).st_ino != self._planned.ino:
+            raise GivingUp(GiveUp.REPLACED, "another file was put at the session's path")
+        if not self._strong:
+            self._open_old(self._inflight)
+        self._after_step("recognised")
 
-    def drain(self) -> None:
+    def _drain(self) -> None:
         """Let those write who opened the path before the exchange; see what they added."""
-        if self.strong:
-            release_lease(self.old)
-            self.old_leased = False
-            self.after_step("draining")
-            self.old_leased = self._lease_within(self.old, time.monotonic() + _DRAIN_SECONDS)
-            if not self.old_leased:
-                raise GivingUp("drain_timeout", "somebody keeps the session open")
-        now = os.fstat(self.old)
-        if now.st_size < self.old_size or not self._prefix_is_as_planned(now.st_mtime_ns):
-            raise GivingUp("changed", "somebody rewrote the session")
-        if now.st_size > self.old_size and not self.strong:
-            raise GivingUp("changed", "somebody appended to the session")
-        self.drained = read_range(self.old, self.old_size, now.st_size)
-        self.after_step("drained")
+        if self._strong:
+            release_lease(self._old)
+            self._old_leased = False
+            self._after_step("draining")
+            self._old_leased = _lease_until(self._old, time.monotonic() + _DRAIN_SECONDS)
+            if not self._old_leased:
+                raise GivingUp(GiveUp.DRAIN_TIMEOUT, "somebody keeps the session open")
+        now, size = os.fstat(self._old), self._planned.size
+        # Its first bytes are compared with what was planned, unless its mtime stood still.
+        if now.st_size < size or not (
+            now.st_mtime_ns == self._planned.mtime_ns
+            or (
+                is_same_beside(self._old, self._new, self._edits.spans, size)
+                and hash_under(self._old, self._edits.spans) == self._edits.sha256
+            )
+        ):
+            raise GivingUp(GiveUp.CHANGED, "somebody rewrote the session")
+        if now.st_size > size and not self._strong:
+            raise GivingUp(GiveUp.CHANGED, "somebody appended to the session")
+        self.drained = read_range(self._old, size, now.st_size)
+        self._after_step("drained")
 
-    def carry_growth(self) -> None:
+    def _carry_growth(self) -> None:
         """Append the growth, byte for byte, to the new file, which nobody else could open."""
         if not self.drained:
             return
-        if os.fstat(self.new).st_size != self.new_size:
-            # We were stopped for so long that the kernel broke the lease: recovery puts the
-            # growth where it belongs.
+        if os.fstat(self._new).st_size != self.planned_new.size:
+            # The process was stopped for so long that the kernel broke the lease: recovery puts
+            # the growth where it belongs.
             self.drained = b""
             return
-        self.note("carrying", "old", self.old_size, self.drained)
-        self.after_step("noted")
+        self._note("carrying", "old", self._planned.size, self.drained)
+        self._after_step("noted")
         try:
-            append(self.new, self.drained)
+            append(self._new, self.drained)
         except OSError:
-            os.ftruncate(self.new, self.new_size)
+            os.ftruncate(self._new, self.planned_new.size)
             # As recorded, or recovery would take it for rewritten.
-            mtime_ns = self.request["new"][3]
-            os.utime(self.new, ns=(mtime_ns, mtime_ns))
-            self.after_step("truncated")
+            os.utime(self._new, ns=(self.planned_new.mtime_ns, self.planned_new.mtime_ns))
+            self._after_step("truncated")
             raise
-        self.after_step("carried")
+        self._after_step("carried")
 
-    def release(self) -> None:
-        self.identity = _identity(os.fstat(self.new))
-        if self.strong:
-            release_lease(self.new)
+    def _release(self) -> None:
+        self.identity = Identity.of(os.fstat(self._new))
+        if self._strong:
+            release_lease(self._new)
         self._stop_watch()
-        self.after_step("released")
-
-    def sync_growth(self) -> None:
-        """Make durable what is in the old file too, but that one will be unlinked."""
-        if self.drained:
-            os.fsync(self.new)
-            self._note_carried("old", self.old_size, self.drained)
+        self._after_step("released")
+        if self.drained:  # it is in the old file too, but that one will be unlinked
+            os.fsync(self._new)
+            self._note_carried("old", self._planned.size, self.drained)
 
     # The way back.
 
-    def put_back(self) -> None:
+    def _put_back(self) -> None:
         """Exchange back; the lines of those who opened the new file meanwhile go back with it.
 
-        Whoever waits for the new file is let in while it is still at the path, and the names
-        change only in a moment in which nobody waits: so every writer's lines stay in order.
+        A program that waits for the new file is let in while that is still at the path, and the
+        names change only in a moment in which none waits: so every writer's lines stay in order.
         If that moment does not come, recovery carries the lines (DESIGN §4, rules a-e).
         """
         back = self._open_returning()
         try:
-            self._put_back(back, time.monotonic() + _PUT_BACK_SECONDS)
+            self._swap_back_in_order(back, time.monotonic() + _PUT_BACK_SECONDS)
             self._stop_watch()
-            self._sync_carried_back(back)
+            if self._returned:
+                if self._strong:  # no opener need wait for the disk
+                    for fd in {self._new, self._old} - {-1}:
+                        release_lease(fd)
+                os.fsync(back)
+            for offset, data in self._returned:
+                self._note_carried("new", offset, data)
         finally:
-            if back not in (-1, self.old):
+            if back not in (-1, self._old):
                 os.close(back)
-        self.after_step("undone")
+        self._after_step("undone")
 
-    def _sync_carried_back(self, back: int) -> None:
-        if self.returned:
-            for fd in {self.new, self.old} - {-1} if self.strong else ():
-                release_lease(fd)  # nobody need wait for the disk
-            os.fsync(back)
-        for offset, data in self.returned:
-            self._note_carried("new", offset, data)
+    def _open_returning(self) -> int:
+        """The file that returns to the path: the old one, or a stranger's that came out."""
+        out = os.lstat(self._inflight)
+        if self._old >= 0 and out.st_ino == os.fstat(self._old).st_ino:
+            return self._old
+        if stat.S_ISREG(out.st_mode):
+            with suppress(OSError):  # not ours to write to: recovery decides on the lines
+                return open_plain(self._inflight, os.O_RDWR | os.O_APPEND)
+        return -1
 
-    def _put_back(self, back: int, deadline: float) -> None:
+    def _swap_back_in_order(self, back: int, deadline: float) -> None:
         while True:
             while self._is_awaited() and self._let_in(back, deadline):
                 pass
             if self._new_was_rewritten():
-                raise GivingUp("changed", "somebody rewrote the session after the exchange")
+                raise GivingUp(GiveUp.CHANGED, "somebody rewrote the session after the exchange")
             if not self._swap_back():
                 return
-            self.after_step("put_back")
+            self._after_step("put_back")
             if not self._is_awaited():
                 return
-            if (
-                back == self.old and self.old_leased
-            ):  # the next line of whoever is let in now waits for us
+            if back == self._old and self._old_leased:
+                # The next line of a writer that is let in now waits for the old file's lease.
                 self._let_in(back, deadline)
                 if self._new_was_rewritten():
-                    swap_names(self.inflight, self.path)
+                    swap_names(self._inflight, self._path)
                 return
             if time.monotonic() >= deadline:
                 return
-            swap_names(self.inflight, self.path)
+            swap_names(self._inflight, self._path)
 
     def _is_awaited(self) -> bool:
-        return self.strong and somebody_waits(self.new)
-
-    def _open_returning(self) -> int:
-        """The file that returns to the path: the old one, or a stranger's that came out."""
-        out = os.lstat(self.inflight)
-        if self.old >= 0 and out.st_ino == os.fstat(self.old).st_ino:
-            return self.old
-        if not stat.S_ISREG(out.st_mode):
-            return -1
-        try:
-            return open_plain(self.inflight, os.O_RDWR | os.O_APPEND)
-        except OSError:  # not ours to write to: recovery will say what becomes of the lines
-            return -1
+        return self._strong and somebody_waits(self._new)
 
     def _swap_back(self) -> bool:
         """Exchange the names again; False if the new file is no longer at the path."""
         try:
-            swap_names(self.inflight, self.path)
+            swap_names(self._inflight, self._path)
         except FileNotFoundError:
             return False  # deleted or renamed away: the old file stays in flight for recovery
-        if os.lstat(self.inflight).st_ino == self.request["new"][1]:
+        if os.lstat(self._inflight).st_ino == self.planned_new.ino:
             return True
-        # Somebody replaced the new file: theirs is the latest word.
-        swap_names(self.inflight, self.path)
+        # A program replaced the new file: its file is the latest word.
+        swap_names(self._inflight, self._path)
         return False
 
     def _let_in(self, back: int, deadline: float) -> bool:
         """Let those write who wait for the new file, and carry it; False if they do not leave."""
-        release_lease(self.new)
+        release_lease(self._new)
         self._stop_watch()
-        self.after_step("let_in")
-        leased = self._lease_within(self.new, deadline)
-        self.leased_at = time.monotonic()
+        self._after_step("let_in")
+        leased = _lease_until(self._new, deadline)
+        self._leased_at = time.monotonic()
         if not leased or back < 0 or self._new_was_rewritten():
             return False
-        seen = self.new_size + sum(len(data) for _, data in self.returned)
-        fresh = read_range(self.new, seen, os.fstat(self.new).st_size)
+        seen = self.planned_new.size + sum(len(data) for _, data in self._returned)
+        fresh = read_range(self._new, seen, os.fstat(self._new).st_size)
         if fresh:
-            self.note("carrying", "new", seen, fresh)
+            self._note("carrying", "new", seen, fresh)
             append(back, fresh)
-            self.returned.append((seen, fresh))
-            self.after_step("carried_back")
-        return self.leased_at < deadline
+            self._returned.append((seen, fresh))
+            self._after_step("carried_back")
+        return self._leased_at < deadline
 
     def _new_was_rewritten(self) -> bool:
-        if os.fstat(self.new).st_size < self.new_size:
-            return True
-        return tail_hash(self.new, self.new_size) != self.new_tail
+        size = self.planned_new.size
+        return os.fstat(self._new).st_size < size or tail_hash(self._new, size) != self._new_tail
 
     # What the steps are made of.
 
-    def _lease_within(self, fd: int, deadline: float) -> bool:
-        while not take_lease(fd):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL_SECONDS)
-        return True
-
-    def _prefix_is_as_planned(self, mtime_ns: int) -> bool:
-        """Compare old's first bytes with what was planned; costs nothing if mtime stood still."""
-        request = self.request
-        if mtime_ns == request["planned"][3]:
-            return True
-        edited = is_spliced(self.old, self.new, request["edits"], self.old_size)
-        return edited == request["edited_sha256"]
-
-    def note(self, what: str, of: str, offset: int, data: bytes) -> None:
+    def _note(self, what: str, of: str, offset: int, data: bytes) -> None:
         """Say in the record which bytes of which file are being carried, or have been."""
-        note = {
-            "note": what,
-            "of": of,
-            "offset": offset,
-            "length": len(data),
-            "written": len(data),
-            "sha256": hashlib.sha256(data).hexdigest(),
-        }
-        # A line break first: a note cut short by a full disk must not spoil the next one.
-        append(self.record, b"\n" + json.dumps(note).encode() + b"\n")
+        digest = hashlib.sha256(data).hexdigest()
+        note = Note(what, of, offset, len(data), len(data), digest)
+        append(self._record, note_line(note))
 
     def _note_carried(self, of: str, offset: int, data: bytes) -> None:
         """Only for bytes that a power cut cannot take any more."""
-        try:
-            self.note("carried", of, offset, data)
-        except OSError:
-            pass  # the bytes are there, and recovery will find them there without the note
+        with suppress(OSError):  # recovery will find the bytes there without the note
+            self._note("carried", of, offset, data)
 
     def _stop_watch(self) -> None:
-        self.held_s = max(self.held_s, time.monotonic() - self.leased_at)
-
-    def _close(self) -> None:
-        for fd in (self.new, self.old, self.record):  # closing gives the leases back
-            if fd >= 0:
-                os.close(fd)
+        self.held_s = max(self.held_s, time.monotonic() - self._leased_at)
 
 
-def _lines(data: bytes) -> int:
-    return data.count(b"\n") + (not data.endswith(b"\n") if data else 0)
+def _lease_until(fd: int, deadline: float) -> bool:
+    while not take_lease(fd):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def no_step(step: str) -> None:
-    """The hook of a commit that nobody watches."""
-
-
-def exchange(request: Request, after_step: Step) -> Result:
-    """Do steps 2-6 in this thread; the caller's process should have no other busy threads."""
-    collecting = gc.isenabled()
-    gc.disable()
-    masked = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
-    try:
-        return Exchange(request, after_step).run()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-        if collecting:
-            gc.enable()
+    """The hook of a commit that no test watches."""

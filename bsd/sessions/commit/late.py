@@ -1,11 +1,11 @@
-"""Where late bytes belong in a session, and the append that puts them there (DESIGN §4, b-e).
+"""Finds the place of late bytes in a session, and appends them there (DESIGN §4, b-e).
 
-Late bytes are lines that somebody wrote into the displaced file. Whoever did had opened it before
-the exchange, so they come before everything that was appended to its successor since.
+Late bytes are lines that a program wrote into the displaced file. It had opened the file before the
+exchange, so they come before everything that was appended to its successor since.
 
 A power cut may have made something else of a displaced file: its size may have reached the disk
-while blocks did not, which then are zeros; or neither has, and it ends early. Nobody misses either
-as long as its successor has what was there.
+while blocks did not, which then are zeros; or neither has, and it ends early. Neither is a
+loss as long as its successor has what was there.
 
 Late bytes that have no session to go back to are orphans.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import filecmp
-import hashlib
 import json
 import os
 import stat
@@ -69,20 +68,20 @@ def split_lines(data: bytes) -> tuple[bytes, bytes]:
 
 
 def is_json(line: bytes) -> bool:
-    """Tell whether a line without its line end is whole; one that nobody can read is not."""
+    """Tell whether a line without its line end is whole JSON."""
     if is_too_large(line):
         return False
     try:
         json.loads(line)
     except ValueError:
         return False
-    except RecursionError:  # only what is whole so far gets that deep; nobody cuts it off there
+    except RecursionError:  # it is whole up to that depth, and no crash cuts it off there
         return True
     return True
 
 
 def missing(late: bytes, after: bytes, is_named: IsNamed) -> tuple[int, int, bytes]:
-    """What of `late` is still to be put into `after`: offset, bytes to replace there, the rest.
+    """Find what of `late` `after` lacks: offset, bytes to replace there, the bytes to put there.
 
     `after` is all that follows the place where the late bytes belong: others' lines and among
     them the late bytes themselves, if they were carried before, whole or torn off anywhere.
@@ -105,7 +104,7 @@ def without(late: bytes, carried: bytes) -> bytes:
 
 
 def _arrived(lines: bytes, among: bytes) -> tuple[int, int]:
-    """Where in `among` the first of `lines` stand, and how many of their bytes."""
+    """Find where in `among` the first of `lines` stand, and how many of their bytes."""
     start = 0
     while start < len(among):
         if there := _arrived_at(start, lines, among):
@@ -133,7 +132,7 @@ def _arrived_at(start: int, lines: bytes, among: bytes) -> int:
 
 
 def _zeros_begin(data: bytes) -> int:
-    """Where a line of zeros begins, or -1."""
+    """Return where a line of zeros begins, or -1."""
     if data.startswith(b"\0"):
         return 0
     return data.find(b"\n\0") + 1 or -1
@@ -154,15 +153,24 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 class Target:
-    """The session that late bytes go to, open and leased: nobody else has it open.
+    """The session that late bytes go to, open and leased: no other process has it open.
 
-    Raises NoPlace if it is gone or another, Busy if somebody has it open.
+    Raises NoPlace if it is gone or another, Busy if another process has it open.
     """
 
     def __init__(self, path: Path, *, strong: bool) -> None:
-        self.path = path
         self.strong = strong
-        self.fd = _open(path)
+        self.path = path
+        try:
+            self.fd = open_plain(str(path), os.O_RDWR | os.O_APPEND)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NoPlace(f"{path} is no longer there") from None
+        except BlockingIOError:
+            raise Busy(f"somebody is working on {path}", hint="again later") from None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR):
+                raise NoPlace(f"{path} is not a regular file") from None
+            raise
         try:
             self._claim()
             self.mtime_ns = os.fstat(self.fd).st_mtime_ns
@@ -256,23 +264,10 @@ class Target:
         try:
             write_all(self.fd, data)
         except OSError:
-            if self.strong:  # nobody else can have appended meanwhile
+            if self.strong:  # no other process can have appended meanwhile
                 os.ftruncate(self.fd, before)
             raise
         os.fsync(self.fd)
-
-
-def _open(path: Path) -> int:
-    try:
-        return open_plain(str(path), os.O_RDWR | os.O_APPEND)
-    except (FileNotFoundError, NotADirectoryError):
-        raise NoPlace(f"{path} is no longer there") from None
-    except BlockingIOError:
-        raise Busy(f"somebody is working on {path}", hint="again later") from None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EISDIR):
-            raise NoPlace(f"{path} is not a regular file") from None
-        raise
 
 
 def _has_id(line: bytes, is_named: IsNamed) -> bool:
@@ -305,23 +300,15 @@ def only_lacks(
     The successor is looked for in `places`: at the path, or displaced in turn. What stands under
     the edits is not compared: it was durable elsewhere before the file was displaced.
     """
+    known = successor.identity.size
     return any(
-        _is(successor, fd) and _all_stands_there(displaced, fd, edits, size)
+        os.fstat(fd).st_size >= known
+        and header_hash(fd) == successor.header
+        and tail_hash(fd, known) == successor.tail
+        and _all_stands_there(displaced, fd, edits, size)
         for place in places
         for fd in _opened(place)
     )
-
-
-def lies_under(displaced: int, edits: tuple[EditedSpan, ...]) -> str:
-    """What stands under the edits, as the record of the commit tells it."""
-    told = hashlib.sha256()
-    for edit in edits:
-        hashed = hashlib.sha256()
-        for start in range(edit.offset, edit.offset + edit.length, _BLOCK):
-            end = min(edit.offset + edit.length, start + _BLOCK)
-            hashed.update(os.pread(displaced, end - start, start))
-        told.update(f"sha256:{hashed.hexdigest()}".encode())
-    return told.hexdigest()
 
 
 def begins_a_line(piece: bytes, session: Path, *marks: Mark) -> bool:
@@ -349,16 +336,6 @@ def _opened(path: Path) -> Iterator[int]:
             os.close(fd)
 
 
-def _is(mark: Mark, fd: int) -> bool:
-    """Whether a file begins with the marked one, as it was marked."""
-    known = mark.identity.size
-    return (
-        os.fstat(fd).st_size >= known
-        and header_hash(fd) == mark.header
-        and tail_hash(fd, known) == mark.tail
-    )
-
-
 def _all_stands_there(
     displaced: int, successor: int, edits: tuple[EditedSpan, ...], size: int
 ) -> bool:
@@ -376,18 +353,16 @@ def _same_or_zeros(displaced: int, at: int, successor: int, there: int, length: 
         count = min(_BLOCK, length - start)
         left = os.pread(displaced, count, at + start)
         had = os.pread(successor, count, there + start)
-        if left != had[: len(left)] and not all(_pieces_agree(left, had)):
-            return False
+        if left != had[: len(left)]:
+            for piece in range(0, len(left), _PIECE):
+                one, other = left[piece : piece + _PIECE], had[piece : piece + _PIECE]
+                if one == other or one.count(0) == len(one):
+                    continue
+                if not all(a in (0, b) for a, b in zip(one, other, strict=False)):
+                    return False
         if len(left) < count:
             break  # it ends here
     return True
-
-
-def _pieces_agree(left: bytes, had: bytes) -> Iterator[bool]:
-    for start in range(0, len(left), _PIECE):
-        one, other = left[start : start + _PIECE], had[start : start + _PIECE]
-        zeros = one.count(0) == len(one)
-        yield zeros or one == other or all(a in (0, b) for a, b in zip(one, other, strict=False))
 
 
 # --- late bytes that have no session to go back to: kept until a person looks at them ---
@@ -399,7 +374,7 @@ _BROKEN = (OSError, LookupError, TypeError, ValueError, OverflowError, Recursion
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Bytes that somebody wrote for a session and that could not be put into it."""
+    """Bytes that a program wrote for a session and that could not be put into it."""
 
     file: Path  # the bytes, as they were written
     session: str
@@ -435,51 +410,20 @@ def forget_orphan(orphan: Orphan) -> None:
 
 def _orphans(directory: Path) -> Iterator[Orphan]:
     for about in directory.glob(f"*{_ABOUT}"):
-        with suppress(FileNotFoundError):  # somebody has just dealt with it
+        with suppress(FileNotFoundError):  # it has just been dealt with
             try:
-                yield _orphan(about)
+                told = json.loads(read_plain(about, LARGEST_NOTE))
+                yield Orphan(
+                    about.with_suffix(_BYTES),
+                    session=str(told["session"]),
+                    target=str(told["target"]),
+                    reason=str(told["reason"]),
+                    size=int(told["size"]),
+                    found_at_ns=int(told["found_at_ns"]),
+                )
             except _BROKEN as error:
-                yield _unknown(about, error)
-
-
-def _orphan(about: Path) -> Orphan:
-    said = json.loads(read_plain(about, LARGEST_NOTE))
-    return Orphan(
-        file=about.with_suffix(_BYTES),
-        session=str(said["session"]),
-        target=str(said["target"]),
-        reason=str(said["reason"]),
-        size=int(said["size"]),
-        found_at_ns=int(said["found_at_ns"]),
-    )
-
-
-def _unknown(about: Path, error: Exception) -> Orphan:
-    """What does not say what it is; raises FileNotFoundError if it is gone."""
-    return Orphan(
-        file=about,
-        session="(unknown)",
-        target="",
-        reason=f"what is told of them cannot be read: {error}",
-        size=0,
-        found_at_ns=about.lstat().st_mtime_ns,
-    )
-
-
-def _twin(layout: Layout, file: Path, about: Orphan) -> Orphan | None:
-    """An orphan of the same session that holds the same bytes."""
-    for other in _orphans(layout.orphans):
-        if (other.session, other.target, other.size) == (about.session, about.target, about.size):
-            with suppress(OSError):
-                if filecmp.cmp(file, other.file, shallow=False):
-                    return other
-    return None
-
-
-def _is_inside(layout: Layout) -> bool:
-    with suppress(Forbidden):
-        return bool(layout.refuse_outside(layout.orphans))
-    return False
+                reason = f"what is told of them cannot be read: {error}"
+                yield Orphan(about, "(unknown)", "", reason, 0, about.lstat().st_mtime_ns)
 
 
 def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orphan) -> Orphan:
@@ -488,8 +432,10 @@ def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orpha
     `name` tells these bytes from all others: keeping them twice makes one orphan. So do bytes of
     one session that are the same.
     """
-    if not _is_inside(layout):
-        raise OSError(errno.EXDEV, f"{layout.orphans} leads out of the root")
+    try:
+        layout.refuse_outside(layout.orphans)
+    except Forbidden as error:
+        raise OSError(errno.EXDEV, f"{layout.orphans} leads out of the root") from error
     directory = make_private_dir(layout.orphans)
     file = directory / f"{name}{_BYTES}"
     half = directory / f"{name}.half"
@@ -500,9 +446,12 @@ def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orpha
         os.fsync(target)
     finally:
         os.close(target)
-    if twin := _twin(layout, half, about):
-        half.unlink()
-        return twin
+    for other in _orphans(directory):
+        if (other.session, other.target, other.size) == (about.session, about.target, about.size):
+            with suppress(OSError):
+                if filecmp.cmp(half, other.file, shallow=False):
+                    half.unlink()
+                    return other
     os.rename(half, file)
     sync_dir(directory)
     told = asdict(about)

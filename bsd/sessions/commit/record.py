@@ -15,17 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bsd.core.errors import (
-    BsdError,
-    Conflict,
-)
-from bsd.core.files import (
-    LARGEST_RECORD,
-    open_plain,
-    read_plain,
-    sync_dir,
-    write_all,
-)
+from bsd.core.errors import BsdError, Conflict
+from bsd.core.files import LARGEST_RECORD, open_plain, read_plain, sync_dir, write_all
 from bsd.core.layout import SessionName
 from bsd.transcripts.change import Identity
 
@@ -37,7 +28,7 @@ FILE = ".file"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What tells a file of the session from its successor and from a stranger."""
+    """By which a file of the session is told from its successor and from all others."""
 
     identity: Identity
     header: str  # SHA-256 of its first line
@@ -77,7 +68,7 @@ class Edits:
 
 @dataclass(frozen=True, slots=True)
 class InFlightRecord:
-    """What is known of one commit in flight, as read from its journal."""
+    """One commit in flight, as read from its journal."""
 
     path: Path  # of the record itself
     session: SessionName
@@ -100,9 +91,19 @@ class InFlightRecord:
         """Whether what the displaced file held is zeros, or was about to become them."""
         return any(note.note == "blanked" for note in self.notes)
 
+    def done_with(self, of: str) -> list[Note]:
+        """The notes of bytes of one of the two files that are carried, or are an orphan."""
+        done = ("carried", "orphaned")
+        return [note for note in self.notes if note.of == of and note.note in done]
+
+    def accounted_for(self, of: str, mark: Mark) -> int:
+        """Up to where the bytes of one of the two files stand elsewhere."""
+        ends = [note.offset + note.length for note in self.done_with(of)]
+        return max([mark.identity.size, *ends])
+
 
 class Draft:
-    """A commit in flight in the hands of the process that makes it."""
+    """The two files of a commit, while their process makes them."""
 
     def __init__(self, directory: Path) -> None:
         name = secrets.token_hex(8)
@@ -143,12 +144,20 @@ def add_note(record: Path, note: Note) -> None:
     _append(record, asdict(note), sync=True)
 
 
-def _append(path: Path, line: dict[str, Any], flags: int = 0, *, sync: bool = False) -> None:
+def note_line(note: Note) -> bytes:
+    """The bytes by which a note is appended to a record."""
+    return _line(asdict(note))
+
+
+def _line(value: dict[str, Any]) -> bytes:
     # Line breaks on both sides: a line cut short by a crash must not spoil the next one.
-    data = b"\n" + json.dumps(line).encode() + b"\n"
+    return b"\n" + json.dumps(value).encode() + b"\n"
+
+
+def _append(path: Path, value: dict[str, Any], flags: int = 0, *, sync: bool = False) -> None:
     fd = open_plain(path, flags | os.O_WRONLY | os.O_APPEND)
     try:
-        write_all(fd, data)
+        write_all(fd, _line(value))
         if sync:
             os.fsync(fd)
     finally:

@@ -12,7 +12,7 @@ from typing import Any
 
 from bsd.core.layout import SessionName
 from bsd.sessions.commit.displaced import Recovered
-from bsd.sessions.commit.protocol import Outcome
+from bsd.sessions.commit.protocol import CommitOutcome
 
 # Read before the tests are given an environment of their own.
 _WANTED = os.environ.get("BSD_CHAOS_REPORT")
@@ -31,7 +31,7 @@ class Report:
     sessions: int = 0
     longest_lease_ms: float = 0.0
 
-    def noticed(self, session: SessionName, outcome: Outcome) -> None:
+    def noticed(self, session: SessionName, outcome: CommitOutcome) -> None:
         """Take note of an attempt to commit."""
         if outcome.committed:
             self.commits += 1

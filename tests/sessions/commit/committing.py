@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,9 @@ from bsd.planning.redact import CallToRedact, RedactionKind
 from bsd.sessions.commit.displaced import Access, Recovered
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
-from bsd.sessions.commit.protocol import Outcome, commit
+from bsd.sessions.commit.protocol import CommitOutcome, commit
 from bsd.sessions.commit.recovery import recover
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.openclaw.format import detect
@@ -30,6 +30,7 @@ from bsd.transcripts.agents.openclaw.lock import SessionLock
 from bsd.transcripts.change import Change
 from bsd.transcripts.reader import TranscriptFile
 from tests.actions import performed
+from tests.actions.performed import Caller
 
 SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}
 NAME = SessionName("main", "chat")
@@ -40,7 +41,7 @@ def commit_extraction(
     root: Path,
     after_step: Step = no_step,
     now_ns: Callable[[], int] = time.time_ns,
-) -> Outcome:
+) -> CommitOutcome:
     """Extract with everything but the façade: plan, keep, commit. The session is idle."""
     layout = Layout(root)
     store = SessionStore(layout, NAME)
@@ -77,7 +78,7 @@ def recover_all(
     layout = Layout(root)
     return recover(
         InFlight(layout),
-        Access.to(layout, lambda name, path: None),
+        replace(Access.to(layout), still_idle=lambda *_: None),
         now_ns=lambda: time.time_ns() + int(seconds_later * 1e9),
         after_step=after_step,
     )
@@ -92,9 +93,9 @@ def operate(act: str, root: Path, after_step: Step) -> str:
     layout = Layout(root)
     config = ConfigService(layout.config_file)
     config.update(SETTINGS)
-    surgeon = Surgeon(layout, config, actor="test", budget=RetryBudget(wait=0.0))
+    surgeon = Caller(layout=layout, config=config, actor="test", budget=RetryBudget(wait=0.0))
     watched = partial(commit, after_step=after_step)
-    with patch("bsd.sessions.operate.commit", watched):
+    with patch("bsd.sessions.editor.commit", watched):
         if act == "redact":
             try:
                 told = performed.redact(

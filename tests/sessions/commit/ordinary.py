@@ -19,8 +19,8 @@ from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
 from bsd.sessions.commit.protocol import commit
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.sessions.commit.committing import NAME, SETTINGS
 from tests.sessions.commit.crashed import session
@@ -30,11 +30,11 @@ from tests.sessions.commit.oracle import Oracle
 Answer = dict[str, Any]
 
 
-def _surgeon(root: Path) -> Surgeon:
+def _surgeon(root: Path) -> Caller:
     layout = Layout(root)
     config = ConfigService(layout.config_file)
     config.update({**SETTINGS, "keep_after_restore_seconds": 0})
-    return Surgeon(layout, config, actor="test", budget=RetryBudget(wait=0.0))
+    return Caller(layout=layout, config=config, actor="test", budget=RetryBudget(wait=0.0))
 
 
 def _path(root: Path, name: SessionName = NAME) -> Path:
@@ -93,7 +93,7 @@ def full_disk(top: Path) -> Answer:
             problems += [f"{room} left: {problem}" for problem in _lost(root)]
             problems += [f"left over: {file}" for file in root.glob("extracted/*/*.tmp")]
             filler.unlink()
-    surgeon.operator.recover()
+    surgeon.recover()
     return {"answers": answers, "problems": problems + _come_back(root)}
 
 
@@ -170,7 +170,7 @@ def vanished(top: Path) -> Answer:
             if step == doomed:
                 _path(root).unlink()
 
-        with patch("bsd.sessions.operate.commit", partial(commit, after_step=after_step)):
+        with patch("bsd.sessions.editor.commit", partial(commit, after_step=after_step)):
             answers.append(_ask(partial(_surgeon(root).extract, NAME)))
         if _path(root).exists():
             problems.append(f"{doomed}: it is back")

@@ -17,7 +17,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.sessions.commit.displaced import Access, Recovered
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
-from bsd.sessions.commit.protocol import Outcome, commit
+from bsd.sessions.commit.protocol import CommitOutcome, commit
 from bsd.sessions.commit.recovery import recover
 from bsd.transcripts.agents.openclaw.home import RootAgent
 from bsd.transcripts.change import Change, Edit, Identity
@@ -118,7 +118,7 @@ class Scene:
         change: Change | None = None,
         after_step: Step = no_step,
         keep: Callable[[], None] = lambda: None,
-    ) -> Outcome:
+    ) -> CommitOutcome:
         """Commit edits planned now (entry 3 becomes short, if none are given)."""
         return commit(
             change or self.change(*(edits or (SHORTEN,))),

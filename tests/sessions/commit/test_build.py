@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.core.filesystem import keep_metadata
-from bsd.core.leases import is_spliced
+from bsd.core.leases import hash_under, is_same_beside
 from bsd.sessions.commit import protocol
 from bsd.sessions.commit.protocol import FileChanged, splice
 from bsd.transcripts.change import Change, Edit, Identity
@@ -70,9 +70,9 @@ def test_splicing_is_splicing(
         patch.setattr(protocol, "_GATHER", gather)
         built = splice(source, target, change_of(source, edits))
         assert path.read_bytes() == spliced(data, edits)
-        assert built.size == path.stat().st_size
-        in_place = [[edit.offset, edit.length, len(edit.new)] for edit in edits]
-        assert is_spliced(source, target, in_place, len(data)) == built.edited_sha256
+        assert built.spans == tuple((edit.offset, edit.length, len(edit.new)) for edit in edits)
+        assert is_same_beside(source, target, built.spans, len(data))
+        assert hash_under(source, built.spans) == built.sha256
 
 
 def test_what_the_planner_saw_is_what_must_lie_under_the_edits(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_what_the_planner_saw_is_what_must_lie_under_the_edits(tmp_path: Path) -
     )
     unseen = tuple(Edit(edit.offset, edit.length, edit.new) for edit in seen)
     with files(tmp_path, data) as (source, target, _):
-        expected = splice(source, target, change_of(source, unseen)).edited_sha256
-        assert splice(source, target, change_of(source, seen)).edited_sha256 == expected
+        expected = splice(source, target, change_of(source, unseen)).sha256
+        assert splice(source, target, change_of(source, seen)).sha256 == expected
         os.pwrite(source, b"!", 150)
-        assert splice(source, target, change_of(source, seen)).edited_sha256 == expected
-        assert splice(source, target, change_of(source, unseen)).edited_sha256 != expected
+        assert splice(source, target, change_of(source, seen)).sha256 == expected
+        assert splice(source, target, change_of(source, unseen)).sha256 != expected
 
 
 def _missing(*_: Any, **__: Any) -> int:

@@ -11,7 +11,7 @@ import pytest
 from bsd.core import leases
 from bsd.core.errors import Forbidden, TemporaryFailure, Unavailable
 from bsd.sessions.commit import exchange
-from bsd.sessions.commit.protocol import GiveUp
+from bsd.sessions.commit.exchange import GiveUp
 from bsd.transcripts.change import Change, Edit, Identity
 from tests.refusing import raising
 from tests.sessions.commit.scene import (

@@ -15,7 +15,8 @@ import pytest
 from bsd.core.errors import Unavailable
 from bsd.sessions.commit import exchange
 from bsd.sessions.commit.displaced import State
-from bsd.sessions.commit.protocol import GiveUp, Outcome
+from bsd.sessions.commit.exchange import GiveUp
+from bsd.sessions.commit.protocol import CommitOutcome
 from tests.needs import require_linux, require_node
 from tests.refusing import raising
 from tests.sessions.commit.scene import (
@@ -40,7 +41,7 @@ def _linux() -> None:
     require_linux()
 
 
-def commit_while(scene: Scene, step: str, action: Callable[[], object]) -> Outcome:
+def commit_while(scene: Scene, step: str, action: Callable[[], object]) -> CommitOutcome:
     outcome = scene.commit(after_step=once_at(step, action))
     scene.finish_children()
     return outcome
@@ -107,6 +108,7 @@ def test_somebody_who_keeps_the_old_file_gets_it_back(scene: Scene) -> None:
         after_step=once_at("verified", lambda: holders.append(scene.hold_blocked(LATE)))
     )
     assert outcome.gave_up is GiveUp.DRAIN_TIMEOUT
+    assert outcome.bytes_written == len(EDITED), "it was written in vain"
     let_go(holders[0], LATER)
     assert scene.content == SESSION + LATE + LATER
     assert [file.read_bytes() for file in scene.in_flight()] == [EDITED]

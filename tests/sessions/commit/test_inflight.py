@@ -13,8 +13,8 @@ import pytest
 
 from bsd.core.errors import BsdError, Forbidden, Unavailable
 from bsd.sessions.commit.displaced import State
+from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.inflight import InFlight
-from bsd.sessions.commit.protocol import GiveUp
 from bsd.sessions.commit.record import Note, add_note, read_record
 from tests.needs import as_ordinary_user, require_linux
 from tests.refusing import raising

@@ -15,8 +15,9 @@ from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout
 from bsd.core.sources import Source
 from bsd.maintenance.doctor import Level, examine
-from bsd.sessions.commit import inflight
-from bsd.sessions.commit.inflight import InFlight, unreached
+from bsd.sessions.commit import reach
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.reach import unreached
 from tests.daemon.fast_forward import Clock, machine
 from tests.openclaw_tree import add_session
 from tests.refusing import raising
@@ -45,7 +46,7 @@ def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """In which groups the system says that we are; outside of all units, unless it is written."""
     path = tmp_path / "cgroups"
     path.write_text("0::/user.slice/user-1000.slice/user@1000.service/app.slice/bsd.service\n")
-    monkeypatch.setattr(inflight, "_CGROUPS", path)
+    monkeypatch.setattr(reach, "_CGROUPS", path)
     return path
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ import pytest
 from bsd.core.errors import Conflict
 from bsd.sessions.commit import late as late_module
 from bsd.sessions.commit.displaced import Access, State
+from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.late import list_orphans
-from bsd.sessions.commit.protocol import GiveUp
 from bsd.sessions.commit.record import read_record
 from bsd.sessions.commit.recovery import recover
 from tests.sessions.commit.crashing import (
@@ -95,7 +96,7 @@ def test_the_lock_that_a_dead_process_held_goes_with_it(scene: Scene, *, alive: 
     lock = scene.path.with_name(f"{scene.path.name}.lock")
     pid = os.getppid() if alive else process.pid
     lock.write_text(json.dumps({"pid": pid, "createdAt": "2026-11-22T10:00:00.000Z"}))
-    access = Access.to(scene.inflight.layout, lambda *_: None)
+    access = replace(Access.to(scene.inflight.layout), still_idle=lambda *_: None)
     assert states(recover(scene.inflight, access)) == [State.WATCHED]
     assert lock.exists() is alive
 

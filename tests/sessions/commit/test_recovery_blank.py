@@ -29,7 +29,7 @@ def record_of(layout: Layout) -> InFlightRecord:
 
 
 def finish(layout: Layout, clock: Clock) -> list[str]:
-    return [str(each.state) for each in make_surgeon(layout, clock).operator.recover()]
+    return [str(each.state) for each in make_surgeon(layout, clock).recover()]
 
 
 def test_it_becomes_zeros_and_goes_in_its_time(layout: Layout, clock: Clock, path: Path) -> None:

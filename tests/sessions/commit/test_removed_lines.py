@@ -15,9 +15,8 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
-from tests.actions.performed import history_of
+from tests.actions.performed import Caller, history_of
 from tests.openclaw_tree import set_idle
 from tests.sessions.commit.children import Children, Order
 from tests.sessions.commit.committing import NAME, recover_all
@@ -53,7 +52,9 @@ def _judge(scene: Theatre) -> list[str]:
     set_idle(scene.path)
     layout = Layout(scene.root)
     later = RetryBudget(wait=0.0, clock=lambda: time.time() + 100)
-    surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="test", budget=later)
+    surgeon = Caller(
+        layout=layout, config=ConfigService(layout.config_file), actor="test", budget=later
+    )
     for one in history_of(surgeon.layout, NAME):
         if one.undoes is None and one.state != "undone":
             performed.undo(surgeon, NAME, one.operation)

@@ -12,8 +12,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -22,14 +24,15 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.result import SessionResult
-from bsd.sessions.commit import exchange, protocol
+from bsd.sessions.commit import protocol
 from bsd.sessions.commit.displaced import Access, Recovered
-from bsd.sessions.commit.exchange import Request, Result, Step
+from bsd.sessions.commit.exchange import Exchange, Step
 from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.record import Draft
 from bsd.sessions.commit.recovery import recover
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.needs import require_linux
 from tests.openclaw_tree import set_idle
 from tests.sessions.commit.chaos_report import Report
@@ -59,14 +62,14 @@ class Arena:
         self.config = ConfigService(self.layout.config_file)
         self.config.update(SETTINGS)
 
-    def surgeon(self) -> Surgeon:
+    def surgeon(self) -> Caller:
         """One who knows no quiet time: his clock is ahead, so every file looks old enough."""
         budget = RetryBudget(
             wait=0.0, quiet=0.0, clock=lambda: time.time() + 3600, sleep=lambda _: None
         )
-        return Surgeon(
-            self.layout,
-            self.config,
+        return Caller(
+            layout=self.layout,
+            config=self.config,
             actor="chaos",
             budget=budget,
             noticed=self.report.noticed,
@@ -84,7 +87,7 @@ class Arena:
         """As the daemon does now and then; `later` seconds from now."""
         results = recover(
             InFlight(self.layout),
-            Access.to(self.layout, lambda name, path: None),
+            replace(Access.to(self.layout), still_idle=lambda *_: None),
             now_ns=lambda: time.time_ns() + int(later * 1e9),
         )
         self.report.recovered(results)
@@ -148,7 +151,7 @@ def storm(
     return problems
 
 
-def _operate(surgeon: Surgeon, name: SessionName) -> list[str]:
+def _operate(surgeon: Caller, name: SessionName) -> list[str]:
     problems = []
     operations: dict[str, Callable[[SessionName], SessionResult]] = {
         "extract": surgeon.extract,
@@ -167,7 +170,7 @@ def _operate(surgeon: Surgeon, name: SessionName) -> list[str]:
 def _incomplete(place: Arena, name: SessionName, path: Path) -> list[str]:
     """Whether everything can be put back, now that nobody writes."""
     set_idle(path)
-    with patch.object(protocol, "exchange", exchange.exchange):  # nobody stops the world any more
+    with patch.object(protocol, "Exchange", Exchange):  # nobody stops the world any more
         result = performed.restore_all(place.surgeon(), name)
     problems = [f"not restored: {result}"] if result.unavailable else []
     lines = path.read_bytes().split(b"\n")[:-1]
@@ -189,19 +192,26 @@ class StoppingExchanger:
         self._late = 0
         self._fresh: list[list[str]] = []
 
-    def exchange(self, request: Request, after_step: Step) -> Result:
-        with ExitStack() as held:
-            mood = self._chance.choice(["wait", "wait", "drain", "hold", "late", "none"])
+    def exchange(self, path: Path, draft: Draft, *more: Any, after_step: Step, **how: Any) -> Any:
+        held = ExitStack()
+        mood = self._chance.choice(["wait", "wait", "drain", "hold", "late", "none"])
 
-            def stop(step: str) -> None:
-                after_step(step)
-                self._do(mood, step, request["inflight"], held)
+        def stop(step: str) -> None:
+            after_step(step)
+            self._do(mood, step, str(draft.file), held)
 
-            result = exchange.exchange(request, stop)
-        if mood == "late" and result["gave_up"] is None:
-            # The kernel's corner: an opener between the look-up and the open count.
-            self._write(request["inflight"])
-        return result
+        made = Exchange(path, draft, *more, after_step=stop, **how)
+        run = made.run
+
+        def stopped() -> None:
+            with held:
+                run()
+            if mood == "late" and made.failure is None:
+                # The kernel's corner: an opener between the look-up and the open count.
+                self._write(str(draft.file))
+
+        made.run = stopped  # type: ignore[method-assign]
+        return made
 
     def written(self) -> list[list[str]]:
         """The lines that came through displaced files, since this was last asked."""
@@ -263,7 +273,7 @@ def test_three_writers_against_continuous_extraction_and_restoration() -> None:
 def test_stopped_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drained lines, undoings and late bytes, each of them really had."""
     stopping = StoppingExchanger(seed=1)
-    monkeypatch.setattr(protocol, "exchange", stopping.exchange)
+    monkeypatch.setattr(protocol, "Exchange", stopping.exchange)
     with (
         NodeWriter("first", "reopen") as first,
         NodeWriter("second", "reopen") as second,
@@ -313,8 +323,6 @@ import sys, time
 from pathlib import Path
 from unittest.mock import patch
 from bsd.core.layout import SessionName
-from bsd.sessions.commit import exchange, protocol
-from bsd.sessions.commit.exchange import Request, Result, Step
 from tests.sessions.commit.test_storm import Arena, _operate
 from tests.sessions.commit.chaos_report import Report
 from tests.waiting import DEADLINE_SECONDS

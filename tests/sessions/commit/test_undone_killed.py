@@ -13,10 +13,10 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from bsd.sessions.surgeon import Surgeon
 from bsd.store.changed_lines import undone_in
 from bsd.store.history import History
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.sessions.commit.children import Children, Order
 from tests.sessions.commit.committing import NAME, recover_all
@@ -38,9 +38,11 @@ def _prepared(children: Children, scene: Theatre, *acts: str) -> Order:
     return replace(order, act=acts[-1])
 
 
-def _surgeon(layout: Layout) -> Surgeon:
+def _surgeon(layout: Layout) -> Caller:
     later = RetryBudget(wait=0.0, clock=lambda: time.time() + 100)
-    return Surgeon(layout, ConfigService(layout.config_file), actor="test", budget=later)
+    return Caller(
+        layout=layout, config=ConfigService(layout.config_file), actor="test", budget=later
+    )
 
 
 def _recover(scene: Theatre) -> Layout:

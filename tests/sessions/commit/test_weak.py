@@ -12,7 +12,7 @@ import pytest
 from bsd.core import leases
 from bsd.core.filesystem import judge, open_elsewhere, strength
 from bsd.sessions.commit.displaced import State
-from bsd.sessions.commit.protocol import GiveUp
+from bsd.sessions.commit.exchange import GiveUp
 from tests.needs import require_linux
 from tests.refusing import raising
 from tests.sessions.commit.scene import (

@@ -17,10 +17,10 @@ from bsd.core.layout import Layout
 from bsd.maintenance.verify import verify
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
 from bsd.transcripts.agents import programs
 from bsd.transcripts.agents.programs import claims_directory, elsewhere, served_by, take
 from tests.actions import performed
+from tests.actions.performed import Caller
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources import CLAUDE_CODE, KINDS
@@ -46,7 +46,7 @@ def extract(home: Home, layout: Layout | None = None) -> SessionResult:
     layout = layout or home.layout
     config = ConfigService(layout.config_file)
     set_idle(home.path)
-    surgeon = Surgeon(layout, config, budget=RetryBudget(wait=0))
+    surgeon = Caller(layout=layout, config=config, budget=RetryBudget(wait=0))
     return surgeon.extract(home.name, overrides=EVERYTHING)
 
 
@@ -77,7 +77,9 @@ def test_the_first_that_takes_something_out_serves_it_and_others_only_look(
     assert result.reason == f"{home.layout.sources[0].name} {SERVED} {home.layout.root}"
     assert result.hint is not None
     assert "bsd sources claim" in result.hint
-    surgeon = Surgeon(other, ConfigService(other.config_file), budget=RetryBudget(wait=0))
+    surgeon = Caller(
+        layout=other, config=ConfigService(other.config_file), budget=RetryBudget(wait=0)
+    )
     assert performed.restore_all(surgeon, home.name).status is Status.LEFT_ALONE
     entry = performed.context(surgeon, home.name)["entries"][1]["id"]
     with pytest.raises(LeftAlone, match=SERVED):

@@ -51,7 +51,6 @@ from bsd.transcripts.agents.program import (
 from bsd.transcripts.agents.programs import KINDS
 from bsd.transcripts.agents.values import leaf_values, text_value
 from tests.actions import performed
-from tests.actions.performed import context_of
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
 from tests.transcripts.agents.sources import tree
@@ -275,7 +274,7 @@ def test_calls_in_its_sessions_are_carried_out_and_leave(home: Home, clock: Cloc
     with home.path.open("ab") as file:
         file.write(raw(lines))
     set_idle(home.path)
-    assert InBand(context_of(surgeon))(home.name)
+    assert InBand(surgeon, home.name).carry_out()
     content = home.path.read_bytes()
     assert b"restore_remote" not in content
     assert b"no such gear" not in content

@@ -1,0 +1,110 @@
+"""Whether sessions of a source can be exchanged from this root, and what to do otherwise."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bsd.core import filesystem
+from bsd.core.layout import Layout
+from bsd.core.sources import Source
+
+# Files in flight lie in the root, since nothing of ours lies in other programs' directories; the
+# kernel exchanges files within one mount only. A unit's ReadWritePaths makes a mount of each path
+# that it names, of one file system though they are.
+_CGROUPS = Path("/proc/self/cgroup")
+_UNIT = re.compile(r"/system\.slice/(?:.*/)?([^/]+\.service)$", re.MULTILINE)
+# No unit should open so much for writing: `/`, `/home`.
+_LEAST_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """Why no session of a source can be exchanged, and what can be done about it."""
+
+    why: str
+    remedy: str
+
+
+def unreached(layout: Layout, source: Source) -> Unreached | None:
+    """Say why sessions in a source cannot be exchanged; None if nothing is known to be amiss.
+
+    Changes nothing; None too for a source that is not there.
+    """
+    try:
+        _look(layout, source.path)
+        if source.archived_in is not None:
+            _look(layout, source.archived_in)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        # What only its mode closes may hold directories that are open.
+        if error.errno == errno.EACCES:
+            if not _is_read_only(source.path):
+                return None
+            error = OSError(errno.EROFS, os.strerror(errno.EROFS))
+        message = f"sessions of {source.name} cannot be exchanged in {source.path}"
+        return Unreached(f"{message}: {error.strerror}", remedy(layout, source))
+    return None
+
+
+def remedy(layout: Layout, source: Source) -> str:
+    """Return what brings a source and the root onto one mount, by what keeps them apart."""
+    root, there = os.path.realpath(layout.root), os.path.realpath(source.path)
+    with suppress(OSError):
+        if os.stat(root).st_dev != os.stat(there).st_dev:
+            return f"put bsd's root on the file system of {there}: files are exchanged within one"
+    common = os.path.commonpath([root, there])
+    unit = _unit()
+    if len(Path(common).parts) < _LEAST_STEPS:
+        return f"put bsd's root beside {there}, below one path that is mounted as a whole"
+    if unit is None:
+        return f"mount {common} as a whole: root and source must lie on one mount"
+    path = common.replace("%", "%%")
+    path = f'"{path}"' if re.search(r"\s", path) else path
+    return (
+        f"`systemctl edit {unit}`: [Service] ReadWritePaths= ReadWritePaths={path}, each on a line "
+        f"of its own, then `systemctl restart {unit}`: each path in ReadWritePaths becomes a "
+        "mount, and root and source must lie on one"
+    )
+
+
+def source_around(layout: Layout, directory: Path) -> Source | None:
+    """The source in which a directory of sessions lies."""
+    real = Path(os.path.realpath(directory))
+    for source in layout.sources:
+        if any(real.is_relative_to(os.path.realpath(top)) for top in _tops(source)):
+            return source
+    return None
+
+
+def _tops(source: Source) -> Iterator[Path]:
+    yield source.path
+    if source.archived_in is not None:
+        yield source.archived_in
+
+
+def _look(layout: Layout, directory: Path) -> None:
+    """Raise OSError unless a rename could lead from the root's files in flight to a directory."""
+    places = (layout.inflight, layout.own, layout.root)
+    place = next((each for each in places if each.is_dir()), layout.root)
+    filesystem.refuse_unless_reached(place / f"{secrets.token_hex(8)}.probe", directory)
+
+
+def _is_read_only(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def _unit() -> str | None:
+    """The system's unit in which we run, if we do."""
+    try:
+        found = _UNIT.search(_CGROUPS.read_text(encoding="utf-8", errors="replace"))
+    except OSError:  # not Linux
+        return None
+    return found[1] if found else None
