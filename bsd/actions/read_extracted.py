@@ -498,9 +498,10 @@ def _in_pieces(located: Located, marker: Marker, own: _Own) -> InPieces:
 
 
 def _is_of(store: SessionStore, marker: Marker, located: Located) -> bool:
-    """Whether a marker names a line that is stored for this very entry, by the store's index."""
-    record = store.index.records.get(f"{marker.ref}.json")
-    return record is not None and record.entry_id == located.info.id
+    """Whether a marker names a line that is stored for this very entry, by the index of stores."""
+    places = store.of_entry(located.info.id) if located.info.id else []
+    named = (marker.ref, marker.hash)
+    return any(store.is_own(place) and (place.ref, place.hash) == named for place in places)
 
 
 def _read_own(store: SessionStore, marker: Marker) -> _Own | None:

@@ -41,7 +41,8 @@ from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy
-from bsd.store.extracted import Keep, Missing, SessionStore, forgotten_in
+from bsd.store.entry_notes import forgotten_in
+from bsd.store.extracted import Keep, Missing, SessionStore
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, stored_line

@@ -18,9 +18,10 @@ from bsd.planning.locate import restored_of, same_values
 from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.restore import BUDGET, Restored, plan_restore_all
 from bsd.planning.undo import Past
-from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
+from bsd.store.entry_notes import NOTHING, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
+from bsd.store.root_records import EntryOriginal
 from bsd.transcripts.agents.entry import RESTORED
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
@@ -44,7 +45,7 @@ class Witness(Protocol):
         """What was noted of other sessions."""
         ...
 
-    def originals(self, entry_ids: Collection[str]) -> Iterator[KeptLine]:
+    def originals(self, entry_ids: Collection[str]) -> Iterator[EntryOriginal]:
         """The original lines that are kept of entries of these ids."""
         ...
 
@@ -188,7 +189,7 @@ def _by_originals(
     return found
 
 
-def _is_copy(raw: bytes, original: KeptLine) -> bool:
+def _is_copy(raw: bytes, original: EntryOriginal) -> bool:
     """Whether a line has the values that left an original line, so that it is one of its copies."""
     paths: list[ValuePath] = list(paths_of(original.keys).values())
     return bool(paths) and same_values(raw, original.line, paths)

@@ -319,7 +319,7 @@ class _Operation:
     def _free(self, plan: Plan) -> None:
         """Note what holds of entries from now on, though their lines stay as they are."""
         freed = plan.noting.freed
-        if self.session.history.entry_notes.undone.free(freed):
+        if self.session.history.entry_notes.free(freed):
             _log.info(f"free: {self.session}, entries {len(freed)}", actor=self.by.actor)
 
     def _note_own(self, plan: Plan, outcome: Outcome) -> None:

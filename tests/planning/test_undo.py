@@ -22,12 +22,9 @@ from bsd.store.history import (
     Act,
     ChangedLine,
     KeptOperation,
-    follow,
     undone_entries,
-    whole_file,
-    write_recipe,
-    write_recipe_with,
 )
+from bsd.store.recipes import follow, whole_file, write_recipe, write_recipe_with
 from bsd.transcripts.agents.entry import Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
