@@ -159,6 +159,7 @@ def sessions_with_placeholder(
 ) -> list[SessionName]:
     """Return the sessions that contain the placeholder of an entry which their store has."""
     stands = placeholder(entry).encode("utf-8", "replace")
+    layout.refuse_outside(layout.extracted)
     contents = contents_of(layout)
     contents.changed()  # a line may have been stored just now
     found = set[SessionName]()

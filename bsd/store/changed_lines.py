@@ -141,9 +141,9 @@ def _places(source: Transcript, wanted: set[tuple[str, int, bool]]) -> dict[str,
         # Only a line of the right length is worth hashing.
         if size in whole and (hash_ := digest(line.raw)) in hashes:
             places[hash_].append(here)
-        if size in begun and line.raw.endswith(b"\n"):
-            if (hash_ := digest(line.raw[:-1])) in hashes:
-                places[hash_].append(here)
+        begins = size in begun and line.raw.endswith(b"\n")
+        if begins and (hash_ := digest(line.raw[:-1])) in hashes:
+            places[hash_].append(here)
     return places
 
 

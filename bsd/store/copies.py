@@ -24,7 +24,7 @@ import shutil
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -315,21 +315,55 @@ def damaged_copies(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
 # --- reading ---
 
 
-class CopiedParts:
-    """The packs of one copy, opened when needed; to be closed."""
+class CopiedTranscript(InBlocks):
+    """A file of a copy, the transcript or another one, read as a session is."""
 
-    def __init__(self, copy: SessionCopy) -> None:
+    def __init__(self, copy: SessionCopy, file: CopiedFile | None = None) -> None:
+        self._file = file or copy.transcript
         self._copy = copy
+        super().__init__(self._file.was, _MOST)
         self._open = ExitStack()
-        self._packs: list[Pack] | None = None
+        self._packs: list[Pack] | None = None  # opened when needed
         self._unreadable: Exception | None = None  # why a pack could not be opened
+        self._ends = list(accumulate(part.size for part in self._file.parts))
+        self._last: tuple[int, bytes] = (-1, b"")
 
     def close(self) -> None:
         self._open.close()
         self._packs = None
 
-    def read(self, part: Part) -> bytes:
+    def read(self, offset: int, length: int) -> bytes:
+        if offset + length > self.identity.size:
+            raise ChangedWhileReading(f"there are no {length} bytes at {offset}")
+        pieces = []
+        number = bisect_right(self._ends, offset)
+        while length > 0:
+            content = self._part(number)
+            start = offset - (self._ends[number] - len(content))
+            pieces.append(content[start : start + length])
+            offset, length, number = offset + len(pieces[-1]), length - len(pieces[-1]), number + 1
+        return b"".join(pieces)
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        view[:] = self.read(offset, len(view))
+
+    def whole(self) -> Iterator[bytes]:
+        """Yield all of it, part by part."""
+        return map(self._part, range(len(self._ends)))
+
+    def _part(self, number: int) -> bytes:
         """Return a part, whose hash is right; raises Unavailable if it is damaged or gone."""
+        if self._last[0] != number:
+            part = self._file.parts[number]
+            content = self._find(part)
+            if len(content) != part.size:
+                raise Unavailable(
+                    f"the copy of {self._copy.name} says wrongly how long a part of it is"
+                )
+            self._last = (number, content)
+        return self._last[1]
+
+    def _find(self, part: Part) -> bytes:
         if self._packs is None:
             self._packs = []
             for path in _packs(self._copy.directory):
@@ -349,49 +383,6 @@ class CopiedParts:
             f" ({problem or 'a pack of it is gone'})",
             hint="bring that directory back from a backup, if there is one",
         )
-
-
-class CopiedTranscript(InBlocks):
-    """A file of a copy, read as a session is."""
-
-    def __init__(self, copy: SessionCopy, file: CopiedFile | None = None) -> None:
-        self._file = file or copy.transcript
-        self._name = copy.name
-        super().__init__(self._file.was, _MOST)
-        self._parts = CopiedParts(copy)
-        self._ends = list(accumulate(part.size for part in self._file.parts))
-        self._last: tuple[int, bytes] = (-1, b"")
-
-    def close(self) -> None:
-        self._parts.close()
-
-    def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.identity.size:
-            raise ChangedWhileReading(f"there are no {length} bytes at {offset}")
-        pieces = []
-        number = bisect_right(self._ends, offset)
-        while length > 0:
-            content = self._part(number)
-            start = offset - (self._ends[number] - len(content))
-            pieces.append(content[start : start + length])
-            offset, length, number = offset + len(pieces[-1]), length - len(pieces[-1]), number + 1
-        return b"".join(pieces)
-
-    def _fill(self, view: memoryview, offset: int) -> None:
-        view[:] = self.read(offset, len(view))
-
-    def _part(self, number: int) -> bytes:
-        if self._last[0] != number:
-            part = self._file.parts[number]
-            content = self._parts.read(part)
-            if len(content) != part.size:
-                raise Unavailable(f"the copy of {self._name} says wrongly how long a part of it is")
-            self._last = (number, content)
-        return self._last[1]
-
-    def whole(self) -> Iterator[bytes]:
-        """Yield all of it, part by part."""
-        return map(self._part, range(len(self._ends)))
 
 
 # --- writing ---
@@ -508,9 +499,11 @@ def tidy_copy(copy: SessionCopy, now: float, *, strictly: bool = False) -> None:
     content = sum(sum(held.values()) for held in packs.values())
     many = len(packs) > _MOST_PACKS or (content <= _MOST_SMALL and len(packs) > 1)
     if many or content > 2 * useful or (strictly and content > useful):
-        with closing(CopiedParts(copy)) as source, PackWriter(copy.directory) as writer:
-            for part in needed.values():
-                writer.add(source.read(part), {})
+        with PackWriter(copy.directory) as writer:
+            for file in copy.files:
+                with CopiedTranscript(copy, file) as source:
+                    for content in source.whole():
+                        writer.add(content, {})
             needed_packs = {_finished(writer, now)}
     else:
         needed_packs = {path for path, held in packs.items() if not held.keys().isdisjoint(needed)}

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from sys import maxsize
 
 from bsd.store.contents import StoredPlace
 from bsd.store.extracted import Missing, Stored, digest
-from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy
+from bsd.store.provenance import is_copy_of, is_marked_copy
 from bsd.transcripts.agents.entry import (
     MARKER,
     RESTORED,
@@ -36,93 +35,84 @@ NEEDLES = (b'"_extracted"', b"[[extracted-")
 
 
 class Markers:
-    """Those of one session, as it is read in one go."""
+    """The markers of one session, while it is open."""
 
     def __init__(self, source: Transcript, fmt: TranscriptFormat, stored: Stored) -> None:
         self._source = source
         self._fmt = fmt
         self._stored = stored
-        self._ids: set[str | None] | None = None
 
     def of(self, entry: Entry, info: EntryInfo, index: int) -> list[Marker]:
-        """The entry's marker, and those that it must have had; nothing if nothing of it is away.
+        """Return the entry's marker, and those that it must have had; none if nothing is away.
 
-        A marker names one stored line. Of several only a program that makes one entry of two, or
-        drops a marker before values leave anew, leaves placeholders in one entry. `index` is the
-        entry's line number in the session, 0-based.
+        A marker names one stored line. There are several only if a program makes one entry of two,
+        or drops a marker before values leave anew.
+
+        Args:
+            entry: as it stands in the session.
+            info: what its format says of it.
+            index: its line number, 0-based.
         """
         own = Marker.of(entry)
         named = set(away_paths(entry, own).values()) if own else set()
-        standing = {
-            path: name
-            for path, name in loose_placeholders(entry, self._fmt).items()
-            if path not in named and path[:-1] not in named
-        }
-        one = _PossibleCopy(entry, info, index)
-        names = dict.fromkeys(standing.values())
-        lost = (
-            self._lost(one, name, [path for path in standing if standing[path] == name])
-            for name in names
-        )
+        loose: dict[str, list[ValuePath]] = {}
+        for path, name in loose_placeholders(entry, self._fmt).items():
+            if path not in named and path[:-1] not in named:
+                loose.setdefault(name, []).append(path)
+        lost = (self._lost(entry, info, index, name, paths) for name, paths in loose.items())
         return [marker for marker in (own, *lost) if marker is not None]
 
-    def _lost(self, one: _PossibleCopy, name: str, paths: list[ValuePath]) -> Marker | None:
-        """The marker that named what these placeholders stand for, if the entry is a copy of it."""
+    def _lost(
+        self, entry: Entry, info: EntryInfo, index: int, name: str, paths: list[ValuePath]
+    ) -> Marker | None:
+        """Return the marker that named what these placeholders stand for, if there was one."""
         found: list[tuple[int, Marker]] = []
-        for place, line, original, proof in self._candidates(one, name):
-            if proof is Proof.NONE:
-                continue
-            if proof is Proof.LIKELY and not self._is_among_copies(one.index, place):
-                continue
-            if keys := tuple(_keys(one.entry, original, self._fmt, paths)):
-                differing = self._differing(one.entry, original, name)
+        for place, line, original, is_copy in self._candidates(entry, info, index, name):
+            if is_copy and (keys := tuple(_keys(entry, original, self._fmt, paths))):
                 marker = Marker(place.ref, place.hash, len(line), keys, place.at)
-                found.append((differing, marker))
+                found.append((self._differing(entry, original, name), marker))
         # The newest of those that have most in common.
-        return min(found, key=lambda one: one[0])[1] if found else None
+        return min(found, key=lambda each: each[0])[1] if found else None
 
     def may_be_lost(self, entry: Entry, info: EntryInfo, index: int, name: str) -> bool:
-        """Whether a placeholder that opens nothing may have been written by bsd, all the same.
+        """Return whether bsd may have written a placeholder that opens nothing.
 
-        Otherwise it is text: if a line is stored of the entry that it names, and this entry is not
-        proved to be a copy of it.
+        It is text if a line is stored of the entry that it names, and this entry is not proved to
+        be a copy of it.
         """
-        one = _PossibleCopy(entry, info, index)
-        if not self._may_be_named(one, name):
+        if not self._may_be_named(entry, info, name):
             return False
         if name != info.id and self._fmt.tells_origin and not self._has_origin:
             return False
-        proofs = [proof for _, _, _, proof in self._candidates(one, name)]
-        return not proofs or Proof.CERTAIN in proofs
+        proofs = [is_copy for *_, is_copy in self._candidates(entry, info, index, name)]
+        return not proofs or any(proofs)
 
-    def _may_be_named(self, one: _PossibleCopy, name: str) -> bool:
-        """Whether an entry can be that which a placeholder in it names."""
-        if name == one.info.id:
-            return True
-        return self._fmt.renews_id(one.entry, name) and not self.stands_here(name)
+    def _may_be_named(self, entry: Entry, info: EntryInfo, name: str) -> bool:
+        """Return whether an entry can be the one that a placeholder in it names."""
+        return name == info.id or (self._fmt.renews_id(entry, name) and name not in self._ids)
 
     def _candidates(
-        self, one: _PossibleCopy, name: str
-    ) -> Iterator[tuple[StoredPlace, bytes, Entry, Proof]]:
-        """What is stored of an entry of this id, and how far `one` is proved to be a copy of it."""
-        if not self._may_be_named(one, name):
+        self, entry: Entry, info: EntryInfo, index: int, name: str
+    ) -> Iterator[tuple[StoredPlace, bytes, Entry, bool]]:
+        """Yield the stored lines of an entry of this id, and whether `entry` is a copy of each."""
+        if not self._may_be_named(entry, info, name):
             return
         for place in self._stored.of_entry(name):
             line = self._stored.load(place.ref, place.hash)
             original = None if isinstance(line, Missing) else parse_kept(line)
             if original is None or isinstance(line, Missing):
                 continue
-            if self._fmt.info(original).id != name:  # its key alone is the same
+            if self._fmt.info(original).id != name:  # only its key is the same
                 continue
             own = self._stored.is_own(place)
-            at_its_place = self._stands_at_its_place(one.index, place)
-            proof = proof_of_copy(
-                one.entry, original, self._fmt, own=own, at_its_place=at_its_place
+            at_its_place = self._stands_at_its_place(index, place)
+            yield (
+                *(place, line, original),
+                is_copy_of(entry, original, self._fmt, own=own, at_its_place=at_its_place),
             )
-            yield place, line, original, proof
 
     def _stands_at_its_place(self, index: int, place: StoredPlace) -> bool:
-        """Whether a line stands where its program copied the stored one to.
+        """Return whether a line stands where its program copied the stored one to.
 
         Each copy begins with its own header, followed by the whole file that it was made from.
         """
@@ -152,40 +142,11 @@ class Markers:
         """Whether the session says that its program made it from another one."""
         return len(self._headers) > 1 or any(len(names) > 1 for _, names in self._headers)
 
-    def _is_among_copies(self, index: int, place: StoredPlace) -> bool:
-        """Whether an entry stands among certain copies of lines of the same session, in order.
-
-        Such a copy must follow it: what somebody writes in a session stands behind all of them.
-        """
-        number = place.index
-        copies = [(at, was) for store, at, was in self._certain_copies if store == place.store]
-        return (
-            number is not None
-            and any(at > index for at, _ in copies)
-            and all((at < index) == (was < number) for at, was in copies)
-        )
-
     @cached_property
-    def _certain_copies(self) -> set[tuple[str, int, int]]:
-        """Stores, line numbers here, and line numbers there, of entries with new ids."""
-        found = set()
-        for line in self._source.lines_holding(NEEDLES[1]):
-            entry = parse_entry(line.raw)
-            if entry is None:
-                continue
-            one = _PossibleCopy(entry, self._fmt.info(entry), line.index)
-            for name in {*loose_placeholders(entry, self._fmt).values()} - {one.info.id}:
-                for place, _, _, proof in self._candidates(one, name):
-                    if proof is Proof.CERTAIN and place.index is not None:
-                        found.add((place.store, line.index, place.index))
-        return found
-
-    def stands_here(self, name: str) -> bool:
-        """Whether an entry of this id is in the session: others only speak of it, then."""
-        if self._ids is None:
-            entries = (parse_entry(line.raw) for line in self._source.lines())
-            self._ids = {self._fmt.info(entry).id for entry in entries if entry is not None}
-        return name in self._ids
+    def _ids(self) -> set[str | None]:
+        """The ids of all entries: a placeholder that names one of them in another is a mention."""
+        entries = (parse_entry(line.raw) for line in self._source.lines())
+        return {self._fmt.info(entry).id for entry in entries if entry is not None}
 
     def _differing(self, entry: Entry, original: Entry, name: str) -> int:
         """Return the number of inline values that differ from the stored ones."""
@@ -195,15 +156,6 @@ class Markers:
             for value in self._fmt.values(entry, 1)
             if value.text is None or ends_in_placeholder(value.text) != name
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _PossibleCopy:
-    """An entry that may be a copy, and its line number."""
-
-    entry: Entry
-    info: EntryInfo
-    index: int
 
 
 def loose_placeholders(entry: Entry, fmt: TranscriptFormat) -> dict[ValuePath, str]:
