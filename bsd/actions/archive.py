@@ -35,7 +35,7 @@ from bsd.maintenance.search import search_gone
 from bsd.planning.view import views
 from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.copies_overview import CopiesUse, copies_use
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.programs import program_of
 

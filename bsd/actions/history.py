@@ -13,9 +13,9 @@ from bsd.core.layout import SessionName
 from bsd.planning.plan import Plan
 from bsd.planning.undo import PastOperation, Undone, plan_undo, tell_history
 from bsd.sessions.session import Session
-from bsd.store.changed_lines import settle
-from bsd.store.extracted import SessionStore
+from bsd.store.changed_lines import resolve_pending
 from bsd.store.history import History
+from bsd.store.originals import SessionStore
 from bsd.store.state import state_at
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript
@@ -69,7 +69,7 @@ def undo(context: ActionContext, session: SessionName, operation: int | None = N
     history, chosen = History(context.layout, session), operation
 
     def plan(source: Transcript, fmt: TranscriptFormat, store: SessionStore) -> tuple[Plan, Undone]:
-        settle(history, source)
+        resolve_pending(history, source)
         return plan_undo(source, fmt, chosen, history, store)
 
     entries: list[str] = []

@@ -32,7 +32,7 @@ from bsd.planning.plan import Means
 from bsd.planning.restore import UNAVAILABLE
 from bsd.planning.view import ExtractedContent, extracted_content
 from bsd.sessions.session import Session
-from bsd.store.extracted import Missing, SessionStore, Stored
+from bsd.store.originals import Missing, OriginalStore, SessionStore
 from bsd.transcripts.agents.entry import Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
@@ -307,7 +307,7 @@ def _page_document(
     return document
 
 
-def held_by(source: Transcript, fmt: TranscriptFormat, entry: str, stored: Stored) -> Held:
+def held_by(source: Transcript, fmt: TranscriptFormat, entry: str, stored: OriginalStore) -> Held:
     """What can be had of an entry; raises NotFound, Conflict, LeftAlone, Busy."""
     return _held(
         lambda: extracted_content(source, fmt, entry, stored),

@@ -14,7 +14,7 @@ from bsd.planning.result import SessionResult, Status, Tally
 from bsd.planning.uninstall import plan_leaving
 from bsd.sessions.notes import Notes, told_expired
 from bsd.sessions.session import Session
-from bsd.store.extracted import Missing, SessionStore
+from bsd.store.originals import Missing, SessionStore
 from bsd.store.root_records import RootRecords
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript, TranscriptFile

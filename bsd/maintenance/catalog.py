@@ -20,7 +20,7 @@ from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.locations import usual_roots
 from bsd.maintenance.strays import StoredFiles
 from bsd.maintenance.titles import Titles, when
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from bsd.store.search import Known, SearchIndex, ask
 from bsd.store.statistics import Statistics, TakenOut
 from bsd.transcripts.agents.installed import nothing_configured

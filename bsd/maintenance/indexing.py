@@ -26,8 +26,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.sessions.session import format_of
-from bsd.store.extracted import Missing, SessionStore
 from bsd.store.markers import stored_line
+from bsd.store.originals import Missing, SessionStore
 from bsd.store.search import Known, SearchIndex
 from bsd.store.statistics import Statistics
 from bsd.transcripts.agents.entry import Entry, Marker

@@ -23,7 +23,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive, is_pack, ref_of
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.search import SearchHit
 from bsd.store.search_words import Matcher, indexable

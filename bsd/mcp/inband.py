@@ -57,8 +57,8 @@ from bsd.planning.view import context as view_context
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import Session
 from bsd.sessions.surgeon import Remembered
-from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
+from bsd.store.originals import SessionStore
 from bsd.store.state import StateDb
 from bsd.transcripts.agents.entry import EXTRACTABLE, standing_at, text_of
 from bsd.transcripts.agents.format import TranscriptFormat

@@ -16,9 +16,9 @@ from bsd.planning.plan import Plan, Report, Saving
 from bsd.planning.rules import Decision, Policy, Reason, decide, subject_of
 from bsd.planning.survey import Judged, Progress, Settling, Survey
 from bsd.store.entry_notes import Noting
-from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
+from bsd.store.originals import FileSpan, Missing, OriginalStore, StoredOriginal, digest
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
 from bsd.transcripts.agents.format import Shape, TranscriptFormat, Value
@@ -54,7 +54,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     fmt: TranscriptFormat,
     config: PruningConfig,
     now: float,
-    stored: Stored,
+    stored: OriginalStore,
     *,
     budget_bytes: int = BUDGET,
     dry_run: bool = False,
@@ -154,7 +154,7 @@ class _KeptAt:
     ref: str
     hash: str
     size: int
-    line: FileSpan | bytes | None  # as in Keep
+    line: FileSpan | bytes | None  # as in StoredOriginal
     away: Mapping[str, int] = field(default_factory=dict)  # keys that are away already: bytes
 
 
@@ -163,7 +163,7 @@ class _NewLine:
     """One entry's new line, and what it takes."""
 
     edit: Edit
-    keep: Keep
+    keep: StoredOriginal
     savings: Sequence[tuple[str, int, int]]  # of each value: type, bytes, tokens
 
     @property
@@ -216,7 +216,12 @@ class _Extraction:
     """Makes the new line of one entry after the other."""
 
     def __init__(
-        self, source: Transcript, fmt: TranscriptFormat, stored: Stored, survey: Survey, at: str
+        self,
+        source: Transcript,
+        fmt: TranscriptFormat,
+        stored: OriginalStore,
+        survey: Survey,
+        at: str,
     ) -> None:
         self._source = source
         self._fmt = fmt
@@ -256,7 +261,7 @@ class _Extraction:
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
         sizes, savings = self._savings(outcome, leaving, new, stood)
-        keep = Keep(
+        keep = StoredOriginal(
             ref=at.ref,
             entry_id=entry_id,
             index=outcome.index,
@@ -404,7 +409,7 @@ class _Tally:
     _: KW_ONLY
     dry_run: bool  # edits are counted only
     edits: list[Edit] = field(default_factory=list)
-    keeps: list[Keep] = field(default_factory=list)
+    keeps: list[StoredOriginal] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     # By type: values, bytes, tokens.
     savings: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))

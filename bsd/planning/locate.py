@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sys import maxsize
 
 from bsd.core.errors import Conflict, NotFound
-from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import loose_placeholders, source_paths, stored_line
+from bsd.store.originals import Missing, OriginalStore, digest
 from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker, placeholder
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry, parse_kept
@@ -233,7 +233,7 @@ class OriginalLine:
 
 
 def original_of(
-    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: Stored
+    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: OriginalStore
 ) -> OriginalLine | Missing:
     """The original that a marker of this entry names; see `stored_line`."""
     line = stored_line(raw, entry, marker, fmt, stored)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from bsd.core.config import PruningConfig
 from bsd.core.layout import SessionName
 from bsd.store.entry_notes import NOTHING, Noting
-from bsd.store.extracted import Keep, Stored
 from bsd.store.history import TouchedLine
+from bsd.store.originals import OriginalStore, StoredOriginal
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import MARKER, Entry, Sent, answer_of, sent_tokens
 from bsd.transcripts.agents.format import EntryInfo, Value
@@ -131,7 +131,7 @@ class Means:
     """What a planner or a query may want beside the session itself."""
 
     name: SessionName
-    stored: Stored  # what is away of it
+    stored: OriginalStore  # what is away of it
     now: float  # epoch seconds
     # The settings; raises ConfigError. Broken ones are no business of whoever needs none.
     config: Callable[[], PruningConfig]
@@ -189,7 +189,7 @@ class Plan:
     planned_on: Identity
     edits: tuple[Edit, ...]
     report: Report
-    keeps: tuple[Keep, ...] = ()
+    keeps: tuple[StoredOriginal, ...] = ()
     touched: tuple[TouchedLine, ...] = ()  # for the history: what each of the edits is about
     undoes: int | None = None  # number of the operation that this one undoes
     noting: Noting = NOTHING  # what shall be known of entries from then on
@@ -249,7 +249,7 @@ class Revised:
         self._source = source
         self.identity = source.identity
         self._changed: dict[int, _Changed] = {}
-        self._keeps: list[Keep] = []
+        self._keeps: list[StoredOriginal] = []
         self._noting = NOTHING
         self.values = 0
 

@@ -18,9 +18,9 @@ from bsd.planning.locate import Located, Return, name_of, original_of
 from bsd.planning.plan import Plan
 from bsd.planning.rules import own_tool
 from bsd.store.changed_lines import gaps_of
-from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import away_paths
+from bsd.store.originals import Missing, OriginalStore
 from bsd.transcripts.agents.entry import (
     MARKER,
     REDACTED,
@@ -63,7 +63,7 @@ class LineChange:
     def moves_blocks(self) -> bool:
         return bool(self.blocks_out or self.blocks_in)
 
-    def apply(self, seen: Located, fmt: TranscriptFormat, stored: Stored) -> bytes:
+    def apply(self, seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -> bytes:
         """Make the new line; raises CannotChange, SpliceError."""
         raw, entry = seen.line.raw, seen.entry
         if self.moves_blocks and self._shifts_extracted(entry):
@@ -109,7 +109,7 @@ class LineChange:
         return False
 
 
-def inline_again(seen: Located, fmt: TranscriptFormat, stored: Stored) -> bytes:
+def inline_again(seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -> bytes:
     """The line with everything back that was taken out of it; raises CannotChange."""
     marker, entry_id = Marker.of(seen.entry), seen.info.id
     if marker is None or entry_id is None:
@@ -204,7 +204,7 @@ class Redaction:
 
 
 def plan_redact(
-    source: Transcript, fmt: TranscriptFormat, calls: Sequence[CallToRedact], stored: Stored
+    source: Transcript, fmt: TranscriptFormat, calls: Sequence[CallToRedact], stored: OriginalStore
 ) -> tuple[Plan, Redaction]:
     """Plan the redaction of these calls; those that cannot be are left, and the answer says why.
 
@@ -273,7 +273,7 @@ def _find(tree: EntryTree, call: CallToRedact) -> _Target:
 class _Redaction:
     """One attempt: which lines go, and what the others become."""
 
-    def __init__(self, tree: EntryTree, fmt: TranscriptFormat, stored: Stored) -> None:
+    def __init__(self, tree: EntryTree, fmt: TranscriptFormat, stored: OriginalStore) -> None:
         self._tree = tree
         self._fmt = fmt
         self._stored = stored

@@ -19,8 +19,8 @@ from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.restore import BUDGET, Restored, plan_restore_all
 from bsd.planning.undo import Past
 from bsd.store.entry_notes import NOTHING, Stamps, learn
-from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
+from bsd.store.originals import Missing, OriginalStore, digest
 from bsd.store.root_records import EntryOriginal
 from bsd.transcripts.agents.entry import RESTORED
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -65,7 +65,7 @@ def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was be
     source: Transcript,
     fmt: TranscriptFormat,
     now: float,
-    stored: Stored,
+    stored: OriginalStore,
     witness: Witness,
     past: Past,
     *,
@@ -141,7 +141,7 @@ def _befores(
     known: Stamps,
     witness: Witness,
     past: Past,
-    stored: Stored,
+    stored: OriginalStore,
     revised: Revised,
 ) -> dict[int, bytes | None]:
     """What stood in the place of each, as far as anything tells: position → value, or None."""
@@ -211,7 +211,7 @@ class _Trail:
 
 
 def _by_history(
-    unknown: dict[int, _Stamped], past: Past, stored: Stored, revised: Revised
+    unknown: dict[int, _Stamped], past: Past, stored: OriginalStore, revised: Revised
 ) -> dict[int, bytes | None]:
     """What lines were before the operation that set their `_restored`, if it is kept."""
     found: dict[int, bytes | None] = {}

@@ -13,7 +13,7 @@ from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
-from bsd.store.extracted import Missing
+from bsd.store.originals import Missing
 
 if TYPE_CHECKING:
     from bsd.planning.plan import Plan, Report

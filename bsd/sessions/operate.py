@@ -23,11 +23,11 @@ from bsd.sessions.commit.recovery import recover
 from bsd.sessions.idle import IdlePolicy, NotIdle, RetryBudget, Waiting, access_to, busy
 from bsd.sessions.notes import note_failure
 from bsd.sessions.session import Session
-from bsd.store.changed_lines import settle
+from bsd.store.changed_lines import resolve_pending
 from bsd.store.contents import contents_of
-from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import Act
 from bsd.store.index import Record
+from bsd.store.originals import SessionStore, StoredOriginal
 from bsd.store.state import guard, state_at
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import in_use, secure
@@ -256,7 +256,7 @@ class _Operation:
         def keep() -> None:
             nonlocal kept
             with source:  # not to be held any longer: under the lease nobody may have it open
-                session.store.keep(plan.keeps, _Checked(source, self.by.budget.check))
+                session.store.add(plan.keeps, _Checked(source, self.by.budget.check))
                 kept = True
                 at = self.by.budget.clock()
                 self.number = _begin(session, plan, source, self.by.actor, at)
@@ -354,7 +354,7 @@ class _Checked:
 
 def _begin(session: Session, plan: Plan, source: TranscriptFile, actor: str, at: float) -> int:
     """Write a plan into the history before it takes effect; returns the operation's number."""
-    settle(session.history, source)
+    resolve_pending(session.history, source)
     report = plan.report
     return session.history.begin(
         Act(
@@ -392,7 +392,7 @@ def _index(session: Session, plan: Plan, at: float) -> bool:
     return True
 
 
-def _record(keep: Keep, extracted_at: str) -> Record:
+def _record(keep: StoredOriginal, extracted_at: str) -> Record:
     return Record(
         entry_id=keep.entry_id,
         index=keep.index,

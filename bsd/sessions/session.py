@@ -24,8 +24,8 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.planning.plan import Means
 from bsd.sessions.notes import Notes
-from bsd.store.extracted import SessionStore
 from bsd.store.history import History
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of

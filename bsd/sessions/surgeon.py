@@ -21,8 +21,8 @@ from bsd.sessions.notes import Notes
 from bsd.sessions.operate import Answer, Done, Noticed, Operator, Planner, Worth
 from bsd.sessions.session import Queries, Session
 from bsd.store.changed_lines import undone_in
-from bsd.store.extracted import SessionStore
 from bsd.store.history import History
+from bsd.store.originals import SessionStore
 from bsd.store.state import Checkpoint, StateDb
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Identity

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bsd.core.errors import NotFound
-from bsd.store.extracted import digest
-from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, KeptOperation, Neighbour
+from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, Neighbour, Operation
+from bsd.store.originals import digest
 from bsd.transcripts.reader import Transcript
 
 # Returns the id of the entry that a line holds, if it has one.
@@ -166,20 +166,20 @@ def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
     return bool(found) and not any(places.values())
 
 
-def _took_effect(source: Transcript, history: History, operation: KeptOperation) -> bool:
+def _took_effect(source: Transcript, history: History, operation: Operation) -> bool:
     try:
         return happened(source, history.lines(operation))
     except (NotFound, HistoryDamaged):  # it was never complete, so nothing followed
         return False
 
 
-def settle(history: History, source: Transcript) -> None:
+def resolve_pending(history: History, source: Transcript) -> None:
     """Note of each pending operation whether it took effect.
 
     The caller holds bsd's own lock of the session, so no process is in the middle of one.
     """
     for operation in history.pending():
-        history.settle(operation, happened=_took_effect(source, history, operation))
+        history.note_effect(operation, happened=_took_effect(source, history, operation))
 
 
 def undone_in(source: Transcript, history: History) -> frozenset[str]:

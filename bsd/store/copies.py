@@ -491,19 +491,19 @@ def tidy_copy(copy: SessionCopy, now: float, *, strictly: bool = False) -> None:
     """
     for path in copy.directory.glob(f".*{UNFINISHED}"):
         path.unlink(missing_ok=True)
-    needed = {part.hash: part for file in copy.files for part in file.parts}
+    needed = {part.hash: part.size for file in copy.files for part in file.parts}
     packs = {path: _hashes(path) for path in _packs(copy.directory)}
     if needed.keys() - set().union(*packs.values()):
         return  # something is damaged: whatever is left of it stays
-    useful = sum(part.size for part in needed.values())
+    useful = sum(needed.values())
     content = sum(sum(held.values()) for held in packs.values())
     many = len(packs) > _MOST_PACKS or (content <= _MOST_SMALL and len(packs) > 1)
     if many or content > 2 * useful or (strictly and content > useful):
         with PackWriter(copy.directory) as writer:
             for file in copy.files:
                 with CopiedTranscript(copy, file) as source:
-                    for content in source.whole():
-                        writer.add(content, {})
+                    for part in source.whole():
+                        writer.add(part, {})
             needed_packs = {_finished(writer, now)}
     else:
         needed_packs = {path for path, held in packs.items() if not held.keys().isdisjoint(needed)}

@@ -34,7 +34,14 @@ from bsd.core.files import (
 )
 from bsd.core.layout import Layout, SessionName
 from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
-from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
+from bsd.store.originals import (
+    FileSpan,
+    Missing,
+    OriginalStore,
+    SessionStore,
+    StoredOriginal,
+    digest,
+)
 from bsd.store.recipes import (
     Piece,
     Place,
@@ -119,7 +126,7 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptOperation:
+class Operation:
     """One operation of the history."""
 
     number: int  # counts the operations of one session
@@ -188,11 +195,11 @@ class History:
 
     # --- reading ---
 
-    def operations(self) -> list[KeptOperation]:
+    def operations(self) -> list[Operation]:
         """Return all operations, the oldest first; half-written ones are left out."""
         return [found for number, name in self._names() if (found := self._read(number, name))]
 
-    def pending(self) -> list[KeptOperation]:
+    def pending(self) -> list[Operation]:
         """Return those of which it is not known whether they took effect."""
         names = [each for each in self._names() if each[1].endswith(_PENDING)]
         return [found for number, name in names if (found := self._read(number, name))]
@@ -206,19 +213,19 @@ class History:
             raise os_problem(error, f"reading {self.directory}") from error
         return sorted((int(match[1]), name) for name in names if (match := _NAME.fullmatch(name)))
 
-    def _read(self, number: int, name: str) -> KeptOperation | None:
+    def _read(self, number: int, name: str) -> Operation | None:
         path = self.directory / name
         try:
             with plain_stream(path) as stream:
                 head = orjson.loads(stream.readline(LARGEST_RECORD))
             act = Act(**{name: head[name] for name in Act.__dataclass_fields__})
-            return KeptOperation(number, act, int(head["entries"]), path)
+            return Operation(number, act, int(head["entries"]), path)
         except (FileNotFoundError, NotPlain, ValueError, KeyError, TypeError):
             return None  # it has expired, a crash left it, or bsd has not written it
         except OSError as error:
             raise os_problem(error, f"reading {path}") from error
 
-    def lines(self, operation: KeptOperation) -> list[ChangedLine]:
+    def lines(self, operation: Operation) -> list[ChangedLine]:
         """Return the lines that an operation changed; raises NotFound, HistoryDamaged."""
         try:
             with plain_stream(operation.path, _BUFFER) as stream:
@@ -235,7 +242,7 @@ class History:
             ) from error
 
     def former(
-        self, operation: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+        self, operation: Operation, line: ChangedLine, now: bytes, stored: OriginalStore
     ) -> bytes | Missing:
         """Return the bytes that a line had before; `now` are those that it had afterwards."""
         kept = b""
@@ -260,21 +267,21 @@ class History:
         act: Act,
         edits: Sequence[Edit],
         touched: Sequence[TouchedLine],
-        keeps: Iterable[Keep],
+        originals: Iterable[StoredOriginal],
         source: Readable,
         store: SessionStore,
         noting: Noting = NOTHING,
     ) -> int:
         """Make durable what undoing these edits takes, and what the plan notes of entries.
 
-        The store has the originals `keeps` by now. Each edit replaces one line, takes one out, or
+        The store has the `originals` by now. Each edit replaces one line, takes one out, or
         puts one in. Returns the operation's number; `done` or `discard` must follow. Raises
         Unavailable, Forbidden.
         """
         names = self._names()
         number = names[-1][0] + 1 if names else 1
         path = self.directory / f"{number:06d}_{act.action}{_PENDING}"
-        originals = {keep.index: keep for keep in keeps}
+        by_index = {original.index: original for original in originals}
         head = {"version": _VERSION, "session": str(self.name), "operation": number}
         try:
             make_durable_dir(self.directory)
@@ -282,7 +289,7 @@ class History:
                 self._begun = path
                 stream.write(_json({**head, "entries": len(edits), **asdict(act)}))
                 for edit, about in zip(edits, touched, strict=True):
-                    original = originals.get(about.index)
+                    original = by_index.get(about.index)
                     stream.writelines(_recorded(edit, about, original, source, store))
                 stream.flush()
                 os.fchmod(stream.fileno(), 0o600)
@@ -315,7 +322,7 @@ class History:
         with suppress(OSError):  # others lie there, or it was never made
             self.directory.rmdir()
 
-    def settle(self, operation: KeptOperation, *, happened: bool) -> None:
+    def note_effect(self, operation: Operation, *, happened: bool) -> None:
         """Note whether a pending operation took effect."""
         self._begun = operation.path
         if happened:
@@ -346,7 +353,11 @@ class History:
 
 
 def _recorded(
-    edit: Edit, about: TouchedLine, original: Keep | None, source: Readable, store: SessionStore
+    edit: Edit,
+    about: TouchedLine,
+    original: StoredOriginal | None,
+    source: Readable,
+    store: SessionStore,
 ) -> tuple[bytes, bytes, bytes]:
     """Return what the file of an operation holds of one edit: JSON, kept bytes, a line end."""
     kept = b""
@@ -451,7 +462,7 @@ def named_files(directory: Path) -> set[tuple[str, str]]:
     return found
 
 
-def undone_entries(operations: Sequence[KeptOperation]) -> dict[int, int]:
+def undone_entries(operations: Sequence[Operation]) -> dict[int, int]:
     """Return how many lines of each operation are undone now; redoing undoes an undo."""
     undone = dict.fromkeys((operation.number for operation in operations), 0)
     for operation in reversed(operations):  # an undo comes after what it undoes

@@ -14,7 +14,7 @@ from functools import cached_property
 from sys import maxsize
 
 from bsd.store.contents import StoredPlace
-from bsd.store.extracted import Missing, Stored, digest
+from bsd.store.originals import Missing, OriginalStore, digest
 from bsd.store.provenance import is_copy_of, is_marked_copy
 from bsd.transcripts.agents.entry import (
     MARKER,
@@ -37,7 +37,7 @@ NEEDLES = (b'"_extracted"', b"[[extracted-")
 class Markers:
     """The markers of one session, while it is open."""
 
-    def __init__(self, source: Transcript, fmt: TranscriptFormat, stored: Stored) -> None:
+    def __init__(self, source: Transcript, fmt: TranscriptFormat, stored: OriginalStore) -> None:
         self._source = source
         self._fmt = fmt
         self._stored = stored
@@ -232,7 +232,7 @@ def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
 
 
 def stored_line(
-    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: Stored
+    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: OriginalStore
 ) -> bytes | Missing:
     """The line that a marker names, if it is of this very entry (`is_marked_copy`).
 
@@ -259,7 +259,7 @@ def _made_of_copies(
     entry: Entry,
     marker: Marker,
     fmt: TranscriptFormat,
-    stored: Stored,
+    stored: OriginalStore,
     names: Iterable[str],
 ) -> Iterator[bytes]:
     paths = list(away_paths(entry, marker).values())

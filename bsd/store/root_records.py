@@ -17,8 +17,8 @@ import structlog
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout
 from bsd.store.entry_notes import RESTORED, EntryNotes, Stamps
-from bsd.store.extracted import Missing, SessionStore
 from bsd.store.index import INDEX_FILE, Index, Record
+from bsd.store.originals import Missing, SessionStore
 
 _log = structlog.stdlib.get_logger(module="history")
 

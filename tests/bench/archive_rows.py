@@ -20,7 +20,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.sample import session_lines
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive, ToPack
-from bsd.store.extracted import SessionStore, digest
+from bsd.store.originals import SessionStore, digest
 from tests.bench.measure import run, settle
 from tests.bench.row import Row, Rows
 from tests.openclaw_tree import SHARED_DATA

@@ -23,8 +23,8 @@ from bsd.sessions import operate
 from bsd.sessions.commit.protocol import GiveUp, Outcome
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
-from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
+from bsd.store.originals import SessionStore
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.loading import load_settings
 from tests.logs import capture_logs

@@ -32,7 +32,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
-from bsd.store.extracted import SessionStore, digest
+from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import PackWriter
 from tests.actions import performed
 from tests.logs import capture_logs

@@ -18,7 +18,7 @@ from bsd.maintenance.verify import verify
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
-from bsd.store.extracted import digest
+from bsd.store.originals import digest
 from tests.actions import performed
 from tests.searching import everything
 from tests.session_files import LONG, NAME, conversation, write

@@ -20,7 +20,7 @@ from bsd.sessions.surgeon import Surgeon
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
-from bsd.store.extracted import SessionStore, digest
+from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack
 from tests.session_files import LONG, NAME, conversation, write
 from tests.sessions.commit.disk_calls import DiskCalls, was_killed

@@ -18,8 +18,8 @@ from bsd.maintenance.trashed import TrashPlace
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
-from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.openclaw.lock import SessionLock
 from tests.maintenance.trashing import (
     HEADER,

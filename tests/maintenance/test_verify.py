@@ -18,8 +18,8 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import Finding, verify
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
-from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
+from bsd.store.originals import SessionStore
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME as OTHER
 from tests.session_files import Clock, conversation, sample, write

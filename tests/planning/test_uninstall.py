@@ -15,7 +15,7 @@ from bsd.planning.plan import Plan
 from bsd.planning.restore import plan_restore
 from bsd.planning.uninstall import plan_leaving
 from bsd.store.entry_notes import Stamps, learn
-from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
+from bsd.store.history import ChangedLine, HistoryDamaged, Operation
 from bsd.store.root_records import EntryOriginal
 from bsd.transcripts.agents.entry import EXTRACTABLE
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -237,7 +237,7 @@ def test_what_cannot_come_back_stays_a_placeholder_and_is_named() -> None:
 
 def test_a_history_that_is_damaged_tells_nothing() -> None:
     class Broken(Memory):
-        def lines(self, operation: KeptOperation) -> list[ChangedLine]:
+        def lines(self, operation: Operation) -> list[ChangedLine]:
             raise HistoryDamaged(f"{operation}")
 
     guest, _ = visited()

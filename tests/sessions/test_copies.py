@@ -23,7 +23,7 @@ from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store.contents import contents_of
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.entry import ends_in_placeholder, is_placeholder
 from tests.actions import performed
 from tests.openclaw_tree import set_idle

@@ -26,7 +26,7 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import Verification, verify
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
-from bsd.store.extracted import digest
+from bsd.store.originals import digest
 from bsd.transcripts.agents.entry import Marker, ends_in_placeholder, is_placeholder
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import layout_of

@@ -14,8 +14,8 @@ import pytest
 
 from bsd.core.layout import Layout, SessionName
 from bsd.store.contents import Contents, contents_of
-from bsd.store.extracted import Keep, Missing, SessionStore, digest
 from bsd.store.index import Index, Record
+from bsd.store.originals import Missing, SessionStore, StoredOriginal, digest
 
 NAME = SessionName("main", "s1")
 
@@ -121,8 +121,8 @@ def layout(layout: Layout) -> Layout:
 
 
 def keep(layout: Layout, name: SessionName, ref: str, line: bytes) -> None:
-    kept = Keep(ref, "e1", 0, "user", digest(line), len(line), ("x",), (1,), line)
-    SessionStore(layout, name).keep([kept])
+    kept = StoredOriginal(ref, "e1", 0, "user", digest(line), len(line), ("x",), (1,), line)
+    SessionStore(layout, name).add([kept])
 
 
 def places(index: Contents, line: bytes) -> list[tuple[str, str]]:

@@ -54,7 +54,7 @@ class FileSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class StoredOriginal:
     """An original line that must be durable before its session loses values."""
 
     ref: str  # file name without ending, e.g. `0045_thinking`
@@ -82,10 +82,10 @@ class Missing(StrEnum):
     CORRUPT = "corrupt"
     FOREIGN = "foreign"  # it is there, and is another entry's
     FORGOTTEN = "forgotten"  # by `forget`; other sessions may still have it
-    UNREADABLE = "unreadable"  # it may lie where nothing can be read: see `Stored.trouble`
+    UNREADABLE = "unreadable"  # it may lie where nothing can be read: see `OriginalStore.trouble`
 
 
-class Stored(Protocol):
+class OriginalStore(Protocol):
     """The methods of `SessionStore` that planners use."""
 
     def load(self, ref: str, hash: str) -> bytes | Missing: ...
@@ -121,7 +121,7 @@ class SessionStore:
         self._unread: Path | None = None  # a pack of another session that should have the line
         self._forgotten: frozenset[str] | None = None  # read when it is needed
         self._origins: dict[SessionName, bool] = {}  # answers of `is_origin`
-        self._new: list[str] = []  # refs of the files that the `keep` under way has begun
+        self._new: list[str] = []  # refs of the files that the `add` under way has begun
 
     # --- reading ---
 
@@ -274,11 +274,11 @@ class SessionStore:
 
     # --- writing ---
 
-    def keep(self, keeps: Sequence[Keep], source: Readable | None = None) -> None:
+    def add(self, originals: Sequence[StoredOriginal], source: Readable | None = None) -> None:
         """Store originals durably: all of them, or none.
 
         Args:
-            keeps: the lines; spans are of `source`.
+            originals: the lines; spans are of `source`.
             source: the session, as planned.
 
         Raises:
@@ -286,17 +286,17 @@ class SessionStore:
             Unavailable: the disk is full.
             Forbidden: bsd may not write here.
         """
-        if not keeps:
+        if not originals:
             return
         self._new = []
         try:
             if self.archive is None:  # in the trash, nothing else belongs beside it
                 make_durable_dir(self.directory)
             if os.path.lexists(self.directory):
-                self._add(keeps, source)
+                self._add_files(originals, source)
             else:
                 try:
-                    self._make(keeps, source)
+                    self._make_directory(originals, source)
                 finally:
                     self._sweep_apart()
             self._contents.changed()
@@ -306,7 +306,7 @@ class SessionStore:
                 raise os_problem(error, f"writing to {self.directory}") from error
             raise
 
-    def _make(self, keeps: Sequence[Keep], source: Readable | None) -> None:
+    def _make_directory(self, originals: Sequence[StoredOriginal], source: Readable | None) -> None:
         """Write a store that is not there yet as a whole, apart, and put it in its place.
 
         To rename each file once it is durable costs as much as to write it. In a backlog, only the
@@ -314,11 +314,11 @@ class SessionStore:
         """
         self._sweep_apart()
         apart = str(self._make_apart())  # as text: a backlog has thousands of files
-        with Syncing(self._apart, len(keeps)) as syncing:
-            for keep in keeps:
-                path = f"{apart}/{keep.ref}{_FINISHED}"
-                self._write(keep, path, source)
-                syncing.add(path, keep.size)
+        with Syncing(self._apart, len(originals)) as syncing:
+            for original in originals:
+                path = f"{apart}/{original.ref}{_FINISHED}"
+                self._write(original, path, source)
+                syncing.add(path, original.size)
             syncing.sync()
         sync_dir(self._apart)
         try:
@@ -328,51 +328,53 @@ class SessionStore:
                 raise
             text = f"{self.directory} appeared while its name was to be used"
             raise TemporaryFailure(text) from error
-        self._new = [keep.ref for keep in keeps]
+        self._new = [original.ref for original in originals]
         # The old name must not come back after a power cut: files that lie apart are removed.
         with suppress(FileNotFoundError):  # another session has just removed the directory
             sync_dir(self._apart.parent)
         for directory in (self.directory.parent, self.directory.parent.parent):
             sync_dir(directory)
 
-    def _add(self, keeps: Sequence[Keep], source: Readable | None) -> None:
+    def _add_files(self, originals: Sequence[StoredOriginal], source: Readable | None) -> None:
         """Write files beside others; each gets its name once its content is durable."""
         present = self._names()
         self._sweep(present)
-        with Syncing(self.directory, len(keeps)) as syncing:
-            for keep in keeps:
-                stem = self._stem(keep.ref)
-                if keep.line is None:
-                    if isinstance(self.own(keep.ref, keep.hash), Missing):
+        with Syncing(self.directory, len(originals)) as syncing:
+            for original in originals:
+                stem = self._stem(original.ref)
+                if original.line is None:
+                    if isinstance(self.own(original.ref, original.hash), Missing):
                         text = f"{stem}{_FINISHED} changed while it was to be used again"
                         raise TemporaryFailure(text)
                     os.utime(stem + _FINISHED)
                     continue
-                if keep.ref + _FINISHED in present:
+                if original.ref + _FINISHED in present:
                     text = f"{stem}{_FINISHED} appeared while its name was to be used"
                     raise TemporaryFailure(text)
-                self._new.append(keep.ref)
-                self._write(keep, stem + _UNFINISHED, source)
-                syncing.add(stem + _UNFINISHED, keep.size)
+                self._new.append(original.ref)
+                self._write(original, stem + _UNFINISHED, source)
+                syncing.add(stem + _UNFINISHED, original.size)
             syncing.sync()
         for stem in map(self._stem, self._new):
             os.rename(stem + _UNFINISHED, stem + _FINISHED)
         sync_dir(self.directory)
 
-    def _write(self, keep: Keep, path: str, source: Readable | None) -> None:
-        if keep.line is None or not _REF.fullmatch(keep.ref):
-            raise TemporaryFailure(f"{keep.ref} is not there, and was to be used again")
+    def _write(self, original: StoredOriginal, path: str, source: Readable | None) -> None:
+        if original.line is None or not _REF.fullmatch(original.ref):
+            raise TemporaryFailure(f"{original.ref} is not there, and was to be used again")
         target = create_private(path)
         try:
-            hash_ = _write_line(keep.line, source, target)
+            hash_ = _write_line(original.line, source, target)
         finally:
             os.close(target)
-        if hash_ != keep.hash:
+        if hash_ != original.hash:
             raise TemporaryFailure(f"session {self.name} changed while it was read")
 
-    def discard(self, keeps: Iterable[Keep]) -> None:
-        """Remove the files of a successful `keep` whose commit gave up."""
-        self._remove(self._stem(keep.ref) for keep in keeps if keep.line is not None)
+    def discard(self, originals: Iterable[StoredOriginal]) -> None:
+        """Remove the files of a successful `add` whose commit gave up."""
+        self._remove(
+            self._stem(original.ref) for original in originals if original.line is not None
+        )
 
     def _remove(self, stems: Iterable[str]) -> None:
         for stem in stems:
@@ -383,7 +385,7 @@ class SessionStore:
             self.directory.rmdir()
 
     def leftovers(self) -> list[Path]:
-        """Return files that an interrupted `keep` left behind; nothing refers to them."""
+        """Return files that an interrupted `add` left behind; nothing refers to them."""
         with suppress(OSError):
             return sorted([*self.directory.glob(f"*{_UNFINISHED}"), *self._apart.glob("*")])
         return []
