@@ -1,9 +1,9 @@
-"""What the markers of a session's entries say; or said, where a program has dropped them.
+"""The markers of a session's entries, and those that a program has dropped.
 
 Some programs write lines anew without members that they do not know: Codex when it migrates a
 thread, old versions of Claude Code when they resume a session (there under new ids, too). Then
-placeholders stand without `_extracted`. What they stand for is a stored line of the id that they
-name, if the entry is proved to be a copy of it (`provenance`); else they are text.
+placeholders stand without `_extracted`. They stand for a stored line of the entry that they name,
+if their own entry is proved to be a copy of it (`provenance`); else they are text.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Markers:
 
 
 def loose_placeholders(entry: Entry, fmt: TranscriptFormat) -> dict[ValuePath, str]:
-    """The values of an entry that end in a placeholder, and which entry each of these names."""
+    """Return the values of an entry that end in a placeholder, and the entry that each names."""
     return {
         value.path: name
         for value in fmt.values(entry, 1)
@@ -170,10 +170,10 @@ def loose_placeholders(entry: Entry, fmt: TranscriptFormat) -> dict[ValuePath, s
 def source_paths(
     entry: Entry, original: Entry, fmt: TranscriptFormat, paths: list[ValuePath]
 ) -> dict[ValuePath, ValuePath]:
-    """Where values that are away stand in the original: nearly always at the same path.
+    """Return where values that are away stand in the original: nearly always at the same path.
 
-    A program may have made a list of a text; then the only value of the original that is nowhere
-    else is the one that is meant.
+    A program may have made a list of a text; then it is the only value of the original that is
+    nowhere else.
     """
     found = {path: path for path in paths if is_present(original, path)}
     moved = [path for path in paths if path not in found]
@@ -193,7 +193,7 @@ def source_paths(
 def _keys(
     entry: Entry, original: Entry, fmt: TranscriptFormat, paths: list[ValuePath]
 ) -> Iterator[str]:
-    """The keys of what is away, as the marker would name them."""
+    """Yield the keys of the values that are away, as the marker would name them."""
     blocks = {path: path[:-1] if _is_other_block(original, path) else path for path in paths}
     known = source_paths(entry, original, fmt, list(blocks.values()))
     for path, key in blocks.items():
@@ -201,7 +201,7 @@ def _keys(
             continue
         was = value_at(original, known[key])
         name = standing_at(entry, key) or ""
-        # What was kept of a text must be its beginning; what was away then is no content.
+        # The inline part of a text must be its beginning; a value that was away then is no content.
         if not isinstance(was, str) or (
             was.startswith(_head(entry, path, name)) and not was.endswith(placeholder(name))
         ):
@@ -209,36 +209,43 @@ def _keys(
 
 
 def _is_other_block(original: Entry, path: ValuePath) -> bool:
-    """Whether a text has taken the place of a block of another type, an image for instance."""
+    """Return whether a text has taken the place of a block of another type, such as an image."""
     block = value_at(original, path[:-1])
     return isinstance(block, dict) and path[-1] not in block
 
 
 def _head(entry: Entry, path: ValuePath, name: str) -> str:
-    """What stands before a placeholder: the first characters of the value, if some were kept."""
+    """Return the text before a placeholder: the first characters of the value (`keep_chars`)."""
     text = value_at(entry, path)
     return text.removesuffix(placeholder(name)) if isinstance(text, str) else ""
 
 
 def keys_of(entry: Entry, marker: Marker) -> Iterator[ValuePath]:
-    """Where the placeholders of a marker stand: a block's in the text that took its place."""
+    """Yield where the placeholders of a marker stand: a block's in the text that replaced it."""
     for path in away_paths(entry, marker).values():
         yield (*path, "text") if isinstance(value_at(entry, path), dict) else path
 
 
 def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
-    """The keys of a marker whose placeholder still stands, and their paths."""
+    """Return the keys of a marker whose placeholder still stands, and their paths."""
     return {key: path for key, path in paths_of(marker.keys).items() if standing_at(entry, path)}
 
 
 def stored_line(
     raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: OriginalStore
 ) -> bytes | Missing:
-    """The line that a marker names, if it is of this very entry (`is_marked_copy`).
+    """Return the line that a marker names, if it is of this very entry (`is_marked_copy`).
 
-    `raw` is the present line, `entry` what it says. A hash opens nothing by itself: whoever may
-    write a line could name any. Where the file is lost, a stored copy of the entry may have the
-    same values; then the hash proves that the line made of both is the one that was lost.
+    A hash opens nothing by itself, as any line could name it. If the file is lost, a stored copy of
+    the entry may have the same values; then the hash proves that the line made of both is the lost
+    one.
+
+    Args:
+        raw: the line as it stands in the session.
+        entry: its parsed content.
+        marker: its marker.
+        fmt: the format of the session.
+        stored: the store of the session.
     """
     names = {
         name for path in away_paths(entry, marker).values() if (name := standing_at(entry, path))

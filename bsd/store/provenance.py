@@ -15,7 +15,7 @@ from bsd.transcripts.spans import value_at
 
 
 def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
-    """Whether an entry whose marker names the hash of a stored line is that line's entry.
+    """Return whether an entry whose marker names the hash of a stored line is that line's entry.
 
     Its own id must be the stored one. Only an entry that its program has written anew under
     another id may differ in that, if it is like the stored one in all that is still there.
@@ -70,14 +70,14 @@ def _is_of_the_same_time(info: EntryInfo, was: EntryInfo) -> bool:
 
 
 def _shares_provider_ids(info: EntryInfo, was: EntryInfo) -> bool:
-    """Whether both have the id of a call or of an answer; providers give no id twice."""
+    """Return whether both have the id of a call or an answer; providers give no id twice."""
     if any(call.id for call in info.calls) or info.result_of:
         return True  # they are the same, as the ties were compared
     return info.answer is not None and info.answer == was.answer
 
 
 def _agrees(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
-    """Whether each value that is inline in both is the same in both."""
+    """Return whether each value that is inline in both is the same in both."""
     originals = {value.path for value in fmt.values(original, 1)}
     return all(
         value_at(entry, value.path) == value_at(original, value.path)
