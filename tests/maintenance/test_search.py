@@ -29,6 +29,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
 from bsd.store import search as store_search
 from bsd.store.search import SearchIndex
+from bsd.store.search_words import indexable
 from bsd.transcripts import reader
 from tests.actions import performed
 from tests.logs import capture_logs
@@ -460,16 +461,16 @@ def test_a_killed_process_leaves_a_usable_index(layout: Layout, session: Path) -
 def _die_after(layout: Layout, inserts: int) -> None:
     """Insert so many pieces, then be killed; never returns."""
     try:
-        before, left = store_search.indexable, inserts
+        left = inserts
 
         def counting(text: str) -> str:
             nonlocal left
             left -= 1
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return before(text)
+            return indexable(text)
 
-        store_search.indexable = counting
+        vars(store_search)["indexable"] = counting
         search(layout, "x")
     finally:
         os._exit(0)
