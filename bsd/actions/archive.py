@@ -34,8 +34,8 @@ from bsd.maintenance.leftovers import kept_beside
 from bsd.maintenance.search import search_gone
 from bsd.planning.view import views
 from bsd.store.copies import CopiedTranscript, SessionCopy
-from bsd.store.copies_use import CopiesUse, copies_use
-from bsd.store.extracted import SessionStore
+from bsd.store.copies_overview import CopiesUse, copies_use
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.programs import program_of
 

@@ -13,7 +13,7 @@ from bsd.core.layout import SessionName
 from bsd.planning.plan import Plan
 from bsd.planning.undo import PastOperation, Undone, plan_undo, tell_history
 from bsd.sessions.session import OpenSession, Session
-from bsd.store.changed_lines import settle
+from bsd.store.changed_lines import resolve_pending
 from bsd.store.history import History
 from bsd.store.state import state_at
 
@@ -64,7 +64,7 @@ def undo(context: ActionContext, session: SessionName, operation: int | None = N
     chosen = operation
 
     def plan(opened: OpenSession) -> tuple[Plan, Undone]:
-        settle(opened.history, opened.transcript)
+        resolve_pending(opened.history, opened.transcript)
         return plan_undo(opened.transcript, opened.format, chosen, opened.history, opened.store)
 
     entries: list[str] = []

@@ -19,7 +19,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
 from bsd.planning.restore import unavailable
 from bsd.planning.view import EntryView, preview_of
-from bsd.store.extracted import Missing, SessionStore
+from bsd.store.originals import Missing, SessionStore
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of

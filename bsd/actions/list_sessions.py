@@ -24,7 +24,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
 from bsd.maintenance.titles import Titles
-from bsd.store.search_file import Statistics
+from bsd.store.statistics import Statistics
 from bsd.transcripts.agents.program import Registry
 from bsd.transcripts.agents.programs import program_of
 

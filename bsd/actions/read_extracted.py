@@ -31,7 +31,7 @@ from bsd.planning.locate import Located, locate
 from bsd.planning.restore import UNAVAILABLE
 from bsd.planning.view import ExtractedContent, extracted_content
 from bsd.sessions.session import OpenSession
-from bsd.store.extracted import Missing, SessionStore, Stored
+from bsd.store.originals import Missing, OriginalStore, SessionStore
 from bsd.transcripts.agents.entry import Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
@@ -306,7 +306,7 @@ def _page_document(
     return document
 
 
-def held_by(source: Transcript, fmt: TranscriptFormat, entry: str, stored: Stored) -> Held:
+def held_by(source: Transcript, fmt: TranscriptFormat, entry: str, stored: OriginalStore) -> Held:
     """What can be had of an entry; raises NotFound, Conflict, LeftAlone, Busy."""
     return _held(
         lambda: extracted_content(source, fmt, entry, stored),
@@ -489,9 +489,10 @@ def _in_pieces(located: Located, marker: Marker, own: _Own) -> InPieces:
 
 
 def _is_of(store: SessionStore, marker: Marker, located: Located) -> bool:
-    """Whether a marker names a line that is stored for this very entry, by the store's index."""
-    record = store.index.records.get(f"{marker.ref}.json")
-    return record is not None and record.entry_id == located.info.id
+    """Whether a marker names a line that is stored for this very entry, by the index of stores."""
+    places = store.of_entry(located.info.id) if located.info.id else []
+    named = (marker.ref, marker.hash)
+    return any(store.is_own(place) and (place.ref, place.hash) == named for place in places)
 
 
 def _read_own(store: SessionStore, marker: Marker) -> _Own | None:

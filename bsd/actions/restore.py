@@ -15,8 +15,8 @@ from bsd.planning.uninstall import plan_leaving
 from bsd.sessions.editor import left_as
 from bsd.sessions.notes import told_expired
 from bsd.sessions.session import OpenSession, Session
-from bsd.store.entry_notes import RootRecords
-from bsd.store.extracted import Missing
+from bsd.store.originals import Missing
+from bsd.store.root_records import RootRecords
 
 _STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FILE` writes a copy"
 

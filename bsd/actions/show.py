@@ -14,7 +14,7 @@ from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
 from bsd.core.layout import SessionName
 from bsd.planning.view import EntryView, extracted_content, views
-from bsd.store.extracted import Stored
+from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import BytesTranscript, Transcript
 
@@ -109,7 +109,7 @@ def _entry(source: Transcript, fmt: TranscriptFormat, wanted: str, session: str)
 
 
 def _whole(
-    source: Transcript, fmt: TranscriptFormat, found: Sequence[EntryView], stored: Stored
+    source: Transcript, fmt: TranscriptFormat, found: Sequence[EntryView], stored: OriginalStore
 ) -> Iterator[WholeEntry]:
     wanted = {view.index: view for view in found}
     for line in source.lines():

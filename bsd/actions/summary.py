@@ -11,8 +11,8 @@ from bsd.actions.context import ActionContext
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.layout import SessionName
-from bsd.store.extracted import Stored
 from bsd.store.markers import stored_line
+from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Value
 from bsd.transcripts.reader import Transcript, parse_entry
@@ -141,7 +141,7 @@ class Summary:
     generated_at: str
 
 
-def summarize(source: Transcript, fmt: TranscriptFormat, stored: Stored) -> SummaryFields:
+def summarize(source: Transcript, fmt: TranscriptFormat, stored: OriginalStore) -> SummaryFields:
     """Read a session, and what was taken out of it."""
     found = SummaryFields()
     for line in source.lines():
@@ -163,7 +163,7 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
         return Summary(session.session, session.agent, found, iso_utc(opened.now))
 
 
-def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: Stored) -> Entry:
+def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: OriginalStore) -> Entry:
     """The entry as it was before values were taken out of it, if the store has them."""
     marker = Marker.of(entry)
     line = stored_line(raw, entry, marker, fmt, stored) if marker else None

@@ -54,17 +54,15 @@ def find_unread(
     return use(child.layout.search_db, look, wait=wait)
 
 
-def read_words(
-    child: Child, wanted: list[Due], seconds: float, budget: int, wait: float
-) -> list[ReadOn]:
-    """Read sessions into the search index, a slice of about `budget` bytes each, for a moment.
+def read_words(child: Child, wanted: list[Due], seconds: float, wait: float) -> list[ReadOn]:
+    """Read sessions into the search index for a moment; of a huge one only a part.
 
     The last one is said to have dropped words, too, if by now dead ones are worth to be swept.
     Another bsd may have the index for `wait` seconds; raises as `search.use`.
     """
 
     def read(index: SearchIndex) -> list[ReadOn]:
-        turns = read_some(child.layout, index, wanted, seconds, budget)
+        turns = read_some(child.layout, index, wanted, seconds)
         if turns and index.is_due_to_be_swept():
             turns[-1] = replace(turns[-1], dropped=True)
         return turns

@@ -1,4 +1,4 @@
-"""Keeps the search index up to date: what changed, slice by slice, while nobody has work to do."""
+"""Keeps the search index up to date with sessions that changed, while nobody has work to do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ _GATHER_SECONDS = 2.0
 _FIRST_SECONDS = 3.0
 # A step ends after so long, and whoever else wants the index or the processor has as long again.
 _STEP_SECONDS = 0.1
-_STEP_BYTES = 1 << 20
 # Of very many sessions only some are waiting, others are found when few of these are left.
 _MOST_FOUND, _LEAST_WAITING = 2000, 500
 _AT_ONCE = 64  # sessions that a child is told of, most of which are small
@@ -204,7 +203,7 @@ class Indexer:
         self._carefully = max(0, self._carefully - 1)
         try:
             turns = self._children.call(
-                *(child_tasks.read_words, dues, _STEP_SECONDS, _STEP_BYTES, _LOCK_SECONDS),
+                *(child_tasks.read_words, dues, _STEP_SECONDS, _LOCK_SECONDS),
                 background=True,
                 # One long text takes many seconds, and a database file survives whatever ends it:
                 # a daemon that stops does not wait.

@@ -51,9 +51,10 @@ from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import format_of
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
-from bsd.store.entry_notes import RootRecords
-from bsd.store.extracted import SessionStore, forgotten_in, note_forgotten
+from bsd.store.entry_notes import forgotten_in, note_forgotten
 from bsd.store.history import History
+from bsd.store.originals import SessionStore
+from bsd.store.root_records import RootRecords
 from bsd.transcripts.agents.program import ENDING, AgentProgram, PutBack
 from bsd.transcripts.agents.programs import program_of, secure
 from bsd.transcripts.change import Edit

@@ -20,9 +20,9 @@ from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.locations import usual_roots
 from bsd.maintenance.strays import StoredFiles
 from bsd.maintenance.titles import Titles, when
-from bsd.store.extracted import SessionStore
-from bsd.store.search import SearchIndex, ask
-from bsd.store.search_file import Known, Statistics, TakenOut
+from bsd.store.originals import SessionStore
+from bsd.store.search import Known, SearchIndex, ask
+from bsd.store.statistics import Statistics, TakenOut
 from bsd.transcripts.agents.installed import nothing_configured
 from bsd.transcripts.agents.program import ENDING, Registered, Registry
 from bsd.transcripts.agents.programs import program_of

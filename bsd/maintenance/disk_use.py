@@ -27,7 +27,7 @@ from bsd.sessions.commit.displaced import KEEP_NS
 from bsd.sessions.commit.inflight import InFlight
 from bsd.store.copies import archived, copy_directories
 from bsd.store.index import INDEX_FILE
-from bsd.store.search_file import NOTHING_OUT, TakenOut
+from bsd.store.statistics import NOTHING_OUT, TakenOut
 
 _DISK_BLOCK = 512  # what st_blocks counts, on every system
 

@@ -58,8 +58,9 @@ from bsd.store.copies import (
     tidy_copy,
     write_copy,
 )
-from bsd.store.extracted import FORGOTTEN, SessionStore, note_forgotten
+from bsd.store.entry_notes import FORGOTTEN, note_forgotten
 from bsd.store.history import History
+from bsd.store.originals import SessionStore
 from bsd.store.pack import Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions
 from bsd.transcripts.agents.format import TranscriptFormat

@@ -53,7 +53,6 @@ from bsd.maintenance.trashed import transcripts
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.idle import IdlePolicy, RetryBudget, busy
 from bsd.sessions.session import format_of
-from bsd.store.copied_versions import CopiedVersions
 from bsd.store.copies import (
     CopiedFile,
     CopiedTranscript,
@@ -71,6 +70,7 @@ from bsd.store.copies import (
     unchanged_parts,
     write_copy,
 )
+from bsd.store.copies_overview import CopiedVersions
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Identity, Written

@@ -26,7 +26,7 @@ from bsd.maintenance.trashed import transcripts
 from bsd.sessions.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
 from bsd.store.copies import copies_of
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.entry import first_entries
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of

@@ -41,10 +41,11 @@ from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.copies import CopiedTranscript, SessionCopy
-from bsd.store.extracted import Keep, Missing, SessionStore, forgotten_in
+from bsd.store.entry_notes import forgotten_in
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, stored_line
+from bsd.store.originals import Missing, SessionStore, StoredOriginal
 from bsd.store.pack import Pack, PackDamaged
 from bsd.transcripts.agents.entry import MARKER, Entry, Marker, entry_key, mentioned_ids
 from bsd.transcripts.agents.programs import program_of
@@ -337,7 +338,7 @@ class HandDown:
                 ref = own.free_ref(one.marker.ref, used)
                 used.add(ref)
                 keeps.append(_keep(one, ref, line))
-            own.keep(keeps)
+            own.add(keeps)
             self._after_step("handed_down")
             together = [(one, keep) for (one, _), keep in zip(portion, keeps, strict=True)]
             for one, keep in together:
@@ -349,7 +350,7 @@ class HandDown:
         if files:
             self._tell(session, files, amount)
 
-    def _records(self, kept: Iterable[tuple[_NeededLine, Keep]]) -> Iterator[Record]:
+    def _records(self, kept: Iterable[tuple[_NeededLine, StoredOriginal]]) -> Iterator[Record]:
         """What the index says of them; `verify --repair` knows what to say if it said nothing."""
         for one, keep in kept:
             if one.place.pack:
@@ -400,9 +401,11 @@ def _portions(needed: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, byt
         yield portion
 
 
-def _keep(one: _NeededLine, ref: str, line: bytes) -> Keep:
+def _keep(one: _NeededLine, ref: str, line: bytes) -> StoredOriginal:
     marker, kind = one.marker, ref.partition("_")[2].partition("-")[0]
-    return Keep(ref, "", one.index or 0, kind, marker.hash, len(line), marker.keys, (), line)
+    return StoredOriginal(
+        ref, "", one.index or 0, kind, marker.hash, len(line), marker.keys, (), line
+    )
 
 
 def _make_as_old(file: Path, as_file: Path) -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +23,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive, is_pack, ref_of
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.search import SearchHit
 from bsd.store.search_words import Matcher, indexable
@@ -223,8 +222,8 @@ class FullScan:
     ) -> Iterator[_Piece]:
         with Pack(path) as pack:
             share = pack.summary.packed / max(1, pack.summary.content)
-            numbers, done, read = count(), after, 0
-            for one in pack.some(lambda _: next(numbers) > after):
+            done, read = after, 0
+            for one in pack.lines_from(after + 1):
                 done, read = done + 1, read + len(one.line)
                 if any(matcher.candidates(one.line)):
                     record = one.record

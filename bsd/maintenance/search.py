@@ -1,15 +1,14 @@
-"""Full-text search: asks the index, and brings it up to date (`indexing`) where somebody waits.
+"""Full-text search: asks the index, and brings it up to date (`indexing`) where a caller waits.
 
 The index says in which lines words are; their text is read from session, store or archive. The
-filter of lists (`SessionFilter`) finds sessions by words in their names, titles and text. What is
-not in the index, `scan` finds.
+filter of lists (`SessionFilter`) finds sessions by words in their names, titles and text. Text that
+is not in the index is found by `scan`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import Literal
 
 import structlog
@@ -18,23 +17,37 @@ from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.core.files import write_private
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_slice
+from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_session
 from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
 from bsd.sessions.session import format_of
 from bsd.store.contents import contents_of
-from bsd.store.search import FoundRow, SearchHit, SearchIndex, ask, digest_of, drop_for_good, use
-from bsd.store.search_file import Known
+from bsd.store.search import (
+    FoundRow,
+    Known,
+    SearchHit,
+    SearchIndex,
+    ask,
+    digest_of,
+    drop_for_good,
+    use,
+)
 from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import InBlocks, Line
 
 _log = structlog.stdlib.get_logger(module="search")
+_retention_log = structlog.stdlib.get_logger(module="retention")
 
 Progress = Callable[[int, int], None]  # bytes read, of so many
-Failed = Callable[[SessionName, BsdError], None]  # told of each session that cannot be read
-# Of what the index names some may be gone by now, or be said by the same entry twice.
+Failed = Callable[[SessionName, BsdError], None]  # called for each session that cannot be read
+# Some of the lines that the index names may be gone by now, or be lines of one entry.
 _SPARE = 20
+# Words that are in no title are looked for in the text in at most so many combinations.
+_MOST_QUESTIONS = 8
 NO_INDEX = "the search index is switched off (search_index is false)"
+
+
+# --- entries ---
 
 
 def search(
@@ -47,11 +60,18 @@ def search(
     failed: Failed | None = None,
     has_words: bool = True,
 ) -> list[SearchHit]:
-    """Entries that hold all the words, the best first; the index is brought up to date before.
+    """Return entries that hold all the words, the best first; the index is updated before.
 
-    A session that cannot be read stops no other. `has_words` is the setting `search_index`:
-    without words nothing is found, and the index loses those that it has. Raises Invalid (no
-    word), Unavailable (no FTS5, disk full), Busy, ConfigError.
+    A session that cannot be read stops no other.
+
+    Args:
+        has_words: the setting `search_index`. If it is False, nothing is found, and the index
+            loses its words.
+
+    Raises:
+        Invalid: there is no word in `words`.
+        Unavailable: SQLite has no FTS5, the disk is full.
+        Busy: another process uses the index.
     """
     match_expression(words)  # before the work, not after it
 
@@ -59,32 +79,18 @@ def search(
         index.follow_setting(has_words)
         if not has_words:
             return []
-        _follow(layout, index, agent, progress, failed)
+        due, gone, _ = find_due(layout, index, agent)
+        if gone:
+            with index.change():
+                dropped = sum(map(index.forget, gone))
+            if dropped:
+                index.sweep()
+        _read_all(layout, index, due, progress, failed)
+        if index.is_due_to_be_swept():
+            index.sweep()
         return index.search(words, agent=agent, limit=limit + _SPARE)
 
     return hits_of(layout, use(layout.search_db, work), words, limit)
-
-
-def by_title(
-    layout: Layout,
-    words: str,
-    *,
-    agent: str | None = None,
-    limit: int = 20,
-    but: Collection[SessionName] = (),
-) -> list[tuple[SessionName, str]]:
-    """The sessions whose titles hold all the words, and these titles; none is read as a whole.
-
-    `but` are those that were found by their text: most titles are what was first asked.
-    """
-    terms = [term.strip('"*') for term in terms_of(words.casefold())]
-    found: list[tuple[SessionName, str]] = []
-    for name, title in catalog.titled(layout, agent):
-        if name not in but and all(term in title.casefold() for term in terms):
-            found.append((name, title))
-            if len(found) == limit:
-                break
-    return found
 
 
 def search_as_it_is(
@@ -109,9 +115,9 @@ def search_gone(
     read: bool = False,
     progress: Progress | None = None,
 ) -> list[SearchHit]:
-    """Entries of sessions that are gone, the best first; raises as `search`.
+    """Return entries of sessions that are gone, the best first; raises as `search`.
 
-    In what the index knows; with `read` what it does not know yet is read before.
+    In what the index knows; with `read` the sessions that it does not know yet are read before.
     """
     match_expression(words)
     gone = [copy.name for copy in gone_sessions(layout, agent) if is_gone(layout, copy.name)]
@@ -119,7 +125,7 @@ def search_gone(
     def work(index: SearchIndex) -> list[FoundRow]:
         if read:
             due = find_due(layout, index, agent).due
-            _read_all(layout, index, [one for one in due if one.name in gone], progress, None)
+            _read_all(layout, index, [each for each in due if each.name in gone], progress, None)
         return index.search(words, agent=agent, limit=limit + _SPARE, among=gone)
 
     none: list[FoundRow] = []
@@ -127,13 +133,35 @@ def search_gone(
     return hits_of(layout, found, words, limit)
 
 
-# --- what stands in the lines that the index names ---
+def _read_all(
+    layout: Layout,
+    index: SearchIndex,
+    due: list[Due],
+    progress: Progress | None,
+    failed: Failed | None,
+) -> None:
+    total, done = sum(each.size for each in due), 0
+    for each in due:
+        try:
+            read_session(layout, index, each.name)
+        except (NotFound, Busy):
+            continue  # deleted or shortened meanwhile: the next search sees it as it is then
+        except BsdError as problem:
+            _log.warning(
+                "A session cannot be searched", session=str(each.name), problem=problem.message
+            )
+            if failed is not None:
+                failed(each.name, problem)
+        done += each.size
+        if progress is not None:
+            progress(done, total)
 
 
 def hits_of(layout: Layout, rows: list[FoundRow], words: str, limit: int) -> list[SearchHit]:
-    """The entries of these lines, each once, in their order; what holds the words no more is none.
+    """Return the entries of these lines, each once, in their order.
 
-    A session that cannot be read is named without its text.
+    A line that does not hold the words any more is left out. A session that cannot be read is
+    named without its text.
     """
     hits: dict[tuple[SessionName, str | int], SearchHit] = {}
     with closing(Matcher(words)) as matcher:
@@ -175,14 +203,14 @@ def _hits_in(
             continue
         inline = text.inline == text.text or matcher.snippet(text.inline) is not None
         where: Literal["transcript", "extracted"] = "transcript" if inline else "extracted"
-        called = None if text.entry is None else indexable(text.entry)
-        yield row, SearchHit(name, called, text.line, where, snippet, row.score)
+        entry = None if text.entry is None else indexable(text.entry)
+        yield row, SearchHit(name, entry, text.line, where, snippet, row.score)
 
 
 def _texts_of(
     source: InBlocks, reader: LineReader, rows: list[FoundRow]
 ) -> Iterator[tuple[FoundRow, LineText]]:
-    """The lines, where they were or, in a session that was rewritten since, by their numbers."""
+    """Yield the lines, where they were or, if the session was rewritten, by their numbers."""
     moved = {}
     for row in rows:
         line = _line_at(source, row)
@@ -212,132 +240,67 @@ def _line_at(source: InBlocks, row: FoundRow) -> Line | None:
 # --- sessions ---
 
 
-def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:
-    """The sessions with an entry that holds all words, or such that begin so, as far as is known.
+def by_title(
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    but: Collection[SessionName] = (),
+) -> list[tuple[SessionName, str]]:
+    """Return sessions whose titles hold all the words, with the titles; none is read as a whole.
 
-    Nothing is read, and nothing is created. Raises Unavailable, Busy.
+    `but` are sessions that were found by their text: most titles are the first question asked.
+    """
+    terms = [term.strip('"*') for term in terms_of(words.casefold())]
+    found: list[tuple[SessionName, str]] = []
+    for name, title in catalog.titled(layout, agent):
+        if name not in but and all(term in title.casefold() for term in terms):
+            found.append((name, title))
+            if len(found) == limit:
+                break
+    return found
+
+
+def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:
+    """Return the sessions with an entry that holds all words, or words that begin so.
+
+    In what the index knows; nothing is read or created. Raises Unavailable, Busy.
     """
 
     def question(index: SearchIndex) -> set[str]:
         try:
             return index.sessions_with(words, agent=agent)
-        except Invalid:  # signs, or too many words: no text is known by them
+        except Invalid:  # signs, or too many words
             return set()
 
     none: set[str] = set()
     return {SessionName.parse(name) for name in ask(layout.search_db, question, none)}
 
 
-def models(layout: Layout, agent: str | None = None) -> dict[str, str]:
-    """The models that wrote in each session, by the session's name, as far as is known."""
-    return ask(layout.search_db, lambda index: index.models(agent), {})
-
-
-def forget_stored(layout: Layout, gone: Iterable[str]) -> bool:
-    """Take the text of deleted originals out of the index, for good.
-
-    `gone` are names of directories of stores that have lost some. Their sessions are read again,
-    if text of them was read from there, or if they are not as they were read: then it may have
-    stood in their lines. A problem is logged; returns whether there was none.
-    """
-
-    def drop(index: SearchIndex) -> None:
-        for store in gone:
-            if (was := index.kept_in(store)) is not None:
-                if was.away:
-                    with index.change():
-                        index.read_again(was.name)
-                _catch_up(layout, index, was)
-
-    return drop_for_good(layout.search_db, drop)
-
-
-def _catch_up(layout: Layout, index: SearchIndex, was: Known) -> None:
-    try:
-        if was.away or has_changed(layout, was):
-            _read_to_the_end(layout, index, Due(SessionName.parse(was.name)))
-    except (BsdError, OSError) as problem:
-        _log.debug("Forgotten, as it cannot be read", session=was.name, problem=str(problem))
-        with index.change():
-            index.forget(was.name)
-
-
-def _read_to_the_end(layout: Layout, index: SearchIndex, due: Due) -> None:
-    """Read what is new in a session; raises NotFound, Busy, Forbidden."""
-    more = True
-    while more:
-        with index.change():
-            more = read_slice(layout, index, due)
-
-
-def _follow(
-    layout: Layout,
-    index: SearchIndex,
-    agent: str | None,
-    progress: Progress | None,
-    failed: Failed | None,
-) -> None:
-    due, gone, _ = find_due(layout, index, agent)
-    if gone:
-        with index.change():
-            dropped = sum(map(index.forget, gone))
-        if dropped:
-            index.sweep()
-    _read_all(layout, index, due, progress, failed)
-    if index.is_due_to_be_swept():
-        index.sweep()
-
-
-def _read_all(
-    layout: Layout,
-    index: SearchIndex,
-    due: list[Due],
-    progress: Progress | None,
-    failed: Failed | None,
-) -> None:
-    total, done = sum(each.size for each in due), 0
-    for each in due:
-        try:
-            _read_to_the_end(layout, index, each)
-        except (NotFound, Busy):
-            continue  # deleted or shortened meanwhile: the next search sees it as it is then
-        except BsdError as problem:
-            _log.warning(
-                "A session cannot be searched", session=str(each.name), problem=problem.message
-            )
-            if failed is not None:
-                failed(each.name, problem)
-        done += each.size
-        if progress is not None:
-            progress(done, total)
-
-
-# --- who is looked for ---
-
-# Words that are in no title may be looked for in the text in so many combinations.
-_MOST_QUESTIONS = 8
-
-
 class SessionFilter:
-    """What somebody looks for; a word that no name holds is looked for in the text."""
+    """The words by which a list of sessions is filtered; one that no name holds may be text.
+
+    `problem` says why text was not looked at, if it was not.
+    """
 
     def __init__(self, layout: Layout, words: str | None, agent: str | None) -> None:
         self.terms = terms_of((words or "").casefold())
+        self.problem: str | None = None
         self._layout = layout
         self._agent = agent
         self._found: dict[tuple[str, ...], set[SessionName]] = {}
         self._models: dict[str, str] = {}
-        self.problem: str | None = None
         if self.terms:
             with self._noting_trouble():
-                self._models = models(layout, agent)
+                self._models = ask(layout.search_db, lambda index: index.models(agent), {})
 
     def fits(self, name: SessionName, called: Iterable[str | None]) -> bool:
-        """Whether each of them is in the session, or in its name, or in how it is `called`."""
+        """Return whether each word is in the session's text, name, models, or in `called`."""
         if not self.terms:
             return True
-        said = " ".join(filter(None, called))
-        known = f"{name} {said} {self._models.get(str(name), '')}".casefold()
+        names = " ".join(filter(None, called))
+        known = f"{name} {names} {self._models.get(str(name), '')}".casefold()
         left = tuple(term for term in self.terms if term.strip('"') not in known)
         return not left or name in self._sessions_with(left)
 
@@ -354,26 +317,32 @@ class SessionFilter:
 
     @contextmanager
     def _noting_trouble(self) -> Iterator[None]:
-        # What is found by its name is better than no answer.
+        # Sessions that are found by their names are better than no answer.
         try:
             yield
         except BsdError as trouble:
             self.problem = trouble.message
 
 
-# --- what is deleted for good leaves the index, too, even if whoever deletes is killed ---
-
-# Files go first, then their words. In between a mark lies beside the settings; who finds it later
-# has all those sessions read again of which text was read from store or archive.
-
-
-_retention_log = structlog.stdlib.get_logger(module="retention")
+# --- what is deleted for good leaves the index, even if the process that deletes is killed ---
 
 
 @contextmanager
 def letting_go(layout: Layout, deleted: Mapping[str, list[str]]) -> Iterator[None]:
-    """While files are deleted; `deleted` fills with their refs, by directory of the store."""
-    marked = layout.search_db.exists() and _mark(layout.letting_go)
+    """Delete stored originals inside this context; then their text leaves the index.
+
+    Files go first, then their words. In between a mark lies beside the settings: after a crash,
+    `catch_up` has all sessions read again of which text was read from store or archive.
+
+    Args:
+        layout: of the root.
+        deleted: gets the refs that are deleted, by the name of the store's directory.
+    """
+    marked = False
+    if layout.search_db.exists():
+        with suppress(OSError):  # deleting must not need room
+            write_private(layout.letting_go, b"")
+            marked = True
     forgotten = True
     try:
         yield
@@ -386,7 +355,7 @@ def letting_go(layout: Layout, deleted: Mapping[str, list[str]]) -> Iterator[Non
 
 
 def catch_up(layout: Layout) -> None:
-    """Do what one who was killed has not come to; a problem is logged, and left to the next run."""
+    """Finish the forgetting of a killed process; a problem is logged, and left to the next run."""
     if not layout.letting_go.exists():
         return
 
@@ -394,9 +363,8 @@ def catch_up(layout: Layout) -> None:
         with index.change():
             index.read_again()
         due = find_due(layout, index).due
-        known = index.known_among(str(one.name) for one in due)
-        for was in known.values():
-            _catch_up(layout, index, was)
+        for known in index.known_among(str(each.name) for each in due).values():
+            _read_or_forget(layout, index, known)
 
     try:
         forgotten = drop_for_good(layout.search_db, drop)
@@ -409,9 +377,37 @@ def catch_up(layout: Layout) -> None:
         layout.letting_go.unlink(missing_ok=True)
 
 
-def _mark(path: Path) -> bool:
-    # Deleting must not need room: then words may stay, if it is killed in that moment.
-    with suppress(OSError):
-        write_private(path, b"")
-        return True
-    return False
+def forget_stored(layout: Layout, gone: Iterable[str]) -> bool:
+    """Take the text of deleted originals out of the index, for good.
+
+    Their sessions are read again, if text of them was read from store or archive, or if they are
+    not as they were read: then it may have stood in their lines.
+
+    Args:
+        layout: of the root.
+        gone: the names of directories of stores that have lost files.
+
+    Returns:
+        Whether there was no problem; a problem is logged.
+    """
+
+    def drop(index: SearchIndex) -> None:
+        for store in gone:
+            if (known := index.known_by_store(store)) is not None:
+                if known.away:
+                    with index.change():
+                        index.read_again(known.name)
+                _read_or_forget(layout, index, known)
+
+    return drop_for_good(layout.search_db, drop)
+
+
+def _read_or_forget(layout: Layout, index: SearchIndex, known: Known) -> None:
+    """Read a session again; one that cannot be read is forgotten."""
+    try:
+        if known.away or has_changed(layout, known):
+            read_session(layout, index, SessionName.parse(known.name))
+    except (BsdError, OSError) as problem:
+        _log.debug("Forgotten, as it cannot be read", session=known.name, problem=str(problem))
+        with index.change():
+            index.forget(known.name)

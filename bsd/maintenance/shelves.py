@@ -35,9 +35,9 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import TrashPlace, ids
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
 from bsd.store.copies import archived
-from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
-from bsd.store.extracted import APART, FORGOTTEN
+from bsd.store.entry_notes import DAMAGED, FORGOTTEN, RESTORED, UNDONE
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
+from bsd.store.originals import APART
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.reader import parse_kept

@@ -18,8 +18,8 @@ from typing import TypeVar
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.strays import StoredFiles
-from bsd.store.search import SearchIndex, ask
-from bsd.store.search_file import NOTHING_OUT, KnownTitle, TakenOut, out_of
+from bsd.store.search import KnownTitle, SearchIndex, ask
+from bsd.store.statistics import NOTHING_OUT, TakenOut, out_of
 from bsd.transcripts.agents.entry import MARKER
 from bsd.transcripts.agents.format import NotOurs, Rank, Title, TranscriptFormat, better
 from bsd.transcripts.agents.program import ENDING, AgentProgram
@@ -173,7 +173,7 @@ def when(ends: Ends, stat: os.stat_result) -> float:
 
 
 def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> dict[str, KnownTitle]:
-    return _ask(layout, lambda index: index.told(agent, only), {})
+    return _ask(layout, lambda index: index.titles(agent, only), {})
 
 
 def _ask(layout: Layout, question: Callable[[SearchIndex], _T], nothing: _T) -> _T:

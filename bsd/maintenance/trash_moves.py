@@ -37,9 +37,9 @@ from bsd.maintenance.relocate import (
     sync_names,
 )
 from bsd.maintenance.trashed import Aim, Journal, Trashed, TrashPlace, read_meta, weigh
-from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
-from bsd.store.extracted import FORGOTTEN, SessionStore, join_forgotten
+from bsd.store.entry_notes import FORGOTTEN, RESTORED, UNDONE, EntryNotes, join_forgotten
 from bsd.store.index import INDEX_FILE, Index
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.program import PutBack
 from bsd.transcripts.agents.programs import program_of
 

@@ -34,9 +34,9 @@ from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import expired_before
 from bsd.store.archive import SessionArchive
 from bsd.store.copies import damaged_copies
-from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
+from bsd.store.originals import Missing, SessionStore, digest
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
 from bsd.transcripts import splice
 from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at

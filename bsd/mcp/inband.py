@@ -62,8 +62,8 @@ from bsd.planning.targets import Refused, read_targets
 from bsd.planning.view import context as view_context
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import OpenSession
-from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.entry import EXTRACTABLE, standing_at, text_of
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Edit

@@ -6,9 +6,7 @@ The calling program is the nearest process above this one that has sessions open
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,18 +14,16 @@ from pathlib import Path
 
 from bsd.core import processes
 from bsd.core.errors import BsdError, Forbidden, Invalid
-from bsd.core.files import holds, plain_stream
+from bsd.core.files import holds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.catalog import find_session
 from bsd.store.contents import contents_of
-from bsd.store.index import INDEX_FILE
+from bsd.store.index import INDEX_FILE, session_named_in
 from bsd.transcripts.agents.entry import placeholder
 from bsd.transcripts.agents.program import Process
 from bsd.transcripts.agents.programs import at_work, in_use
 
 _MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
-_HEAD = 2048
-_SESSION = re.compile(rb'\{"version":\d+,"session":"([!-~]+?)"')
 _MOST_NAMED = 5
 _HINT = "AGENT/SESSION, or an id that only one agent has; `bsd sessions` lists them"
 
@@ -161,40 +157,20 @@ def mentions(layout: Layout, name: SessionName, entry: str) -> bool:
 def sessions_with_placeholder(
     layout: Layout, entry: str, agent: str | None = None
 ) -> list[SessionName]:
-    """Return the sessions that contain the placeholder of an entry which their store has.
-
-    The indexes of all stores are searched as text, which takes a moment for thousands of sessions.
-    """
-    needle = b'"entry_id":%b' % json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")
+    """Return the sessions that contain the placeholder of an entry which their store has."""
     stands = placeholder(entry).encode("utf-8", "replace")
-    found = []
-    for index in _indexes(layout):
-        if not holds(index, needle):
-            continue
+    layout.refuse_outside(layout.extracted)
+    contents = contents_of(layout)
+    contents.changed()  # a line may have been stored just now
+    found = set[SessionName]()
+    for place in contents.of_entry(entry):
+        # The name of a store may be cut; then its index tells.
+        name = layout.session_of_store(place.store) or session_named_in(
+            place.directory / INDEX_FILE
+        )
         with suppress(BsdError):
-            name = _name_in(index)
-            if agent in (None, name.agent) and holds(layout.session_file(name), stands):
-                found.append(name)
-    for place in contents_of(layout).of_entry(entry):
-        program = layout.session_of_store(place.directory.name) if place.pack else None
-        with suppress(BsdError):
-            if program is None or program in found or agent not in (None, program.agent):
+            if name is None or agent not in (None, name.agent):
                 continue
-            if holds(layout.session_file(program), stands):
-                found.append(program)
-    return found
-
-
-def _indexes(layout: Layout) -> Iterator[Path]:
-    stores = layout.refuse_outside(layout.extracted)
-    with suppress(OSError):
-        for store in sorted(os.listdir(stores)):
-            yield stores / store / INDEX_FILE
-
-
-def _name_in(index: Path) -> SessionName:
-    """Return the session of a store, by its index: the name of the directory may be cut."""
-    with suppress(OSError), plain_stream(index) as file:
-        if head := _SESSION.match(file.read(_HEAD)):
-            return SessionName.parse(head[1].decode("ascii"))
-    raise Invalid(f"{index} does not say whose it is")
+            if holds(layout.session_file(name), stands):
+                found.add(name)
+    return sorted(found)

@@ -20,8 +20,8 @@ from bsd.core.errors import Conflict, Invalid
 from bsd.planning.locate import Located, locate
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting
-from bsd.store.extracted import digest
 from bsd.store.history import TouchedLine
+from bsd.store.originals import digest
 from bsd.transcripts.agents.entry import EXTRACTABLE, MARKER, Entry, Marker
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.change import Edit

@@ -16,9 +16,9 @@ from bsd.planning.plan import Plan, Report, Saving
 from bsd.planning.rules import Decision, Policy, Reason, decide, subject_of
 from bsd.planning.survey import FinalOutcomes, Judged, Progress, Survey
 from bsd.store.entry_notes import Noting
-from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
+from bsd.store.originals import FileSpan, Missing, OriginalStore, StoredOriginal, digest
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -53,7 +53,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     fmt: TranscriptFormat,
     config: PruningConfig,
     now: float,
-    stored: Stored,
+    stored: OriginalStore,
     *,
     budget_bytes: int = BUDGET,
     dry_run: bool = False,
@@ -145,7 +145,7 @@ class _Original:
     ref: str
     hash: str
     size: int
-    line: FileSpan | bytes | None  # as in Keep
+    line: FileSpan | bytes | None  # as in StoredOriginal
     away: Mapping[str, int] = field(default_factory=dict)  # keys that are away already: bytes
 
 
@@ -156,7 +156,7 @@ class _Extraction:
         self,
         source: Transcript,
         fmt: TranscriptFormat,
-        stored: Stored,
+        stored: OriginalStore,
         survey: Survey,
         final: FinalOutcomes,
         at: str,
@@ -177,7 +177,7 @@ class _Extraction:
         self._dry_run = dry_run
         self._undone = undone
         self._edits: list[Edit] = []
-        self._keeps: list[Keep] = []
+        self._keeps: list[StoredOriginal] = []
         self._reasons: Counter[str] = Counter()
         # By type of value: values, bytes, tokens.
         self._savings: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -239,7 +239,7 @@ class _Extraction:
             return
         was = original.hash if isinstance(original.line, FileSpan) else None
         self._edits.append(Edit(row.offset, row.length, line, was))
-        keep = Keep(
+        keep = StoredOriginal(
             ref=original.ref,
             entry_id=entry_id,
             index=row.index,

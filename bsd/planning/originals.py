@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sys import maxsize
 
 from bsd.core.errors import Conflict
-from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import source_paths, stored_line
+from bsd.store.originals import Missing, OriginalStore, digest
 from bsd.transcripts.agents.entry import RESTORED, Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import parse_kept
@@ -88,7 +88,7 @@ class OriginalLine:
 
 
 def original_of(
-    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: Stored
+    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: OriginalStore
 ) -> OriginalLine | Missing:
     """The original that a marker of this entry names; see `stored_line`."""
     line = stored_line(raw, entry, marker, fmt, stored)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bsd.store.entry_notes import NOTHING, Noting
-from bsd.store.extracted import Keep
 from bsd.store.history import TouchedLine
+from bsd.store.originals import StoredOriginal
 from bsd.store.state import Checkpoint
 from bsd.transcripts.change import Edit, Identity
 from bsd.transcripts.reader import Line, Transcript
@@ -79,7 +79,7 @@ class Plan:
     planned_on: Identity
     edits: tuple[Edit, ...]
     report: Report
-    keeps: tuple[Keep, ...] = ()
+    keeps: tuple[StoredOriginal, ...] = ()
     touched: tuple[TouchedLine, ...] = ()  # for the history: what each of the edits is about
     undoes: int | None = None  # number of the operation that this one undoes
     noting: Noting = NOTHING  # what shall be known of entries from then on
@@ -128,7 +128,7 @@ class Revised:
         self.identity = source.identity
         # By offset: the line's edit, made on the file as it is, and what the history needs of it.
         self._changed: dict[int, tuple[Edit, TouchedLine]] = {}
-        self._keeps: list[Keep] = []
+        self._keeps: list[StoredOriginal] = []
         self._noting = NOTHING
         self.values = 0
 

@@ -19,9 +19,9 @@ from bsd.planning.originals import Return, original_of
 from bsd.planning.plan import Plan
 from bsd.planning.rules import own_tool
 from bsd.store.changed_lines import gaps_of
-from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import away_paths
+from bsd.store.originals import Missing, OriginalStore
 from bsd.transcripts.agents.entry import (
     MARKER,
     REDACTED,
@@ -83,7 +83,7 @@ class Redaction:
 
 
 def plan_redact(
-    source: Transcript, fmt: TranscriptFormat, calls: Sequence[CallToRedact], stored: Stored
+    source: Transcript, fmt: TranscriptFormat, calls: Sequence[CallToRedact], stored: OriginalStore
 ) -> tuple[Plan, Redaction]:
     """Plan the redaction of these calls; those that cannot be are left, and the answer says why.
 
@@ -167,7 +167,7 @@ class _LineChange:
     blocks_out: set[int] = field(default_factory=set)
     blocks_in: list[bytes] = field(default_factory=list)  # in front of the others
 
-    def apply(self, seen: Located, fmt: TranscriptFormat, stored: Stored) -> bytes:
+    def apply(self, seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -> bytes:
         """Make the new line; raises CannotChange, SpliceError."""
         raw, entry = seen.line.raw, seen.entry
         moves_blocks = bool(self.blocks_out or self.blocks_in)
@@ -209,7 +209,7 @@ class _LineChange:
         return False
 
 
-def _inline_again(seen: Located, fmt: TranscriptFormat, stored: Stored) -> bytes:
+def _inline_again(seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -> bytes:
     """The line with everything back that was taken out of it; raises CannotChange."""
     marker = Marker.of(seen.entry)
     if marker is None or seen.info.id is None:
@@ -262,7 +262,7 @@ def _cut_text(arguments: str) -> str:
 class _Redaction:
     """One attempt: which lines go, and what the others become."""
 
-    def __init__(self, tree: EntryTree, fmt: TranscriptFormat, stored: Stored) -> None:
+    def __init__(self, tree: EntryTree, fmt: TranscriptFormat, stored: OriginalStore) -> None:
         self._tree = tree
         self._fmt = fmt
         self._stored = stored

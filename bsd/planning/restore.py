@@ -18,9 +18,9 @@ from bsd.planning.locate import Located, locate, name_of
 from bsd.planning.originals import Return, nothing_away, original_of, restored_of
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting, Stamp
-from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
+from bsd.store.originals import Missing, OriginalStore
 from bsd.transcripts.agents.entry import MARKER, RESTORED, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
@@ -47,7 +47,7 @@ _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
 _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
-def unavailable(why: Missing, stored: Stored) -> str:
+def unavailable(why: Missing, stored: OriginalStore) -> str:
     """What to show instead of content that cannot be had."""
     return UNAVAILABLE[why].format(stored.trouble())
 
@@ -94,7 +94,7 @@ def plan_restore(
     entry: str,
     keys: Sequence[str] | None,
     now: float,
-    stored: Stored,
+    stored: OriginalStore,
 ) -> tuple[Plan, Restored]:
     """Plan the return of one entry's values; no `keys` means all.
 
@@ -114,7 +114,7 @@ def plan_restore_all(
     source: Transcript,
     fmt: TranscriptFormat,
     now: float,
-    stored: Stored,
+    stored: OriginalStore,
     budget_bytes: int = BUDGET,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Plan, tuple[Restored, ...]]:
@@ -142,7 +142,7 @@ def plan_restore_all(
 
 
 def restored_lines(
-    source: Transcript, fmt: TranscriptFormat, stored: Stored
+    source: Transcript, fmt: TranscriptFormat, stored: OriginalStore
 ) -> Iterator[tuple[bytes, Restored | None]]:
     """Every line of a session with its values inline, for a copy: nothing is planned.
 
@@ -155,7 +155,10 @@ def restored_lines(
 
 
 def restored_copy(
-    source: Transcript, fmt: TranscriptFormat, stored: Stored, write: Callable[[bytes], object]
+    source: Transcript,
+    fmt: TranscriptFormat,
+    stored: OriginalStore,
+    write: Callable[[bytes], object],
 ) -> tuple[int, dict[str, str]]:
     """Write a session as it would be with everything back, line by line.
 
@@ -216,7 +219,7 @@ class _Restorer:
 
     source: Transcript
     fmt: TranscriptFormat
-    stored: Stored
+    stored: OriginalStore
     now: float
     markers: Markers = field(init=False)
 
@@ -339,7 +342,7 @@ def _plan(
 
 
 def plan_remark(
-    source: Transcript, fmt: TranscriptFormat, stored: Stored
+    source: Transcript, fmt: TranscriptFormat, stored: OriginalStore
 ) -> tuple[Plan, tuple[str, ...]]:
     """Plan a marker for each entry whose placeholders stand alone, and whose content is stored.
 

@@ -15,18 +15,18 @@ from bsd.planning.originals import OriginalLine, Return, made_again
 from bsd.planning.plan import Plan
 from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
 from bsd.store.entry_notes import Noting
-from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.history import (
     ChangedLine,
     HistoryDamaged,
-    KeptOperation,
     Neighbour,
+    Operation,
     TouchedLine,
     as_ended,
     undone_entries,
     with_end,
 )
 from bsd.store.markers import away_paths
+from bsd.store.originals import Missing, OriginalStore, StoredOriginal
 from bsd.store.provenance import is_marked_copy
 from bsd.transcripts.agents.entry import RESTORED, Entry, Marker, standing_at
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -41,16 +41,16 @@ _HOW = {Missing.GONE: "gone", Missing.FORGOTTEN: "forgotten"}
 class Past(Protocol):
     """The history of a session, as planners may ask it."""
 
-    def operations(self) -> list[KeptOperation]:
+    def operations(self) -> list[Operation]:
         """All operations that are kept, the oldest first."""
         ...
 
-    def lines(self, operation: KeptOperation) -> list[ChangedLine]:
+    def lines(self, operation: Operation) -> list[ChangedLine]:
         """The lines that an operation changed."""
         ...
 
     def former(
-        self, operation: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+        self, operation: Operation, line: ChangedLine, now: bytes, stored: OriginalStore
     ) -> bytes | Missing:
         """The bytes that a line had before; `now` are those that it had afterwards."""
         ...
@@ -60,7 +60,7 @@ class Past(Protocol):
 class Undone:
     """What is undone."""
 
-    of: Internal[KeptOperation]
+    of: Internal[Operation]
     undone: int  # its number in the history
     action: str
     at: str
@@ -96,7 +96,7 @@ class PastOperation:
     bytes_after: int
 
 
-def _choose(past: Past, number: int | None, passed_over: Container[int]) -> KeptOperation:
+def _choose(past: Past, number: int | None, passed_over: Container[int]) -> Operation:
     """Find the operation to undo: the newest that is none itself and not undone, or a named one.
 
     Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
@@ -170,7 +170,7 @@ def plan_undo(
     fmt: TranscriptFormat,
     number: int | None,
     past: Past,
-    stored: Stored,
+    stored: OriginalStore,
     budget_bytes: int = BUDGET,
 ) -> tuple[Plan, Undone]:
     """Plan the undoing of one operation: of all its lines that are still there, or nothing.
@@ -214,7 +214,7 @@ def _find(
     source: Transcript,
     fmt: TranscriptFormat,
     past: Past,
-    operation: KeptOperation,
+    operation: Operation,
     over: Container[int],
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
     """Where the lines of an operation are that are not undone yet, and those that are gone.
@@ -255,8 +255,8 @@ class _Undoing:
         source: Transcript,
         fmt: TranscriptFormat,
         past: Past,
-        stored: Stored,
-        operation: KeptOperation,
+        stored: OriginalStore,
+        operation: Operation,
     ) -> None:
         self._source = source
         self._fmt = fmt
@@ -264,7 +264,7 @@ class _Undoing:
         self._stored = stored
         self._operation = operation
         self._edits: list[Edit] = []
-        self._keeps: list[Keep] = []
+        self._keeps: list[StoredOriginal] = []
         self._refs: set[str] = set()  # of these
         self._of_extraction = _began_with(past, operation).act.action in {"extract", "undo"}
         self._back: list[str] = []  # entries whose extraction is taken back with this
@@ -317,7 +317,9 @@ class _Undoing:
             for index, at in gone.items():
                 self.touched[at] = replace(self.touched[at], gap=gaps[index])
 
-    def _keep(self, line: ChangedLine, place: LinePlace, now: bytes, was: bytes) -> Keep | None:
+    def _keep(
+        self, line: ChangedLine, place: LinePlace, now: bytes, was: bytes
+    ) -> StoredOriginal | None:
         """What must be in the store if values leave the line again with this."""
         entry = parse_kept(was)
         marker = Marker.of(entry) if entry else None
@@ -345,7 +347,7 @@ class _Undoing:
         sizes = Return.of(present, original, self._fmt, list(paths.values())).sizes
         ref = held or self._stored.free_ref(marker.ref, self._refs)
         self._refs.add(ref)
-        return Keep(
+        return StoredOriginal(
             ref=ref,
             entry_id=entry_id,
             index=place.index,
@@ -387,7 +389,7 @@ class _Undoing:
         )
 
 
-def _began_with(past: Past, operation: KeptOperation) -> KeptOperation:
+def _began_with(past: Past, operation: Operation) -> Operation:
     """The operation that was undone, done again and so on; or what is kept of that row."""
     operations = {one.number: one for one in past.operations()}
     while operation.act.undoes in operations:
@@ -401,7 +403,7 @@ def _away_in(entry: Entry) -> set[str]:
     return set(away_paths(entry, marker)) if marker else set()
 
 
-def _already_undone(past: Past, operation: KeptOperation) -> set[int]:
+def _already_undone(past: Past, operation: Operation) -> set[int]:
     """Which lines of an operation are undone: all, none, or those that a crash let it come to."""
     operations = past.operations()
     undone = undone_entries(operations)
@@ -417,7 +419,7 @@ def _already_undone(past: Past, operation: KeptOperation) -> set[int]:
 
 
 def _check_later(
-    past: Past, operation: KeptOperation, lines: Sequence[ChangedLine], gone: Container[str | None]
+    past: Past, operation: Operation, lines: Sequence[ChangedLine], gone: Container[str | None]
 ) -> None:
     """Raise Conflict if a later operation that still stands changed one of these lines.
 
@@ -457,7 +459,7 @@ def _check_later(
 
 
 def _changed_by_others(
-    operation: KeptOperation,
+    operation: Operation,
     changed_lines: Sequence[ChangedLine],
     gone_lines: Sequence[ChangedLine],
 ) -> Conflict:

@@ -18,9 +18,10 @@ from bsd.planning.originals import restored_of, same_values
 from bsd.planning.plan import Plan, Report, Revised
 from bsd.planning.restore import BUDGET, Restored, plan_restore_all
 from bsd.planning.undo import Past
-from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
-from bsd.store.extracted import Missing, Stored, digest
+from bsd.store.entry_notes import NOTHING, Stamps, learn
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
+from bsd.store.originals import Missing, OriginalStore, digest
+from bsd.store.root_records import EntryOriginal
 from bsd.transcripts.agents.entry import RESTORED
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
@@ -44,7 +45,7 @@ class Witness(Protocol):
         """What was noted of other sessions."""
         ...
 
-    def originals(self, entry_ids: Collection[str]) -> Iterator[KeptLine]:
+    def originals(self, entry_ids: Collection[str]) -> Iterator[EntryOriginal]:
         """The original lines that are kept of entries of these ids."""
         ...
 
@@ -64,7 +65,7 @@ def plan_leaving(  # noqa: PLR0913 - as for restoring, and what tells how it was
     source: Transcript,
     fmt: TranscriptFormat,
     now: float,
-    stored: Stored,
+    stored: OriginalStore,
     witness: Witness,
     past: Past,
     *,
@@ -140,7 +141,7 @@ def _befores(
     known: Stamps,
     witness: Witness,
     past: Past,
-    stored: Stored,
+    stored: OriginalStore,
     revised: Revised,
 ) -> dict[int, bytes | None]:
     """What stood in the place of each, as far as anything tells: position → value, or None."""
@@ -188,7 +189,7 @@ def _by_originals(
     return found
 
 
-def _is_copy(raw: bytes, original: KeptLine) -> bool:
+def _is_copy(raw: bytes, original: EntryOriginal) -> bool:
     """Whether a line has the values that left an original line, so that it is one of its copies."""
     paths: list[ValuePath] = list(paths_of(original.keys).values())
     return bool(paths) and same_values(raw, original.line, paths)
@@ -210,7 +211,7 @@ class _Trail:
 
 
 def _by_history(
-    unknown: dict[int, _Stamped], past: Past, stored: Stored, revised: Revised
+    unknown: dict[int, _Stamped], past: Past, stored: OriginalStore, revised: Revised
 ) -> dict[int, bytes | None]:
     """What lines were before the operation that set their `_restored`, if it is kept."""
     found: dict[int, bytes | None] = {}

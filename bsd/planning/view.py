@@ -23,8 +23,8 @@ from bsd.core.layout import SessionName
 from bsd.planning.locate import Located, locate
 from bsd.planning.originals import nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
-from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
+from bsd.store.originals import Missing, OriginalStore
 from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
@@ -186,7 +186,7 @@ class ExtractedContent:
 
 
 def extracted_content(
-    source: Transcript, fmt: TranscriptFormat, entry: str, stored: Stored
+    source: Transcript, fmt: TranscriptFormat, entry: str, stored: OriginalStore
 ) -> ExtractedContent:
     """What was taken out of an entry, by key, without putting it back.
 

@@ -23,7 +23,7 @@ from bsd.sessions.commit.protocol import CommitOutcome, commit
 from bsd.sessions.idle import IdlePolicy, NotIdle, RetryBudget, Waiting, busy
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import OpenSession, Session
-from bsd.store.changed_lines import settle
+from bsd.store.changed_lines import resolve_pending
 from bsd.store.contents import contents_of
 from bsd.store.history import Act
 from bsd.store.index import Record
@@ -165,7 +165,7 @@ class SessionEditor:
             plan, answer = planner(session.opened(source, fmt, now, self._config))
             freed = () if plan.edits else plan.noting.freed
             # The lines stay as they are; only that these entries are free again is noted.
-            if freed and session.history.entry_notes.undone.free(freed):
+            if freed and session.history.entry_notes.free(freed):
                 _log.info(f"free: {session}, entries {len(freed)}", actor=self._actor)
             is_worth = worth is None or worth(plan)
             if not (plan.edits and is_worth):
@@ -196,7 +196,7 @@ class SessionEditor:
         def store_originals() -> None:
             nonlocal stored, number
             with source:  # closed after that: under the lease no process may have it open
-                session.store.keep(plan.keeps, _Checked(source, self._budget.check))
+                session.store.add(plan.keeps, _Checked(source, self._budget.check))
                 stored = True
                 number = self._begin(plan, source)
 
@@ -267,7 +267,7 @@ class SessionEditor:
     def _begin(self, plan: Plan, source: TranscriptFile) -> int:
         """Write a plan into the history before it takes effect; returns the operation's number."""
         session, report = self._session, plan.report
-        settle(session.history, source)
+        resolve_pending(session.history, source)
         act = Act(
             report.action,
             self._actor,

@@ -14,7 +14,7 @@ from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.locate import name_of
-from bsd.store.extracted import Missing
+from bsd.store.originals import Missing
 
 if TYPE_CHECKING:
     from bsd.planning.plan import Plan

@@ -22,8 +22,8 @@ from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
-from bsd.store.extracted import SessionStore
 from bsd.store.history import History
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of

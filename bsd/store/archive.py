@@ -1,8 +1,8 @@
-"""The archive of a session: packs of what has left its store, found by the hash of the line.
+"""The archive of a session: packs of lines that have left its store, found by hash.
 
-A line may lie in two packs, or in a pack and in the store: so it does after a crash. It is the
-same wherever it is read, and the next who moves or merges makes one of it. Whoever changes an
-archive holds bsd's own lock of the session.
+After a crash a line may lie in two packs, or in a pack and in the store. It is the same wherever
+it is read, and the next move or merge makes one of it. A caller that changes an archive holds
+bsd's own lock of the session.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ from bsd.store.pack import (
     UNFINISHED,
     Pack,
     PackDamaged,
-    Packed,
     PackFull,
-    PackPlace,
     PackSummary,
     PackWriter,
-    Salvage,
     salvaged,
     why_damaged,
 )
@@ -41,7 +38,7 @@ from bsd.transcripts.reader import parse_kept
 
 _log = structlog.stdlib.get_logger(module="archive")
 
-# So many lines' bytes go into a pack at once: a session is locked, and room is taken, for no more.
+# Bytes of lines that go into a pack at once: for no more a session is locked, and room is taken.
 _PORTION = 256 << 20
 _MANY = 8  # packs: then those of them that are not large become one
 _LARGE = 32 << 20  # bytes: a pack of that size stays as it is
@@ -52,7 +49,7 @@ class PackedFiles:
     """Files whose lines are in the archive now, durably; they may go. Sizes are bytes."""
 
     files: tuple[Path, ...]
-    pack: Path | None  # None: they were there already
+    pack: Path | None  # None: the lines were there already
     content: int  # of the lines that are new there
     packed: int  # of the pack
 
@@ -81,42 +78,36 @@ class SessionArchive:
         self._names: frozenset[str] | None = None
 
     def packs(self) -> list[Path]:
-        """All packs, the oldest first; raises OSError if the directory cannot be read."""
-        try:
-            names = os.listdir(self.directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [self.directory / name for name in sorted(names) if is_pack(name)]
+        """Return all packs, the oldest first; raises OSError if they cannot be listed."""
+        return [self.directory / name for name in self._listed() if is_pack(name)]
 
     def set_aside(self) -> list[Path]:
         """Return the damaged packs whose readable lines other packs have; raises as `packs`."""
+        return [self.directory / name for name in self._listed() if name.endswith(SET_ASIDE)]
+
+    def _listed(self) -> list[str]:
         try:
-            names = os.listdir(self.directory)
+            return sorted(os.listdir(self.directory))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [self.directory / name for name in sorted(names) if name.endswith(SET_ASIDE)]
 
-    def summaries(self) -> Iterator[tuple[Path, PackSummary]]:
-        """What the ends of the packs say; what cannot be read is left out."""
-        try:
-            packs = self.packs()
-        except OSError as error:
-            _log.warning("An archive cannot be read", problem=str(error))
-            return
-        for path in packs:
-            with suppress(PackDamaged, OSError), Pack(path) as pack:
-                yield path, pack.summary
+    def line(self, hash: str, first: Path | None = None) -> bytes | None:
+        """Return the line with this hash (`sha256:…`), if a pack has it.
 
-    def line(self, hash: str) -> bytes | None:
-        """The line with this hash (`sha256:…`), if a pack has it; `trouble` tells why it may."""
+        `trouble` says afterwards why it may be there all the same. The pack `first` is looked at
+        before the others.
+        """
         self.trouble = None
         looked: set[Path] = set()
         try:
-            # While we look, packs may be merged: then the line is in one that has just come.
+            # While this looks, packs may be merged: then the line is in one that has just come.
             while left := [path for path in self.packs() if path not in looked]:
-                for path in reversed(left):
-                    if (line := self._line_in(path, hash)) is not None:
-                        return line
+                for path in sorted(left, key=lambda path: path == first)[::-1]:
+                    try:
+                        if (line := _find(path, hash)) is not None:
+                            return line
+                    except (PackDamaged, OSError) as error:
+                        self.trouble = _tell_unread(path, error)
                 looked.update(left)
         except OSError as error:
             _log.warning("An archive cannot be read", problem=str(error))
@@ -126,79 +117,61 @@ class SessionArchive:
                 self.trouble = f"{place} is not a directory"
         return None
 
-    def _line_in(self, pack: Path, hash: str) -> bytes | None:
-        try:
-            return _find(pack, hash)
-        except (PackDamaged, OSError) as error:
-            self.trouble = _tell_unread(pack, error)
-        return None
+    # --- all packs, as far as they can be read ---
 
-    def names(self) -> frozenset[str]:
-        """The refs under which its lines lay in the store; read once."""
-        if self._names is None:
-            self._names = frozenset(ref for path in self.packs() for ref in _names_in(path))
-        return self._names
-
-    def entries(self) -> dict[str, int]:
-        """The entries of which it has lines, and how many bytes the one has that came last.
-
-        Only the ends of packs are read; what is damaged is left out.
-        """
-        found: dict[str, int] = {}
+    def _readable(self) -> Iterator[Pack]:
+        """Yield each pack, opened; packs that are damaged or cannot be read are left out."""
         try:
             packs = self.packs()
         except OSError as error:
             _log.warning("An archive cannot be read", problem=str(error))
-            return found
+            return
         for path in packs:
             with suppress(PackDamaged, OSError), Pack(path) as pack:
-                for place, record in zip(_in_order(pack), pack.records(), strict=True):
-                    found[str(record.get("entry_id") or place.hash.hex())] = place.size
-        return found
+                yield pack
 
-    def lines(self, refs: frozenset[str]) -> Iterator[Packed]:
-        """The lines that had these refs, each once; what is damaged is left out."""
-        left = set(refs)
-        for path in self.packs():
-            with suppress(PackDamaged, OSError), Pack(path) as pack:
-                for one in pack.some(lambda record: ref_of(record) in left):
-                    left.discard(ref_of(one.record))
-                    yield one
+    def summaries(self) -> Iterator[tuple[Path, PackSummary]]:
+        """Yield what the ends of the packs say."""
+        for pack in self._readable():
+            yield pack.path, pack.summary
 
-    # --- changing ---
+    def names(self) -> frozenset[str]:
+        """Return the refs under which its lines lay in the store; read once."""
+        if self._names is None:
+            names: set[str] = set()
+            for path in self.packs():
+                with suppress(PackDamaged, OSError), Pack(path) as pack:
+                    names.update(map(ref_of, pack.records()))
+            self._names = frozenset(names)
+        return self._names
 
-    def sweep(self) -> None:
-        """Remove what somebody who was killed has left unfinished."""
-        with suppress(OSError):
-            names = os.listdir(self.directory)
-            for name in names:
-                if name.endswith(UNFINISHED):
-                    (self.directory / name).unlink(missing_ok=True)
-            if may_be_double(names):
-                self._drop_doubles()
+    def entries(self) -> dict[str, int]:
+        """Return the entries of which it has lines, each with the bytes of its last line."""
+        sizes: dict[str, int] = {}
+        for pack in self._readable():
+            with suppress(PackDamaged, OSError):
+                for place, record in zip(pack.in_order(), pack.records(), strict=True):
+                    sizes[str(record.get("entry_id") or place.hash.hex())] = place.size
+        return sizes
 
-    def _drop_doubles(self) -> None:
-        """Remove packs all of which is in a later one too: a merge was killed before it did."""
-        held: dict[Path, set[bytes]] = {}
-        for path, _ in self.summaries():
-            with suppress(PackDamaged), Pack(path) as pack:
-                held[path] = {place.hash for place in pack.places()}
-        for path in list(held):
-            for other in held.keys() - {path}:
-                if held[path] <= held[other] and _is_whole(other):
-                    path.unlink(missing_ok=True)
-                    del held[path]
-                    break
-        self._names = None
+    def _hashes(self, packs: Iterable[Path]) -> set[bytes]:
+        """Return the hashes of all lines that these packs say to have."""
+        hashes: set[bytes] = set()
+        for path in packs:
+            with suppress(PackDamaged, FileNotFoundError), Pack(path) as pack:
+                hashes.update(place.hash for place in pack.places())
+        return hashes
+
+    # --- adding and merging ---
 
     def take(self, files: Iterable[ToPack], now: float) -> Iterator[PackedFiles]:
-        """Pack files of the store, portion by portion; those of a portion may go when it is given.
+        """Pack files of the store, portion by portion; the files of a yielded portion may go.
 
-        `now` is in epoch seconds. What a line is too long for stays. Raises OSError, and
-        PackDamaged if a pack does not read as it was written; then what was given is in.
+        `now` is in epoch seconds. A file with a line that is too long stays. Raises OSError, and
+        PackDamaged if a pack does not read as it was written; what was yielded is in.
         """
         left, more = iter(files), True
-        known = self._hashes()
+        known = self._hashes(self.packs())
         while more:
             done: list[Path] = []
             with PackWriter(self.directory) as writer:
@@ -216,18 +189,10 @@ class SessionArchive:
                 elif done:
                     yield PackedFiles(tuple(done), None, 0, 0)
         self._names = None
-        self._tidy()
-
-    def _hashes(self) -> set[bytes]:
-        """Of all lines that its packs say to have."""
-        found: set[bytes] = set()
-        for path in self.packs():
-            with suppress(PackDamaged, FileNotFoundError), Pack(path) as pack:
-                found.update(place.hash for place in pack.places())
-        return found
+        self._remove_if_empty()
 
     def _take(self, one: ToPack, writer: PackWriter, known: set[bytes]) -> bool:
-        """Whether a file's line is in the archive, or will be with this pack."""
+        """Return whether a file's line is in the archive, or will be with this pack."""
         try:
             line = read_plain(one.file, LARGEST_LINE)
         except FileNotFoundError:
@@ -246,9 +211,9 @@ class SessionArchive:
         return True
 
     def _has(self, hash: bytes) -> bool:
-        """Whether a line can be read here; raises OSError if that cannot be told now.
+        """Return whether a line can be read here; raises OSError if that cannot be told now.
 
-        What a damaged pack has lost is packed anew; `mend` makes one of what then is there twice.
+        A line that a damaged pack has lost is packed anew.
         """
         for path in reversed(self.packs()):
             with suppress(PackDamaged):
@@ -257,80 +222,97 @@ class SessionArchive:
         return False
 
     def merge(self, span: float | None = None) -> list[Path]:
-        """Make one of many small packs, where they are many; returns the new ones.
+        """Make one of many small packs; return the new ones.
 
-        Only packs whose times differ by no more than `span` seconds become one, as that has the
-        age of its youngest. Raises OSError, PackDamaged; then all is as it was.
+        Only packs whose times differ by at most `span` seconds become one, as that has the age of
+        its youngest. Raises OSError, PackDamaged; then all is as it was.
         """
         made = []
         for group in self._groups(span):
             merged: list[Path] = []
-            with PackWriter(self.directory) as writer:
-                try:
-                    oldest, newest = self._gather(group, writer, merged)
-                except PackFull:  # they stay as they are
-                    continue
-                if len(merged) < 2:
-                    continue
-                made.append(writer.finish(oldest, newest))
-            for path in merged:  # the last has the time of the new one: see `may_be_double`
-                if path != made[-1]:
-                    path.unlink(missing_ok=True)
-            sync_dir(self.directory)
+            oldest, newest = float("inf"), 0.0
+            with PackWriter(self.directory) as writer, suppress(PackFull):
+                for path in filter(_is_whole, group):  # a damaged one stays for `verify` to tell
+                    with Pack(path) as pack:
+                        for one in pack:
+                            writer.add(one.line, one.record, one.hash)
+                        oldest = min(oldest, pack.summary.oldest)
+                        newest = max(newest, pack.summary.newest)
+                    merged.append(path)
+                if len(merged) > 1:
+                    made.append(writer.finish(oldest, newest))
+                    for path in merged:  # the last has the time of the new one: `may_be_double`
+                        if path != made[-1]:
+                            path.unlink(missing_ok=True)
+                    sync_dir(self.directory)
         self._names = None
         return made
 
     def _groups(self, span: float | None) -> Iterator[list[Path]]:
         group: list[Path] = []
         began = 0.0
-        for path, summary in self.summaries():
+        for path, summary in list(self.summaries()):
             if summary.packed >= _LARGE:
                 continue
             if group and span is not None and summary.newest - began > span:
                 if len(group) >= _MANY:
                     yield group
                 group = []
-            began = summary.oldest if not group else min(began, summary.oldest)
+            began = min(began, summary.oldest) if group else summary.oldest
             group.append(path)
         if len(group) >= _MANY:
             yield group
 
-    def _gather(
-        self, group: list[Path], writer: PackWriter, merged: list[Path]
-    ) -> tuple[float, float]:
-        """Add what these packs hold, each line once; names those that were whole."""
-        oldest, newest = float("inf"), 0.0
-        for path in group:
-            if not _is_whole(path):  # it stays as it is, for `verify` to tell
-                continue
-            with Pack(path) as pack:
-                for one in pack:
-                    writer.add(one.line, one.record, one.hash)
-                oldest = min(oldest, pack.summary.oldest)
-                newest = max(newest, pack.summary.newest)
-            merged.append(path)
-        return oldest, newest
+    # --- mending and removing ---
+
+    def sweep(self) -> None:
+        """Remove what an interrupted change has left: unfinished packs, and merged ones."""
+        with suppress(OSError):
+            names = os.listdir(self.directory)
+            for name in names:
+                if name.endswith(UNFINISHED):
+                    (self.directory / name).unlink(missing_ok=True)
+            if may_be_double(names):
+                self._remove_doubles()
+
+    def _remove_doubles(self) -> None:
+        """Remove packs whose lines another pack has, too."""
+        held: dict[Path, set[bytes]] = {}
+        for pack in self._readable():
+            with suppress(PackDamaged, OSError):
+                held[pack.path] = {place.hash for place in pack.places()}
+        for path in list(held):
+            others = held.keys() - {path}
+            if any(held[path] <= held[other] and _is_whole(other) for other in others):
+                path.unlink(missing_ok=True)
+                del held[path]
+        self._names = None
 
     def mend(self, pack: Path) -> Mended:
         """Write the lines of a pack whose index is damaged into a new one, and set it aside.
 
-        Those that others have, too, as they were packed again since, are not kept twice. Raises
-        OSError, and PackDamaged if it has none; then all is as it was.
+        Lines that other packs have, too, as they were packed again since, are not written twice.
+        Raises OSError, and PackDamaged if it has no line; then all is as it was.
         """
         at = pack.lstat().st_mtime
-        found = 0
-        others = self._readable(pack)
-        made, salvage = None, Salvage(pack)
+        found, gaps = 0, list[int]()
+        others = self._hashes(path for path in self.packs() if path != pack and _is_whole(path))
+        made = None
         with PackWriter(self.directory) as writer:
-            for number, line in enumerate(salvage.lines()):
+            for number, line in enumerate(salvaged(pack, gaps)):
                 found += 1
                 hash_ = hashlib.sha256(line).digest()
-                if hash_ in others:
-                    continue
-                said = {"file": f"{number:04d}_salvaged.json", "extracted_at": "", "index": number}
-                entry = entry_id(parse_kept(line) or {}) or ""
-                more = {"keys": [], "sizes_bytes": {}, "size": len(line), "entry_id": entry}
-                writer.add(line, said | more, hash_)
+                if hash_ not in others:
+                    record = {
+                        "file": f"{number:04d}_salvaged.json",
+                        "entry_id": entry_id(parse_kept(line) or {}) or "",
+                        "index": number,
+                        "size": len(line),
+                        "keys": [],
+                        "sizes_bytes": {},
+                        "extracted_at": "",
+                    }
+                    writer.add(line, record, hash_)
             if not found:
                 raise PackDamaged(pack, "none of its lines can be read")
             made = writer.finish(at, at) if writer.lines else None
@@ -339,17 +321,17 @@ class SessionArchive:
             os.rename(pack, aside)
             sync_dir(self.directory)
         self._names = None
-        return Mended(found, aside, whole=salvage.whole)
+        return Mended(found, aside, whole=not gaps)
 
     def mend_lines(self, pack: Path) -> bool:
-        """Make a pack of which lines are lost anew without these, if other packs have them all.
+        """Write a pack anew without lines that cannot be read, if other packs have all of these.
 
         Raises OSError, PackDamaged; then all is as it was.
         """
-        others = self._readable(pack)
+        others = self._hashes(path for path in self.packs() if path != pack and _is_whole(path))
         made = None
         with Pack(pack) as old, PackWriter(self.directory) as writer:
-            for place, record in zip(_in_order(old), old.records(), strict=True):
+            for place, record in zip(old.in_order(), old.records(), strict=True):
                 if place.hash in others:
                     continue
                 try:
@@ -362,35 +344,55 @@ class SessionArchive:
             self.remove(pack)
         return True
 
-    def _readable(self, but: Path) -> set[bytes]:
-        """The lines of all other packs that can be read; raises OSError."""
-        found: set[bytes] = set()
-        for path in self.packs():
-            if path != but and _is_whole(path):
-                with Pack(path) as pack:
-                    found.update(place.hash for place in pack.places())
-        return found
-
     def remove(self, pack: Path) -> None:
         """Delete a pack for good; raises OSError."""
         pack.unlink(missing_ok=True)
         self._names = None
         sync_dir(self.directory)
-        self._tidy()
+        self._remove_if_empty()
 
-    def _tidy(self) -> None:
+    def _remove_if_empty(self) -> None:
         with suppress(OSError):  # there are packs, or it was never made
             self.directory.rmdir()
 
 
-def _in_order(pack: Pack) -> list[PackPlace]:
-    return sorted(pack.places(), key=lambda place: place.number)
-
-
 def may_be_double(names: Iterable[str]) -> bool:
-    """Whether, by the names of packs, what one holds may be in another one, too."""
+    """Return whether, by the names of packs, the lines of one may be in another one, too."""
     times = [name.partition("-")[0] for name in names if is_pack(name)]
     return len(times) > len(set(times))
+
+
+def is_pack(name: str) -> bool:
+    """Return whether a file of this name is a pack that was finished."""
+    return name.endswith(PACK) and not name.startswith(".")
+
+
+def ref_of(record: Mapping[str, Any]) -> str:
+    """Return the ref that a packed line had in its store."""
+    return str(record.get("file", "")).removesuffix(".json")
+
+
+def _find(pack: Path, hash: str) -> bytes | None:
+    """Return the line of a pack with this hash; of a damaged one, if it is still there.
+
+    Raises OSError, PackDamaged if it was there or may have been.
+    """
+    try:
+        wanted = bytes.fromhex(hash.removeprefix("sha256:"))
+    except ValueError:  # a marker that was written by hand
+        return None
+    try:
+        with Pack(pack) as opened:
+            place = opened.find(wanted)
+            return None if place is None else opened.line(place)
+    except FileNotFoundError:
+        return None  # merged since the directory was listed
+    except PackDamaged as problem:
+        for line in salvaged(pack):
+            if hashlib.sha256(line).digest() == wanted:
+                _tell_damaged(pack, problem)
+                return line
+        raise
 
 
 def _is_whole(path: Path) -> bool:
@@ -399,61 +401,8 @@ def _is_whole(path: Path) -> bool:
     return problem is None
 
 
-def is_pack(name: str) -> bool:
-    """Whether a file of this name is a pack that was finished."""
-    return name.endswith(PACK) and not name.startswith(".")
-
-
-def ref_of(record: Mapping[str, Any]) -> str:
-    """The ref that a packed line had in its store."""
-    return str(record.get("file", "")).removesuffix(".json")
-
-
-def packed_line(pack: Path, hash: str) -> bytes | None:
-    """The line of a pack with this hash (`sha256:…`); of a damaged one, if it is still there."""
-    try:
-        return _find(pack, hash)
-    except (PackDamaged, OSError) as error:
-        _tell_unread(pack, error)
-    return None
-
-
-def _find(pack: Path, hash: str) -> bytes | None:
-    """The same; raises OSError, PackDamaged if it was there or may have been."""
-    try:
-        wanted = bytes.fromhex(hash.removeprefix("sha256:"))
-    except ValueError:  # a marker that somebody wrote by hand
-        return None
-    try:
-        with Pack(pack) as opened:
-            place = opened.find(wanted)
-            return None if place is None else opened.line(place)
-    except FileNotFoundError:
-        return None  # merged since we looked
-    except PackDamaged as problem:
-        for hash_, line in salvaged_lines(pack):
-            if hash_ == wanted:
-                _tell_damaged(pack, problem)
-                return line
-        raise
-
-
-def salvaged_lines(pack: Path) -> Iterator[tuple[bytes, bytes]]:
-    """What is left in a pack whose index is damaged: SHA-256 and line; raises OSError."""
-    for line in salvaged(pack):
-        yield hashlib.sha256(line).digest(), line
-
-
-def _names_in(path: Path) -> Iterator[str]:
-    try:
-        with Pack(path) as pack:
-            yield from map(ref_of, pack.records())
-    except (PackDamaged, OSError) as problem:
-        _log.debug("A pack does not tell its names", problem=str(problem))
-
-
 def _tell_unread(pack: Path, error: PackDamaged | OSError) -> str:
-    """Log what is wrong with a pack, and say it in words."""
+    """Log what is wrong with a pack, and return it in words."""
     if isinstance(error, PackDamaged):
         _tell_damaged(pack, error)
         return f"the pack {error}"

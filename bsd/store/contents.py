@@ -1,10 +1,11 @@
-"""One index of all stores of a root and their archives (`contents.db`): where a line lies.
+"""The index of what the stores and archives of a root hold (`contents.db`): by hash, by entry.
 
 Programs copy lines, with placeholder and marker, into new sessions: forks, branches, resumed and
-renamed ones. What such a line names lies in the store of another session, perhaps in the trash.
-This finds it, by the hash of the line, or by the entry that it was. It is a cache, brought up to
-date from the stores' `index.json`s when something is asked for; whoever reads a file that it names
-compares the hash.
+renamed sessions. The original of such a line lies in the store of another session, perhaps in the
+trash. Every look-up (markers, copies, verify, forget) goes through this index.
+
+It is a cache. Before a question is answered it is brought up to date from the `index.json` files
+of the stores and from the packs. A caller that reads a file compares the hash.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,42 +37,45 @@ from bsd.core.database_file import (
 from bsd.core.errors import BsdError, Unavailable, os_problem
 from bsd.core.files import LARGEST_LINE, UNCERTAIN_NS, NotPlain, TooLarge, read_plain
 from bsd.core.layout import Layout, inside
-from bsd.store.archive import SessionArchive, packed_line, ref_of, salvaged_lines
+from bsd.store.archive import SessionArchive, ref_of
 from bsd.store.index import INDEX_FILE, Record, record_of
-from bsd.store.pack import Pack, PackDamaged
+from bsd.store.pack import Pack, PackDamaged, salvaged
 from bsd.transcripts.agents.entry import entry_id, entry_key
 from bsd.transcripts.reader import parse_kept
 
 _log = structlog.stdlib.get_logger(module="contents")
 
-_DATABASE_VERSION = 2
+_VERSION = 3
 _WAIT_SECONDS = 5.0
 _FINISHED = ".json"
-_IN_TRASH, _ARCHIVE_IN_TRASH = "extracted", "archive"  # before the time at the end of a name
-_DELETED_AT = re.compile(r"\d{8}T\d{6}\.\d{3}Z")  # at the end of such a name
+_TRASHED = re.compile(r"(.*)_(extracted|archive)_\d{8}T\d{6}\.\d{3}Z")
 _UNKNOWN = (0, 0, 0, 0)
-# Looking whether the stores are as they were may take one part in so many of the time.
+# Looking whether the stores are as they were takes at most one part in so many of the time.
 _SELDOM = 10
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}
 _MEND_PACK = "`bsd verify --repair` mends what can be mended, else bring it back from a backup"
-_IN_MEMORY_SECONDS = 600.0  # where nothing can be written; then that is tried again
 
-# `places` are directories of stores, of archives, and packs in these; `ref` is a name in one.
+# `places` are the directories of stores and of archives; `held` are their lines. `ref` is the name
+# of a line's file, `pack` the pack in which it lies (empty: a file of its own).
 _CREATE = (
+    "DROP TABLE IF EXISTS places",
+    "DROP TABLE IF EXISTS held",
     """CREATE TABLE places (
         id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE,
         ino INTEGER NOT NULL, mtime INTEGER NOT NULL,
         index_mtime INTEGER NOT NULL, index_size INTEGER NOT NULL)""",
     """CREATE TABLE held (
-        hash BLOB NOT NULL, place INTEGER NOT NULL, ref TEXT NOT NULL,
+        hash BLOB NOT NULL, place INTEGER NOT NULL, pack TEXT NOT NULL, ref TEXT NOT NULL,
         entry INTEGER NOT NULL, at TEXT NOT NULL,
-        PRIMARY KEY (hash, place, ref)) WITHOUT ROWID""",
+        PRIMARY KEY (hash, place, pack, ref)) WITHOUT ROWID""",
     "CREATE INDEX held_by_entry ON held (entry)",
     "CREATE INDEX held_by_place ON held (place)",
-    f"PRAGMA user_version = {_DATABASE_VERSION}",
+    f"PRAGMA user_version = {_VERSION}",
 )
-_DROP = ("DROP TABLE IF EXISTS places", "DROP TABLE IF EXISTS held")
-_COLUMNS = "SELECT path, ref, hash, at, entry FROM held JOIN places ON id = place WHERE "
-_NEWEST = " ORDER BY at DESC, path, ref"
+_SELECT = (
+    "SELECT path, pack, ref, hash, at, entry FROM held JOIN places ON id = place"
+    " WHERE {} ORDER BY at DESC, path, pack, ref DESC"
+)
 
 _State = tuple[int, int, int, int]  # inode and mtime of a directory, mtime and size of its index
 _Row = tuple[bytes, str, int, str]  # hash, ref, entry, at
@@ -79,29 +83,25 @@ _Row = tuple[bytes, str, int, str]  # hash, ref, entry, at
 
 @dataclass(frozen=True, slots=True)
 class StoredPlace:
-    """A stored line: in a session's store or in its archive, in their place or in the trash."""
+    """A stored line: in a session's store or archive, in their place or in the trash."""
 
     directory: Path
     ref: str
     hash: str
-    at: str  # when it was taken out, ISO 8601; empty: nobody knows
-    entry: int  # `entry_key` of the entry that it was
-    pack: str = ""  # name of the pack in which it lies; empty: it has a file of its own
+    at: str  # when it was extracted, ISO 8601; empty: not known
+    entry: int  # `entry_key` of its entry
+    pack: str = ""  # name of its pack; empty: it has a file of its own
 
     @property
     def file(self) -> Path:
-        """In which file it lies."""
+        """The file in which it lies."""
         return self.directory / (self.pack or f"{self.ref}{_FINISHED}")
 
     @property
     def store(self) -> str:
         """The store name of the session for which the line was stored."""
-        name = self.directory.name
-        for word in (_IN_TRASH, _ARCHIVE_IN_TRASH):
-            before, found, time_ = name.rpartition(f"_{word}_")
-            if found and _DELETED_AT.fullmatch(time_):
-                return before
-        return name
+        trashed = _TRASHED.fullmatch(self.directory.name)
+        return trashed[1] if trashed else self.directory.name
 
     @property
     def index(self) -> int | None:
@@ -110,10 +110,11 @@ class StoredPlace:
         return int(number) if number.isdecimal() else None
 
     def record(self) -> Record | None:
-        """What the index said of a line that lies in a pack."""
-        with suppress(PackDamaged, OSError, ValueError), Pack(self.file) as pack:
-            if place := pack.find(bytes.fromhex(self.hash.removeprefix("sha256:"))):
-                return record_of({**pack.record(place), "hash": self.hash})
+        """Return what the pack says of the line; None if it has a file of its own."""
+        if self.pack:
+            with suppress(PackDamaged, OSError, ValueError), Pack(self.file) as pack:
+                if place := pack.find(bytes.fromhex(self.hash.removeprefix("sha256:"))):
+                    return record_of({**pack.record(place), "hash": self.hash})
         return None
 
     def readable_line(self) -> bytes | None:
@@ -121,9 +122,9 @@ class StoredPlace:
 
         Raises BsdError if something is there that cannot be read, or is not the line.
         """
-        if self.pack:
+        if self.pack:  # or in another pack, if this one was merged since the index was asked
             archive = SessionArchive(self.directory)
-            if (line := archive.line(self.hash)) is None and archive.trouble:
+            if (line := archive.line(self.hash, first=self.file)) is None and archive.trouble:
                 raise Unavailable(archive.trouble, hint=_MEND_PACK)
             return line
         try:
@@ -138,258 +139,214 @@ class StoredPlace:
         return line
 
     def line(self) -> bytes | None:
-        """What lies there, if it is what it shall be, and may be read."""
-        if self.pack:  # or in another pack, if that one was merged since we looked
-            archive = SessionArchive(self.directory)
-            return packed_line(self.file, self.hash) or archive.line(self.hash)
-        with suppress(OSError):
-            line = read_plain(self.file, LARGEST_LINE)
-            return line if f"sha256:{hashlib.sha256(line).hexdigest()}" == self.hash else None
+        """Return the line, if it can be read and has its hash."""
+        with suppress(BsdError):
+            return self.readable_line()
         return None
 
 
 class Contents:
-    """The stores of one root. Calls from several threads are answered one after the other."""
+    """The index of one root. Calls from several threads are answered one after the other."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._file = layout.own / "contents.db"
         self._lock = Lock()
-        self._memory: sqlite3.Connection | None = None  # where nothing can be written
-        self._in_memory_until = 0.0  # monotonic seconds
-        self._again_at = 0.0  # monotonic seconds before which nobody looks at the stores again
-        self._unread: dict[str, BsdError] = {}  # by path below the root: at the last look
+        self._memory: sqlite3.Connection | None = None  # used where no file can be written
+        self._next_look = 0.0  # monotonic seconds
+        self._problems: dict[str, BsdError] = {}  # of the last look, by path below the root
 
     def __del__(self) -> None:
         if self._memory is not None:
             self._memory.close()
 
     def with_hash(self, hash: str) -> list[StoredPlace]:
-        """Where a line of this hash lies, in any store; those in the trash last."""
+        """Return where a line of this hash lies, in any store; places in the trash last."""
         try:
             key = bytes.fromhex(hash.removeprefix("sha256:"))
-        except ValueError:  # a marker that somebody wrote by hand
+        except ValueError:  # a marker that was written by hand
             return []
-        found = self._places("hash = :value", key)
+        found = self._places("hash = ?", key)
         return sorted(found, key=lambda place: place.directory.parent == self._layout.trash)
 
     def of_entry(self, entry: str) -> list[StoredPlace]:
-        """All lines that are stored of an entry of this id, in any store; the newest first."""
-        return self._places("entry = :value", entry_key(entry))
+        """Return all lines that any store holds of an entry of this id, the newest first."""
+        return self._places("entry = ?", entry_key(entry))
 
     def of_store(self, directory: Path) -> list[StoredPlace]:
-        """All that one store, or one archive, holds."""
-        path = f"{directory.parent.name}/{directory.name}"
-        within = "path = :value OR (path > :value || '/' AND path < :value || '0')"
-        return self._places(within, path)
+        """Return all lines of one store, or of one archive."""
+        return self._places("path = ?", f"{directory.parent.name}/{directory.name}")
 
     def unread_in(self, directory: Path) -> BsdError | None:
-        """Return why something of a store, or an archive, could not be read at the last look.
+        """Return why something of a store or an archive could not be read at the last look.
 
         Then it may hold more than `of_store` says.
         """
-        path = f"{directory.parent.name}/{directory.name}"
-        return next(
-            (
-                error
-                for where, error in self._unread.items()
-                if where in (directory.parent.name, path) or where.startswith(f"{path}/")
-            ),
-            None,
-        )
+        top = directory.parent.name
+        return self._problems.get(f"{top}/{directory.name}") or self._problems.get(top)
 
     def trouble(self) -> str | None:
         """Return what could not be read at the last look, if anything: a line may lie there."""
-        return next((error.message for error in self._unread.values()), None)
+        return next((error.message for error in self._problems.values()), None)
 
     def changed(self) -> None:
-        """Something was stored, or moved: the next question is answered by a new look."""
-        self._again_at = 0.0
+        """Note that something was stored or moved: the next question looks at the stores again."""
+        self._next_look = 0.0
 
     def _places(self, condition: str, value: object) -> list[StoredPlace]:
-        if not self._layout.own.is_dir():  # no bsd has worked here, and looking leaves no traces
+        if not self._layout.own.is_dir():  # bsd has not worked here, and a question leaves no trace
             return []
         with self._lock:
-            for instead in (self._give_up, self._hold_in_memory):
-                try:
-                    return self._ask(condition, value)
-                except (sqlite3.Error, OSError) as error:  # in the end a full disk
-                    instead(error)
+            try:
+                return self._ask(condition, value)
+            except (sqlite3.Error, OSError) as error:
+                _log.warning("The index of the stores is made anew", problem=str(error))
+                self._next_look = 0.0
+                with suppress(OSError):
+                    remove_database(self._file)
+            try:
+                return self._ask(condition, value)
+            except (sqlite3.Error, OSError):  # a full disk
+                self._use_memory()
             return self._ask(condition, value)
 
     def _ask(self, condition: str, value: object) -> list[StoredPlace]:
         with self._open() as database:
             self._bring_up_to_date(database)
-            query = _COLUMNS + condition + _NEWEST
-            rows = database.execute(query, {"value": value}).fetchall()
-        root = self._layout.root
+            rows = database.execute(_SELECT.format(condition), (value,)).fetchall()
         return [
-            StoredPlace(root / directory, ref, f"sha256:{hash_.hex()}", at, entry, pack)
-            for path, ref, hash_, at, entry in rows
-            for directory, pack in (_parts(path),)
+            StoredPlace(self._layout.root / path, ref, f"sha256:{hash_.hex()}", at, entry, pack)
+            for path, pack, ref, hash_, at, entry in rows
         ]
 
     # --- what the stores hold ---
 
     def _bring_up_to_date(self, database: sqlite3.Connection) -> None:
         began = time.monotonic()
-        if began < self._again_at:
+        if began < self._next_look:
             return
-        self._unread.clear()
+        self._problems.clear()
         known = {
             path: (number, tuple(state))
             for number, path, *state in database.execute("SELECT * FROM places")
         }
         with database:
-            for path in self._stores():
-                directory = f"{self._layout.root}/{path}"
-                state = _state(directory)
-                number, was = known.pop(path, (None, None))
-                if state != was or state == _UNKNOWN:
-                    self._read_store(database, path, number, state)
-            self._follow_archives(database, known)
+            for path, is_archive in self._directories():
+                state = _state(f"{self._layout.root}/{path}")
+                number, before = known.pop(path, (None, None))
+                if state == before and state != _UNKNOWN:
+                    continue
+                if number is None:
+                    insert = "INSERT INTO places VALUES (NULL, ?, 0, 0, 0, 0)"
+                    number = database.execute(insert, (path,)).lastrowid or 0
+                read = self._read_archive if is_archive else self._read_store
+                read(database, number, path)
+                if path in self._problems:
+                    state = _UNKNOWN  # to be read again, even if nothing changes here
+                update = (
+                    "UPDATE places SET (ino, mtime, index_mtime, index_size) = (?, ?, ?, ?)"
+                    " WHERE id = ?"
+                )
+                database.execute(update, (*state, number))
             for number, _ in known.values():
-                _forget(database, number)
+                database.execute("DELETE FROM held WHERE place = ?", (number,))
+                database.execute("DELETE FROM places WHERE id = ?", (number,))
         ended = time.monotonic()
-        self._again_at = ended + _SELDOM * (ended - began)
+        self._next_look = ended + _SELDOM * (ended - began)
 
-    def _follow_archives(
-        self, database: sqlite3.Connection, known: dict[str, tuple[int, _State]]
-    ) -> None:
-        """Take in new packs, which never change; what is there is taken out of `known`."""
-        packs: dict[str, list[str]] = {}
-        for path in known:
-            directory, pack = _parts(path)
-            if pack:
-                packs.setdefault(directory, []).append(path)
-        for path in self._archives():
-            state = _state(f"{self._layout.root}/{path}")
-            number, was = known.pop(path, (None, None))
-            there = packs.get(path, [])
-            if state != was or state == _UNKNOWN:
-                there, readable = self._packs_in(path)
-                for each in there:
-                    if each not in known:
-                        readable &= self._take_in(database, each)
-                if not readable:
-                    state = _UNKNOWN  # it is looked at again, though nothing here may change
-                if number is not None:
-                    _forget(database, number)
-                _insert(database, path, state, ())
-            for each in there:
-                known.pop(each, None)
-
-    def _read_store(
-        self, database: sqlite3.Connection, path: str, number: int | None, state: _State
-    ) -> None:
-        """Take in what one store holds now; if not all of it can be read, it is read again."""
-        if number is not None:
-            _forget(database, number)
-        problems: list[BsdError] = []
-        held = list(_rows(f"{self._layout.root}/{path}", problems))
+    def _read_store(self, database: sqlite3.Connection, number: int, path: str) -> None:
+        directory, problems = self._layout.root / path, list[BsdError]()
+        database.execute("DELETE FROM held WHERE place = ?", (number,))
+        _insert(database, number, "", _rows(directory, problems))
         if problems:
-            self._unread[path], state = problems[0], _UNKNOWN
-        _insert(database, path, state, held)
+            self._problems[path] = problems[0]
 
-    def _packs_in(self, path: str) -> tuple[list[str], bool]:
-        """The packs of an archive, and whether it could be looked into."""
+    def _read_archive(self, database: sqlite3.Connection, number: int, path: str) -> None:
+        """Take in new packs; a pack never changes."""
+        packs: dict[str, Path] = {}
         try:
-            found = SessionArchive(self._layout.root / path).packs()
-        except OSError as error:  # others are none the worse for it
-            _log.warning("An archive cannot be read", where=path, problem=str(error))
-            self._unread[path] = os_problem(error, f"reading {self._layout.root / path}")
-            return [], False
-        return [f"{path}/{pack.name}" for pack in found], True
-
-    def _take_in(self, database: sqlite3.Connection, path: str) -> bool:
-        """Note what a pack holds, if it can be read."""
-        try:
-            _insert(database, path, _UNKNOWN, _packed_rows(self._layout.root / path))
+            packs = {pack.name: pack for pack in SessionArchive(self._layout.root / path).packs()}
         except OSError as error:
-            _log.warning("A pack cannot be read", pack=path, problem=str(error))
-            self._unread[path] = os_problem(error, f"reading {self._layout.root / path}")
-            number = database.execute("SELECT id FROM places WHERE path = ?", (path,)).fetchone()
-            _forget(database, *number)
-            return False
-        return True
+            _log.warning("An archive cannot be read", where=path, problem=str(error))
+            self._note(path, self._layout.root / path, error)
+        rows = database.execute("SELECT DISTINCT pack FROM held WHERE place = ?", (number,))
+        known = {name for (name,) in rows}
+        delete = "DELETE FROM held WHERE place = ? AND pack = ?"
+        database.executemany(delete, ((number, name) for name in known - packs.keys()))
+        for name in sorted(packs.keys() - known):
+            try:
+                _insert(database, number, name, _packed_rows(packs[name]))
+            except OSError as error:
+                _log.warning("A pack cannot be read", pack=f"{path}/{name}", problem=str(error))
+                database.execute(delete, (number, name))
+                self._note(path, packs[name], error)
 
-    def _stores(self) -> Iterator[str]:
-        """The stores' paths below the root; as text, since there may be very many."""
-        yield from self._directories(self._layout.extracted, "")
-        yield from self._directories(self._layout.trash, _IN_TRASH)
+    def _directories(self) -> Iterator[tuple[str, bool]]:
+        """Yield the path below the root of each store and archive, and whether it is an archive."""
+        layout = self._layout
+        for top, word in (
+            *((layout.extracted, ""), (layout.trash, "extracted")),
+            *((layout.archive, ""), (layout.trash, "archive")),
+        ):
+            try:
+                with os.scandir(inside(top, layout.root)) as entries:
+                    names = [
+                        entry.name
+                        for entry in entries
+                        if (not word or entry.name.split("_")[-2:-1] == [word])
+                        and entry.is_dir(follow_symlinks=False)
+                    ]
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except (BsdError, OSError) as error:  # a link that leads out, a closed directory
+                _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
+                self._note(top.name, top, error)
+                continue
+            is_archive = top == layout.archive or word == "archive"
+            yield from ((f"{top.name}/{name}", is_archive) for name in names)
 
-    def _archives(self) -> Iterator[str]:
-        yield from self._directories(self._layout.archive, "")
-        yield from self._directories(self._layout.trash, _ARCHIVE_IN_TRASH)
-
-    def _directories(self, top: Path, marked: str) -> Iterator[str]:
-        """Paths of the directories in one whose names have a word before their last."""
-        try:
-            real = inside(top, self._layout.root)
-            with os.scandir(real) as found:
-                names = [
-                    item.name
-                    for item in found
-                    if (not marked or item.name.split("_")[-2:-1] == [marked])
-                    and item.is_dir(follow_symlinks=False)
-                ]
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except (BsdError, OSError) as error:  # a link that leads out, a closed directory
-            _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
-            self._unread[top.name] = os_problem(error, f"reading {top}")
-            return
-        yield from (f"{top.name}/{name}" for name in names)
+    def _note(self, path: str, file: Path, error: BsdError | OSError) -> None:
+        """Note that something below `path` cannot be read; other places are still served."""
+        self._problems.setdefault(path, os_problem(error, f"reading {file}"))
 
     # --- the database ---
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        memory = self._memory if time.monotonic() <= self._in_memory_until else None
-        if memory is None and (database := self._on_disk()) is not None:
-            with closing(database):
-                yield database
-            return
-        yield memory or self._hold_in_memory()
+        database = self._memory
+        if database is None:
+            try:
+                database = self._connect()
+            except OSError as error:
+                if error.errno not in _NOT_WRITABLE:
+                    raise
+                database = self._use_memory()
+        with nullcontext() if database is self._memory else closing(database):
+            yield database
 
-    def _hold_in_memory(self, _: Exception | None = None) -> sqlite3.Connection:
+    def _use_memory(self) -> sqlite3.Connection:
+        """Keep the index in memory from now on."""
         self._memory = sqlite3.connect(":memory:", check_same_thread=False)
         _create(self._memory)
-        self._again_at = 0.0
-        self._in_memory_until = time.monotonic() + _IN_MEMORY_SECONDS
+        self._next_look = 0.0
         return self._memory
-
-    def _on_disk(self) -> sqlite3.Connection | None:
-        """None where nothing can be written."""
-        try:
-            return self._connect()
-        except OSError as error:
-            if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}:
-                return None
-            raise
 
     def _connect(self) -> sqlite3.Connection:
         if make_database_file(self._file):
-            self._again_at = 0.0
+            self._next_look = 0.0
         elif not os.access(self._file, os.W_OK):
             raise OSError(errno.EACCES, "not writable", str(self._file))
         database = sqlite3.connect(self._file, timeout=_WAIT_SECONDS)
         with being_opened(database):
-            if version_of(database) != _DATABASE_VERSION:
+            if version_of(database) != _VERSION:
                 _create(database)
-                self._again_at = 0.0
-            database.execute("PRAGMA synchronous = OFF")  # what a power cut takes is made again
+                self._next_look = 0.0
+            database.execute("PRAGMA synchronous = OFF")  # after a power cut it is made anew
         return database
-
-    def _give_up(self, error: Exception) -> None:
-        _log.warning("The index of the stores is made anew", problem=str(error))
-        self._again_at = 0.0
-        with suppress(OSError):
-            remove_database(self._file)
 
 
 def contents_of(layout: Layout) -> Contents:
-    """The index of a root's stores; one for all who ask in this process."""
+    """Return the index of a root; one for all callers in this process."""
     return _contents(layout if layout.bound_to is None else replace(layout, bound_to=None))
 
 
@@ -401,30 +358,25 @@ def _contents(layout: Layout) -> Contents:
 def _create(database: sqlite3.Connection) -> None:
     database.execute("BEGIN IMMEDIATE")
     with database:
-        for statement in (*_DROP, *_CREATE):
+        for statement in _CREATE:
             database.execute(statement)
 
 
-def _insert(database: sqlite3.Connection, path: str, state: _State, held: Iterable[_Row]) -> None:
-    insert = "INSERT INTO places (path, ino, mtime, index_mtime, index_size) VALUES (?, ?, ?, ?, ?)"
-    number = database.execute(insert, (path, *state)).lastrowid
-    rows = ((hash_, number, ref, entry, at) for hash_, ref, entry, at in held)
-    database.executemany("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?)", rows)
+def _insert(database: sqlite3.Connection, place: int, pack: str, rows: Iterable[_Row]) -> None:
+    database.executemany(
+        "INSERT OR REPLACE INTO held (hash, place, pack, ref, entry, at) VALUES (?, ?, ?, ?, ?, ?)",
+        ((hash_, place, pack, ref, entry, at) for hash_, ref, entry, at in rows),
+    )
 
 
-def _forget(database: sqlite3.Connection, number: int) -> None:
-    database.execute("DELETE FROM held WHERE place = ?", (number,))
-    database.execute("DELETE FROM places WHERE id = ?", (number,))
+def _rows(directory: Path, problems: list[BsdError]) -> Iterator[_Row]:
+    """What the files of a store are, by `index.json`; files that it lacks are read.
 
-
-def _rows(directory: str, problems: list[BsdError]) -> Iterator[_Row]:
-    """What the files of a store are, by its index, or for files that this lacks, by themselves.
-
-    What cannot be read is left out; `problems` gets the errors.
+    Files that cannot be read are left out, and their errors go to `problems`.
     """
-    with _noting(problems, Path(directory)):
+    with _collect(problems, directory):
         there = {name for name in os.listdir(directory) if name.endswith(_FINISHED)} - {INDEX_FILE}
-        for record in _records(Path(directory, INDEX_FILE)):
+        for record in _records(directory / INDEX_FILE):
             with suppress(KeyError, TypeError, ValueError):
                 file = str(record["file"])
                 hash_ = bytes.fromhex(str(record["hash"]).removeprefix("sha256:"))
@@ -433,14 +385,13 @@ def _rows(directory: str, problems: list[BsdError]) -> Iterator[_Row]:
                     yield hash_, file.removesuffix(_FINISHED), entry, at
                     there.discard(file)
         for file in sorted(there):
-            with _noting(problems, Path(directory, file)):
-                line = read_plain(Path(directory, file), LARGEST_LINE)
-                entry = entry_key(entry_id(parse_kept(line) or {}) or "")
-                yield hashlib.sha256(line).digest(), file.removesuffix(_FINISHED), entry, ""
+            with _collect(problems, directory / file):
+                line = read_plain(directory / file, LARGEST_LINE)
+                yield (*_of_line(line, file.removesuffix(_FINISHED)), "")
 
 
 @contextmanager
-def _noting(problems: list[BsdError], path: Path) -> Iterator[None]:
+def _collect(problems: list[BsdError], path: Path) -> Iterator[None]:
     """Collect an OSError in `problems`; a file that is gone, or is not bsd's, is no error."""
     try:
         yield
@@ -450,34 +401,31 @@ def _noting(problems: list[BsdError], path: Path) -> Iterator[None]:
         problems.append(os_problem(error, f"reading {path}"))
 
 
-def _parts(path: str) -> tuple[str, str]:
-    """Of a place: the directory of a store or an archive, and a pack in it, if it is one."""
-    directory, _, name = path.rpartition("/")
-    return (directory, name) if directory.count("/") else (path, "")
+def _of_line(line: bytes, ref: str) -> tuple[bytes, str, int]:
+    entry = entry_key(entry_id(parse_kept(line) or {}) or "")
+    return hashlib.sha256(line).digest(), ref, entry
 
 
 def _packed_rows(path: Path) -> Iterator[_Row]:
-    """What the lines of a pack are; where its index is damaged, as far as they say it.
+    """What the lines of a pack are; if its index is damaged, as far as the lines say it.
 
     Raises OSError.
     """
     try:
         with Pack(path) as pack:
-            found = sorted(pack.places(), key=lambda place: place.number)
-            for place, record in zip(found, pack.records(), strict=True):
+            for place, record in zip(pack.in_order(), pack.records(), strict=True):
                 at = str(record.get("extracted_at", ""))
                 yield place.hash, ref_of(record), entry_key(record.get("entry_id", "")), at
     except FileNotFoundError:
-        return  # merged since we looked
+        return  # merged since the directory was listed
     except PackDamaged as problem:
         _log.warning("A pack of the archive is damaged", problem=str(problem))
-        for number, (hash_, line) in enumerate(salvaged_lines(path)):
-            entry = entry_key(entry_id(parse_kept(line) or {}) or "")
-            yield hash_, f"{number:04d}_salvaged", entry, ""
+        for number, line in enumerate(salvaged(path)):
+            yield (*_of_line(line, f"{number:04d}_salvaged"), "")
 
 
 def _records(index: Path) -> Iterator[dict[str, object]]:
-    """The entries of an `index.json`, one line after the other; nothing of one that we wrote not.
+    """The entries of an `index.json`, line by line; nothing of a file that bsd has not written.
 
     The newest first, since a file that was used again is noted again.
     """
@@ -493,7 +441,7 @@ def _records(index: Path) -> Iterator[dict[str, object]]:
 
 
 def _state(directory: str) -> _State:
-    """How a store is now; `_UNKNOWN` if it may change again without this showing it."""
+    """How a directory is now; `_UNKNOWN` if it may change again without this showing it."""
     try:
         here = os.lstat(directory)
         try:

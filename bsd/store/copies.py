@@ -1,17 +1,18 @@
 """Copies of whole sessions in the archive: what it takes to make one again when it is gone.
 
-In `<root>/archive/<agent>_<session>/session-<origin>/` lies `copy.json`, which says of which parts
+`<root>/archive/<agent>_<session>/session-<origin>/` holds `copy.json`, which says of which parts
 each file of the session is made, and packs (`store.pack`) that hold the parts, by their hashes. The
-files are the transcript as it was, lean, and what else belongs to it; what was taken out of it lies
-in store and packs already. `<origin>` tells the session from another one that came to its name.
+files are the transcript as it was, lean, and other files of the session; the values that were
+extracted from it lie in store and packs already. `<origin>` tells the session from another one that
+came to its name.
 
-`copy.json` is believed only if it is bsd's own (`core/files`) and what it says may be so:
-the names are those of its place, and every path lies below the directory of its session. It has a
-checksum; copies of bsd versions before that have none and are read by the same rules.
+`copy.json` is believed only if it is bsd's own (`core/files`) and its content is plausible: the
+names are those of its place, and every path lies below the directory of its session. It has a
+checksum; copies of early bsd versions have none and are read by the same rules.
 
-Parts are whole lines, cut where the lines say: one that changed leaves most others as they were, so
-that a copy that is renewed costs what is new. New parts are durable before `copy.json` names them,
-and it names none any more when they go.
+Parts are whole lines, cut where the lines say: a line that changed leaves most parts as they were,
+so that renewing a copy costs what is new. New parts are durable before `copy.json` names them, and
+it names none any more when they go.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import re
 import shutil
 import zlib
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -66,7 +67,7 @@ _ORIGIN = re.compile(r"[0-9a-f]{16}")
 # A part ends after so many bytes if its last line says so, and after so many in any case.
 _LEAST, _MOST = 128 << 10, 1 << 20
 _ONE_OF = 8
-# More packs than these, or more than half of them of no use: they are written anew, as one.
+# If there are more packs than these, or less than half of them is of use, they become one.
 _MOST_PACKS = 6
 _MOST_SMALL = 2 << 20  # bytes, of which there is never more than one pack
 _BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
@@ -102,13 +103,13 @@ class CopiedFile:
         }
 
     @classmethod
-    def of(cls, said: Any) -> CopiedFile:
-        """Read what `as_json` wrote; raises as any broken document."""
+    def from_json(cls, document: Any) -> CopiedFile:
+        """Read what `as_json` wrote; raises one of `_BROKEN`."""
         parts = tuple(
-            Part(sha256_in_hex(known), whole_number(size)) for known, size in said["parts"]
+            Part(sha256_in_hex(hash_), whole_number(size)) for hash_, size in document["parts"]
         )
-        dev, ino, size, *times = said["was"]
-        mtime_ns, ctime_ns = (whole_number(one, least=-1 << 63) for one in times)
+        dev, ino, size, *times = document["was"]
+        mtime_ns, ctime_ns = (whole_number(each, least=-1 << 63) for each in times)
         was = Identity(
             whole_number(dev, 1 << 64),
             whole_number(ino, 1 << 64),
@@ -118,21 +119,15 @@ class CopiedFile:
         )
         if sum(part.size for part in parts) != was.size:
             raise ValueError("its parts are not as long as it was")
-        # Never more than permissions: nothing that runs as its owner is made of a copy.
-        mode = whole_number(said["mode"]) & 0o777
-        return cls(
-            text(said["path"]),
-            was,
-            mode,
-            whole_number(said["uid"]),
-            whole_number(said["gid"]),
-            parts,
-        )
+        # Permissions only: no file that runs as its owner is made of a copy.
+        mode = whole_number(document["mode"]) & 0o777
+        uid, gid = whole_number(document["uid"]), whole_number(document["gid"])
+        return cls(text(document["path"]), was, mode, uid, gid, parts)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCopy:
-    """What is kept of one session; times are epoch seconds."""
+    """The copy of one session; times are epoch seconds."""
 
     directory: Path
     name: SessionName
@@ -143,7 +138,7 @@ class SessionCopy:
     parent: str | None = None  # the session that it is a part of
     listed: str | None = None  # its program's record of it, for `AgentProgram.list_again`
     put_away: bool = False  # by its program, into another directory
-    left_out: tuple[str, ...] = ()  # what belongs to it and could not be read
+    left_out: tuple[str, ...] = ()  # files of it that could not be read
     gone_at: float | None = None  # when it was first seen to be gone
 
     @property
@@ -166,77 +161,130 @@ class SessionCopy:
         return sum(path.stat().st_size for path in _packs(self.directory))
 
     def as_json(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in _PLAIN}
+        members = ("origin", "kept_at", "title", "parent", "listed", "put_away", "left_out")
         return {
             "version": _VERSION,
             "session": str(self.name),
-            **told,
+            **{name: getattr(self, name) for name in (*members, "gone_at")},
             "files": [file.as_json() for file in self.files],
         }
 
+    @classmethod
+    def from_json(cls, directory: Path, document: Any) -> SessionCopy:
+        """Read what `as_json` wrote, and check it; raises one of `_BROKEN`, BsdError."""
+        if document["version"] != _VERSION:
+            raise ValueError(f"it is of version {document['version']!r:.20}")
+        if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
+            raise ValueError("its checksum is another one")
+        name, origin = SessionName.parse(text(document["session"])), text(document["origin"])
+        if not _ORIGIN.fullmatch(origin) or directory.name != f"{COPY}{origin}":
+            raise ValueError("it lies in the place of another copy")
+        store, place = Layout(directory).store_name(name), directory.parent.name
+        if place != store and not place.startswith(f"{store}_archive_"):  # in the trash
+            raise ValueError(f"it is about {name}, and lies in the place of another session")
+        files = tuple(map(CopiedFile.from_json, document["files"]))
+        if not files or files[0].path != f"{name.session}{_ENDING}":
+            raise ValueError("it does not name the transcript first")
+        for file in files[1:]:
+            path_below(file.path, name.session)
+        if len({file.path for file in files}) < len(files):
+            raise ValueError("it names a file twice")
+        return cls(
+            directory,
+            name,
+            origin,
+            files,
+            kept_at=moment(document["kept_at"]),
+            title=text_or_none(document["title"]),
+            parent=text_or_none(document["parent"]),
+            listed=text_or_none(document["listed"]),
+            put_away=truth(document["put_away"]),
+            left_out=tuple(map(text, document["left_out"])),
+            gone_at=None if document["gone_at"] is None else moment(document["gone_at"]),
+        )
 
-_PLAIN = (
-    *("origin", "kept_at", "title", "parent", "listed", "put_away", "left_out"),
-    "gone_at",
-)
+
+def _checksum(document: dict[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+# --- where copies are ---
+
+
+def archived(layout: Layout) -> list[Path]:
+    """Return the directories of sessions in the archive; raises BsdError if it cannot be read."""
+    try:
+        with os.scandir(layout.refuse_outside(layout.archive)) as entries:
+            return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as error:
+        raise Conflict(
+            f"{layout.archive} is not a directory, so nothing of the archive can be read",
+            hint="move away what lies there, and bring the directory back",
+        ) from error
+    except OSError as error:
+        raise os_problem(error, f"reading {layout.archive}") from error
+
+
+def copy_directory(layout: Layout, name: SessionName, origin: str) -> Path:
+    """Return where the copy of the session of this name and origin lies, or would."""
+    return layout.archive_dir(name) / f"{COPY}{origin}"
+
+
+def copy_directories(archive: Path) -> list[Path]:
+    """Return where the copies of a session lie, damaged ones too; raises OSError."""
+    try:
+        return sorted(archive / name for name in os.listdir(archive) if name.startswith(COPY))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def copies_of(layout: Layout, name: SessionName) -> list[SessionCopy]:
-    """All that are kept of sessions of this name, the latest first; raises OSError."""
+    """Return all copies of sessions of this name, the latest first; raises OSError."""
     return _copies(layout.archive_dir(name))
 
 
 def copies_in(archive: Path, *, but_one: bool = False, strictly: bool = False) -> list[SessionCopy]:
-    """The same by the session's directory in the archive; what cannot be read is left out.
+    """Return the copies in a session's directory in the archive, the latest first.
 
-    `but_one` is of no interest: if there is only one, it is not even read. `strictly`: only what is
-    damaged is left out; raises BsdError, OSError for what cannot be read now.
+    Copies that cannot be read are logged and left out.
+
+    Args:
+        archive: the directory.
+        but_one: one copy is of no interest: if there is only one, it is not even read.
+        strictly: leave out only damaged copies; raise BsdError, OSError for a copy that cannot be
+            read now.
     """
-    if strictly:
-        return _copies(archive, but_one=but_one, strictly=True)
     try:
-        return _copies(archive, but_one=but_one)
-    except OSError as error:  # those of other sessions are none the worse for it
+        return _copies(archive, but_one=but_one, strictly=strictly)
+    except OSError as error:  # copies of other sessions can be read
+        if strictly:
+            raise
         _log.warning("The copies of a session cannot be read", problem=str(error))
         return []
 
 
 def _copies(archive: Path, *, but_one: bool = False, strictly: bool = False) -> list[SessionCopy]:
+    directories = copy_directories(archive)
     found: list[SessionCopy] = []
-    with suppress(FileNotFoundError, NotADirectoryError):
-        names = sorted(name for name in os.listdir(archive) if name.startswith(COPY))
-        if len(names) == 1 and but_one:
-            return []
-        for each in names:
-            try:
-                if copy := read_copy(archive / each):
-                    found.append(copy)
-            except Unavailable as problem:  # others are none the worse for it; verify tells, too
-                if strictly and isinstance(problem.__cause__, OSError):
-                    raise
-                _log.warning("A copy of a session is damaged", problem=problem.message)
+    for directory in directories if len(directories) > but_one else ():
+        try:
+            if copy := read_copy(directory):
+                found.append(copy)
+        except Unavailable as problem:  # others can be read; verify tells of this one, too
+            if strictly and isinstance(problem.__cause__, OSError):
+                raise
+            _log.warning("A copy of a session is damaged", problem=problem.message)
     return sorted(found, key=lambda copy: copy.kept_at, reverse=True)
 
 
-def copy_directories(archive: Path) -> Iterator[Path]:
-    """Where the copies of a session lie, damaged ones too; raises OSError."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for each in sorted(os.listdir(archive)):
-            if each.startswith(COPY):
-                yield archive / each
-
-
-def copy_directory(layout: Layout, name: SessionName, origin: str) -> Path:
-    """Where the copy of the session of this name and origin lies, or would."""
-    return layout.archive_dir(name) / f"{COPY}{origin}"
-
-
 def read_copy(directory: Path) -> SessionCopy | None:
-    """What is kept there; None if nothing is. Raises Unavailable if nobody can tell."""
+    """Return the copy that lies there, if any; raises Unavailable if it cannot be understood."""
     path = directory / _MANIFEST
     try:
-        said = orjson.loads(read_ours(path, root_of(path), LARGEST_RECORD))
-        return _copy_of(directory, said)
+        document = orjson.loads(read_ours(path, root_of(path), LARGEST_RECORD))
+        return SessionCopy.from_json(directory, document)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (UntrustedFile, NotPlain, TooLarge) as error:
@@ -251,115 +299,38 @@ def read_copy(directory: Path) -> SessionCopy | None:
         ) from error
 
 
-def _copy_of(directory: Path, said: Any) -> SessionCopy:
-    """What a document says; raises as any broken document."""
-    if said["version"] != _VERSION:
-        raise ValueError(f"it is of version {said['version']!r:.20}")
-    if _CHECKSUM in said and said.pop(_CHECKSUM) != _checksum(said):
-        raise ValueError("its checksum is another one")
-    name, origin = SessionName.parse(text(said["session"])), text(said["origin"])
-    if not _ORIGIN.fullmatch(origin) or directory.name != f"{COPY}{origin}":
-        raise ValueError("it lies in the place of another copy")
-    store, place = Layout(directory).store_name(name), directory.parent.name
-    if place != store and not place.startswith(f"{store}_archive_"):  # in the trash
-        raise ValueError(f"it is about {name}, and lies in the place of another session")
-    files = tuple(map(CopiedFile.of, said["files"]))
-    if not files or files[0].path != f"{name.session}{_ENDING}":
-        raise ValueError("it does not name the transcript first")
-    for file in files[1:]:
-        path_below(file.path, name.session)
-    if len({file.path for file in files}) < len(files):
-        raise ValueError("it names a file twice")
-    return SessionCopy(
-        directory,
-        name,
-        origin,
-        files,
-        kept_at=moment(said["kept_at"]),
-        title=text_or_none(said["title"]),
-        parent=text_or_none(said["parent"]),
-        listed=text_or_none(said["listed"]),
-        put_away=truth(said["put_away"]),
-        left_out=tuple(map(text, said["left_out"])),
-        gone_at=None if said["gone_at"] is None else moment(said["gone_at"]),
-    )
-
-
-def _checksum(said: dict[str, Any]) -> str:
-    return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
 def damaged_copies(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
-    """Copies of a session that cannot be brought back whole; all of each is read."""
+    """Yield the copies of a session that cannot be brought back whole; each is read whole."""
     for directory in copy_directories(archive):
         try:
             if copy := read_copy(directory):
-                _read_all(copy)
+                for file in copy.files:
+                    with CopiedTranscript(copy, file) as source:
+                        for _ in source.whole():
+                            pass
         except Unavailable as problem:
             yield directory, problem
-
-
-def _read_all(copy: SessionCopy) -> None:
-    for file in copy.files:
-        with CopiedTranscript(copy, file) as source:
-            for _ in source.whole():
-                pass
 
 
 # --- reading ---
 
 
-class CopiedParts:
-    """The packs of one copy, opened when needed; to be closed. Raises Unavailable if damaged."""
-
-    def __init__(self, copy: SessionCopy) -> None:
-        self._copy = copy
-        self._open = ExitStack()
-        self._packs: list[Pack] | None = None
-        self._unreadable: Exception | None = None  # why a pack could not be opened
-
-    def close(self) -> None:
-        self._open.close()
-        self._packs = None
-
-    def read(self, part: Part) -> bytes:
-        """A part, whose hash is right."""
-        if self._packs is None:
-            self._packs = list(self._opened())
-        problem = self._unreadable
-        for pack in self._packs:
-            try:
-                if (place := pack.find(part.hash)) is not None:
-                    return pack.line(place)
-            except (PackDamaged, OSError) as error:
-                problem = error
-        raise Unavailable(
-            f"the copy of {self._copy.name} in {self._copy.directory} is not whole"
-            f" ({problem or 'a pack of it is gone'})",
-            hint="bring that directory back from a backup, if there is one",
-        )
-
-    def _opened(self) -> Iterator[Pack]:
-        for path in _packs(self._copy.directory):
-            try:
-                yield self._open.enter_context(Pack(path))
-            except (PackDamaged, OSError) as problem:  # what only it holds will be missed
-                self._unreadable = problem
-
-
 class CopiedTranscript(InBlocks):
-    """A file of a copy, read as a session is."""
+    """A file of a copy, the transcript or another one, read as a session is."""
 
     def __init__(self, copy: SessionCopy, file: CopiedFile | None = None) -> None:
         self._file = file or copy.transcript
-        self._name = copy.name
+        self._copy = copy
         super().__init__(self._file.was, _MOST)
-        self._parts = CopiedParts(copy)
+        self._open = ExitStack()
+        self._packs: list[Pack] | None = None  # opened when needed
+        self._unreadable: Exception | None = None  # why a pack could not be opened
         self._ends = list(accumulate(part.size for part in self._file.parts))
         self._last: tuple[int, bytes] = (-1, b"")
 
     def close(self) -> None:
-        self._parts.close()
+        self._open.close()
+        self._packs = None
 
     def read(self, offset: int, length: int) -> bytes:
         if offset + length > self.identity.size:
@@ -376,25 +347,49 @@ class CopiedTranscript(InBlocks):
     def _fill(self, view: memoryview, offset: int) -> None:
         view[:] = self.read(offset, len(view))
 
+    def whole(self) -> Iterator[bytes]:
+        """Yield all of it, part by part."""
+        return map(self._part, range(len(self._ends)))
+
     def _part(self, number: int) -> bytes:
+        """Return a part, whose hash is right; raises Unavailable if it is damaged or gone."""
         if self._last[0] != number:
             part = self._file.parts[number]
-            content = self._parts.read(part)
+            content = self._find(part)
             if len(content) != part.size:
-                raise Unavailable(f"the copy of {self._name} says wrongly how long a part of it is")
+                raise Unavailable(
+                    f"the copy of {self._copy.name} says wrongly how long a part of it is"
+                )
             self._last = (number, content)
         return self._last[1]
 
-    def whole(self) -> Iterator[bytes]:
-        """All of it, part by part."""
-        return map(self._part, range(len(self._ends)))
+    def _find(self, part: Part) -> bytes:
+        if self._packs is None:
+            self._packs = []
+            for path in _packs(self._copy.directory):
+                try:
+                    self._packs.append(self._open.enter_context(Pack(path)))
+                except (PackDamaged, OSError) as error:  # parts that only it holds are missing
+                    self._unreadable = error
+        problem = self._unreadable
+        for pack in self._packs:
+            try:
+                if (place := pack.find(part.hash)) is not None:
+                    return pack.line(place)
+            except (PackDamaged, OSError) as error:
+                problem = error
+        raise Unavailable(
+            f"the copy of {self._copy.name} in {self._copy.directory} is not whole"
+            f" ({problem or 'a pack of it is gone'})",
+            hint="bring that directory back from a backup, if there is one",
+        )
 
 
-# --- keeping ---
+# --- writing ---
 
 
 def parts_of(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines, from where a part begins, as parts."""
+    """Cut lines into parts; the first line begins a part."""
     part: list[bytes] = []
     size = 0
     for line in lines:
@@ -408,9 +403,9 @@ def parts_of(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unchanged_parts(source: Transcript, before: CopiedFile) -> tuple[Part, ...]:
-    """The parts of a file that it still has, if it was only appended to; never the last one.
+    """Return the parts of a file that it still has, if it was only appended to; never the last.
 
-    Its first part and the last that counts are read, as that is where programs write anew.
+    The first part and the last ones are read, as programs write anew at the beginning or the end.
     """
     kept = before.parts[:-1]
     now, was = source.identity, before.was
@@ -424,16 +419,20 @@ def unchanged_parts(source: Transcript, before: CopiedFile) -> tuple[Part, ...]:
 
 
 class NewParts:
-    """Takes in parts, and packs those that are not there; to be used in a `with`."""
+    """Takes in the parts of a copy, and packs those that are not there; to be used in a `with`.
+
+    `mending`: packs that are there are read whole, and damaged ones do not count.
+    """
 
     def __init__(
         self, directory: Path, before: SessionCopy | None, now: float, *, mending: bool = False
     ) -> None:
-        """`mending`: packs that are there are read whole; the damaged ones do not count."""
         self._directory = directory
-        self._damaged = list(filter(why_damaged, _packs(directory))) if mending else []
-        there = before or directory.is_dir()
-        self._known = set(_held(directory, self._damaged)) if there else set()
+        packs = _packs(directory) if before or directory.is_dir() else []
+        self._damaged = list(filter(why_damaged, packs)) if mending else []
+        self._known = {
+            hash_ for path in packs if path not in self._damaged for hash_ in _hashes(path)
+        }
         self._now = now
         self._writer: PackWriter | None = None
         self._unfinished = ExitStack()
@@ -447,10 +446,11 @@ class NewParts:
         self._unfinished.close()
 
     def has(self, parts: Iterable[Part]) -> bool:
-        """Whether these are there, or were added."""
+        """Return whether these are there, or were added."""
         return all(part.hash in self._known for part in parts)
 
     def add(self, content: bytes) -> Part:
+        """Take in a part."""
         part = Part(_digest(content), len(content))
         if part.hash not in self._known:
             if self._writer is None:
@@ -461,7 +461,7 @@ class NewParts:
         return part
 
     def drop_damaged(self) -> None:
-        """Remove packs that did not count, once all that they had lies elsewhere."""
+        """Remove packs that did not count, once the copy does not need them."""
         for path in self._damaged:
             if path != self._made:
                 path.unlink(missing_ok=True)
@@ -469,44 +469,42 @@ class NewParts:
     def finish(self) -> None:
         """Make them durable; raises Unavailable, OSError."""
         if self._writer is not None:
-            try:
-                self._made = self._writer.finish(self._now, self._now)
-            except PackDamaged as damaged:
-                raise Unavailable(str(damaged), hint="check this disk") from damaged
+            self._made = _finished(self._writer, self._now)
 
 
 def write_copy(copy: SessionCopy) -> None:
-    """Say what is kept, durably: from now on it counts. Raises OSError."""
+    """Write `copy.json`, durably: from now on the copy counts. Raises OSError."""
     new = not copy.directory.is_dir()
-    said = copy.as_json()
-    said[_CHECKSUM] = _checksum(said)
-    write_private(copy.directory / _MANIFEST, orjson.dumps(said, option=_PRETTY) + b"\n")
+    document = copy.as_json()
+    document[_CHECKSUM] = _checksum(document)
+    data = orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
+    write_private(copy.directory / _MANIFEST, data)
     if new:
         sync_dir(copy.directory.parent)
 
 
-_PRETTY = orjson.OPT_INDENT_2
-
-
 def tidy_copy(copy: SessionCopy, now: float, *, strictly: bool = False) -> None:
-    """Take away packs of no use, and make one of many; the caller holds the session's lock.
+    """Remove packs of no use, and make one of many; the caller holds the session's lock.
 
-    If it is to be done `strictly`, no part stays that the copy does not need.
-
-    Raises OSError, Unavailable; nothing that the copy needs goes before it lies elsewhere.
+    With `strictly`, no part stays that the copy does not need. Raises OSError, Unavailable; a part
+    that the copy needs is removed only when it lies elsewhere.
     """
     for path in copy.directory.glob(f".*{UNFINISHED}"):
         path.unlink(missing_ok=True)
-    needed = {part.hash: part for file in copy.files for part in file.parts}
+    needed = {part.hash: part.size for file in copy.files for part in file.parts}
     packs = {path: _hashes(path) for path in _packs(copy.directory)}
     if needed.keys() - set().union(*packs.values()):
         return  # something is damaged: whatever is left of it stays
-    useful = sum(part.size for part in needed.values())
+    useful = sum(needed.values())
     content = sum(sum(held.values()) for held in packs.values())
-    small = content <= _MOST_SMALL
-    many = len(packs) > _MOST_PACKS or (small and len(packs) > 1)
+    many = len(packs) > _MOST_PACKS or (content <= _MOST_SMALL and len(packs) > 1)
     if many or content > 2 * useful or (strictly and content > useful):
-        needed_packs = {_merged(copy, needed.values(), now)}
+        with PackWriter(copy.directory) as writer:
+            for file in copy.files:
+                with CopiedTranscript(copy, file) as source:
+                    for part in source.whole():
+                        writer.add(part, {})
+            needed_packs = {_finished(writer, now)}
     else:
         needed_packs = {path for path, held in packs.items() if not held.keys().isdisjoint(needed)}
     if useless := packs.keys() - needed_packs:
@@ -515,19 +513,15 @@ def tidy_copy(copy: SessionCopy, now: float, *, strictly: bool = False) -> None:
         sync_dir(copy.directory)
 
 
-def _merged(copy: SessionCopy, parts: Iterable[Part], now: float) -> Path:
-    """All of it in one new pack, durably."""
-    with closing(CopiedParts(copy)) as source, PackWriter(copy.directory) as writer:
-        for part in parts:
-            writer.add(source.read(part), {})
-        try:
-            return writer.finish(now, now)
-        except PackDamaged as damaged:
-            raise Unavailable(str(damaged), hint="check this disk") from damaged
+def _finished(writer: PackWriter, now: float) -> Path:
+    try:
+        return writer.finish(now, now)
+    except PackDamaged as damaged:
+        raise Unavailable(str(damaged), hint="check this disk") from damaged
 
 
 def forget_copy(directory: Path) -> None:
-    """Remove a copy for good; what says that it is there goes first. Raises OSError."""
+    """Remove a copy for good, its `copy.json` first. Raises OSError."""
     with suppress(FileNotFoundError):
         (directory / _MANIFEST).unlink()
         sync_dir(directory)
@@ -540,12 +534,8 @@ def _packs(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"*{PACK}"))
 
 
-def _held(directory: Path, but: Collection[Path] = ()) -> Collection[bytes]:
-    return [one for path in _packs(directory) if path not in but for one in _hashes(path)]
-
-
 def _hashes(path: Path) -> dict[bytes, int]:
-    """What a pack holds, by hash; a damaged one holds nothing that could be relied on."""
+    """Return the sizes of the lines of a pack, by hash; none of a damaged pack."""
     with suppress(PackDamaged, OSError), Pack(path) as pack:
         return {place.hash: place.size for place in pack.places()}
     return {}
@@ -553,19 +543,3 @@ def _hashes(path: Path) -> dict[bytes, int]:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
-
-
-def archived(layout: Layout) -> list[Path]:
-    """The directories of sessions in the archive; raises BsdError if nobody can look there."""
-    try:
-        with os.scandir(layout.refuse_outside(layout.archive)) as found:
-            return sorted(Path(one.path) for one in found if one.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
-        return []
-    except NotADirectoryError as error:
-        raise Conflict(
-            f"{layout.archive} is not a directory, so nothing of the archive can be read",
-            hint="move away what lies there, and bring the directory back",
-        ) from error
-    except OSError as error:
-        raise os_problem(error, f"reading {layout.archive}") from error

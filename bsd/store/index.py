@@ -1,7 +1,7 @@
-"""What a store holds: its `index.json` (SPEC §3 "Store").
+"""`index.json` of a store: what its files are, written after the commit (SPEC §3 "Store").
 
-A cache. Restoring never needs it; it finds a file to use again, lists what is kept, and can be
-rebuilt. Where a line lies among all stores of a root, `contents` knows.
+It describes a store to people, to `verify`, and to the packs of the archive, which take over its
+records. Look-ups go through `contents`, which reads it; it can be rebuilt from the files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bsd.core.layout import SessionName
 
 INDEX_FILE = "index.json"  # in the directory of a store
 
-_INDEX_VERSION = 1
+_VERSION = 1
 _END = b"\n]}\n"
 
 
@@ -44,53 +44,69 @@ class Record:
         return self.file.removesuffix(".json")
 
 
+def record_of(entry: Any) -> Record | None:
+    """Return a record from its JSON; None if it is not one."""
+    try:
+        return Record(
+            entry_id=str(entry["entry_id"]),
+            index=int(entry["index"]),
+            file=str(entry["file"]),
+            hash=str(entry["hash"]),
+            size=int(entry["size"]),
+            keys=tuple(intern(str(key)) for key in entry["keys"]),
+            sizes_bytes={intern(str(key)): int(n) for key, n in entry["sizes_bytes"].items()},
+            extracted_at=intern(str(entry["extracted_at"])),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
 def session_named_in(document: Path) -> SessionName | None:
-    """Whose file one of bsd's own is (an index, notes), as it says; None if it does not."""
+    """Return the session that one of bsd's own files (an index, notes) names, if it names one."""
     with suppress(OSError, ValueError, LookupError, TypeError, BsdError):
-        said = orjson.loads(read_plain(document, LARGEST_LINE))["session"]
-        return SessionName.parse(str(said))
+        name = orjson.loads(read_plain(document, LARGEST_LINE))["session"]
+        return SessionName.parse(str(name))
     return None
 
 
 class Index:
-    """Reads lazily, forgives anything that is wrong with the file: it is only a cache."""
+    """The `index.json` of one store. It is read when it is needed; a damaged one counts as empty.
+
+    `broken` says why the file on disk could not be used.
+    """
 
     def __init__(self, path: Path, name: SessionName) -> None:
         self.path = path
         self.name = name
-        self.broken: str | None = None  # why the file on disk could not be used
-        self._records: dict[str, Record] | None = None  # by file, oldest first
-        self._newest: dict[str, Record] = {}  # by entry id
+        self.broken: str | None = None
+        self._records: dict[str, Record] | None = None
 
     @property
     def records(self) -> Mapping[str, Record]:
-        """By file name, oldest first."""
+        """By file name, in the order in which they were last written or used again."""
         if self._records is None:
-            return self._take(self._read())
+            self._records = self._read()
         return self._records
-
-    def newest(self, entry_id: str) -> Record | None:
-        """The record of the file that was last written or used again for this entry."""
-        return self._newest.get(entry_id) if self.records else None
-
-    def names(self, ref: str) -> bool:
-        """Whether a file of this name is indexed, as far as that is known without reading."""
-        return self._records is not None and f"{ref}.json" in self._records
 
     def add(self, records: Iterable[Record]) -> None:
         """Note new files, or files used again; costs what is added, not what is there."""
-        new = _lines(records)  # one after the other: as objects they take many times as much
+        new = _lines(records)  # as objects they take many times as much memory
         if not self._append(new):
             if old := self.records:
                 added = filter(None, map(record_of, orjson.loads(b"[%b]" % bytes(new))))
                 new = _lines(_by_file([*old.values(), *added]).values())
             self._write(new)
-        self._records, self._newest = None, {}
+        self._records = None
+
+    def replace(self, records: Iterable[Record]) -> None:
+        """Write the whole index anew."""
+        self._write(_lines(_by_file(records).values()))
+        self._records = None
 
     def _append(self, lines: bytearray) -> bool:
         """Write behind the last entry, over the end of the list; False if that cannot be done.
 
-        In place: a crash in the middle leaves a file that cannot be read, and then it is made anew.
+        In place: after a crash in the middle the file cannot be read, and is made anew.
         """
         try:
             descriptor = open_plain(self.path, os.O_RDWR)
@@ -99,7 +115,7 @@ class Index:
         try:
             end = os.fstat(descriptor).st_size - len(_END)
             if end < 1 or os.pread(descriptor, len(_END) + 1, end - 1) != b"}" + _END:
-                return False  # empty, or not written by us
+                return False  # empty, or not written by bsd
             text = b",\n" + lines + _END if lines else _END
             if os.pwrite(descriptor, text, end) == len(text):
                 return True
@@ -111,15 +127,9 @@ class Index:
         finally:
             os.close(descriptor)
 
-    def replace(self, records: Iterable[Record]) -> None:
-        """Write the whole index anew."""
-        self._write(_lines(_by_file(records).values()))
-        # A large session has a hundred megabytes of records; the next plan reads lines first.
-        self._records, self._newest = None, {}
-
     def _write(self, lines: bytearray) -> None:
-        # In place: of a large session they are many megabytes, at the moment of the peak.
-        head = orjson.dumps({"version": _INDEX_VERSION, "session": str(self.name), "entries": []})
+        # In place: the lines of a large session are many megabytes.
+        head = orjson.dumps({"version": _VERSION, "session": str(self.name), "entries": []})
         lines[:0] = head.removesuffix(b"]}") + (b"\n" if lines else b"")
         lines += _END
         try:
@@ -127,11 +137,6 @@ class Index:
         except OSError as error:
             raise os_problem(error, f"writing {self.path}") from error
         self.broken = None
-
-    def _take(self, records: dict[str, Record]) -> dict[str, Record]:
-        self._records = records
-        self._newest = {record.entry_id: record for record in records.values()}
-        return records
 
     def _read(self) -> dict[str, Record]:
         try:
@@ -152,36 +157,19 @@ class Index:
 
 
 def _lines(records: Iterable[Record]) -> bytearray:
-    """An entry a line: the whole as one document would be held twice over."""
+    """One record a line, so that `contents` can read them one by one."""
     lines = bytearray()
     for record in records:
         if lines:
             lines += b",\n"
-        lines += orjson.dumps(record)  # whose answers, if they were gathered, take 4 KiB each
+        lines += orjson.dumps(record)
     return lines
 
 
 def _by_file(records: Iterable[Record]) -> dict[str, Record]:
     """Each file once, with its last record, in the order of these."""
-    found: dict[str, Record] = {}
+    by_file: dict[str, Record] = {}
     for record in records:
-        found.pop(record.file, None)
-        found[record.file] = record
-    return found
-
-
-def record_of(entry: Any) -> Record | None:
-    """A record, as JSON has it; None if it is none."""
-    try:
-        return Record(
-            entry_id=str(entry["entry_id"]),
-            index=int(entry["index"]),
-            file=str(entry["file"]),
-            hash=str(entry["hash"]),
-            size=int(entry["size"]),
-            keys=tuple(intern(str(key)) for key in entry["keys"]),
-            sizes_bytes={intern(str(key)): int(n) for key, n in entry["sizes_bytes"].items()},
-            extracted_at=intern(str(entry["extracted_at"])),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
+        by_file.pop(record.file, None)
+        by_file[record.file] = record
+    return by_file

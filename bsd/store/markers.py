@@ -1,22 +1,21 @@
-"""What the markers of a session's entries say; or said, where a program has dropped them.
+"""The markers of a session's entries, and those that a program has dropped.
 
 Some programs write lines anew without members that they do not know: Codex when it migrates a
 thread, old versions of Claude Code when they resume a session (there under new ids, too). Then
-placeholders stand without `_extracted`. What they stand for is a stored line of the id that they
-name, if the entry is proved to be a copy of it (`provenance`); else they are text.
+placeholders stand without `_extracted`. They stand for a stored line of the entry that they name,
+if their own entry is proved to be a copy of it (`provenance`); else they are text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from sys import maxsize
 
 from bsd.store.contents import StoredPlace
-from bsd.store.extracted import Missing, Stored, digest
-from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy
+from bsd.store.originals import Missing, OriginalStore, digest
+from bsd.store.provenance import is_copy_of, is_marked_copy
 from bsd.transcripts.agents.entry import (
     MARKER,
     RESTORED,
@@ -36,93 +35,84 @@ NEEDLES = (b'"_extracted"', b"[[extracted-")
 
 
 class Markers:
-    """Those of one session, as it is read in one go."""
+    """The markers of one session, while it is open."""
 
-    def __init__(self, source: Transcript, fmt: TranscriptFormat, stored: Stored) -> None:
+    def __init__(self, source: Transcript, fmt: TranscriptFormat, stored: OriginalStore) -> None:
         self._source = source
         self._fmt = fmt
         self._stored = stored
-        self._ids: set[str | None] | None = None
 
     def of(self, entry: Entry, info: EntryInfo, index: int) -> list[Marker]:
-        """The entry's marker, and those that it must have had; nothing if nothing of it is away.
+        """Return the entry's marker, and those that it must have had; none if nothing is away.
 
-        A marker names one stored line. Of several only a program that makes one entry of two, or
-        drops a marker before values leave anew, leaves placeholders in one entry. `index` is the
-        entry's line number in the session, 0-based.
+        A marker names one stored line. There are several only if a program makes one entry of two,
+        or drops a marker before values leave anew.
+
+        Args:
+            entry: as it stands in the session.
+            info: what its format says of it.
+            index: its line number, 0-based.
         """
         own = Marker.of(entry)
         named = set(away_paths(entry, own).values()) if own else set()
-        standing = {
-            path: name
-            for path, name in loose_placeholders(entry, self._fmt).items()
-            if path not in named and path[:-1] not in named
-        }
-        one = _PossibleCopy(entry, info, index)
-        names = dict.fromkeys(standing.values())
-        lost = (
-            self._lost(one, name, [path for path in standing if standing[path] == name])
-            for name in names
-        )
+        loose: dict[str, list[ValuePath]] = {}
+        for path, name in loose_placeholders(entry, self._fmt).items():
+            if path not in named and path[:-1] not in named:
+                loose.setdefault(name, []).append(path)
+        lost = (self._lost(entry, info, index, name, paths) for name, paths in loose.items())
         return [marker for marker in (own, *lost) if marker is not None]
 
-    def _lost(self, one: _PossibleCopy, name: str, paths: list[ValuePath]) -> Marker | None:
-        """The marker that named what these placeholders stand for, if the entry is a copy of it."""
+    def _lost(
+        self, entry: Entry, info: EntryInfo, index: int, name: str, paths: list[ValuePath]
+    ) -> Marker | None:
+        """Return the marker that named what these placeholders stand for, if there was one."""
         found: list[tuple[int, Marker]] = []
-        for place, line, original, proof in self._candidates(one, name):
-            if proof is Proof.NONE:
-                continue
-            if proof is Proof.LIKELY and not self._is_among_copies(one.index, place):
-                continue
-            if keys := tuple(_keys(one.entry, original, self._fmt, paths)):
-                differing = self._differing(one.entry, original, name)
+        for place, line, original, is_copy in self._candidates(entry, info, index, name):
+            if is_copy and (keys := tuple(_keys(entry, original, self._fmt, paths))):
                 marker = Marker(place.ref, place.hash, len(line), keys, place.at)
-                found.append((differing, marker))
+                found.append((self._differing(entry, original, name), marker))
         # The newest of those that have most in common.
-        return min(found, key=lambda one: one[0])[1] if found else None
+        return min(found, key=lambda each: each[0])[1] if found else None
 
     def may_be_lost(self, entry: Entry, info: EntryInfo, index: int, name: str) -> bool:
-        """Whether a placeholder that opens nothing may have been written by bsd, all the same.
+        """Return whether bsd may have written a placeholder that opens nothing.
 
-        Otherwise it is text: if a line is stored of the entry that it names, and this entry is not
-        proved to be a copy of it.
+        It is text if a line is stored of the entry that it names, and this entry is not proved to
+        be a copy of it.
         """
-        one = _PossibleCopy(entry, info, index)
-        if not self._may_be_named(one, name):
+        if not self._may_be_named(entry, info, name):
             return False
         if name != info.id and self._fmt.tells_origin and not self._has_origin:
             return False
-        proofs = [proof for _, _, _, proof in self._candidates(one, name)]
-        return not proofs or Proof.CERTAIN in proofs
+        proofs = [is_copy for *_, is_copy in self._candidates(entry, info, index, name)]
+        return not proofs or any(proofs)
 
-    def _may_be_named(self, one: _PossibleCopy, name: str) -> bool:
-        """Whether an entry can be that which a placeholder in it names."""
-        if name == one.info.id:
-            return True
-        return self._fmt.renews_id(one.entry, name) and not self.stands_here(name)
+    def _may_be_named(self, entry: Entry, info: EntryInfo, name: str) -> bool:
+        """Return whether an entry can be the one that a placeholder in it names."""
+        return name == info.id or (self._fmt.renews_id(entry, name) and name not in self._ids)
 
     def _candidates(
-        self, one: _PossibleCopy, name: str
-    ) -> Iterator[tuple[StoredPlace, bytes, Entry, Proof]]:
-        """What is stored of an entry of this id, and how far `one` is proved to be a copy of it."""
-        if not self._may_be_named(one, name):
+        self, entry: Entry, info: EntryInfo, index: int, name: str
+    ) -> Iterator[tuple[StoredPlace, bytes, Entry, bool]]:
+        """Yield the stored lines of an entry of this id, and whether `entry` is a copy of each."""
+        if not self._may_be_named(entry, info, name):
             return
         for place in self._stored.of_entry(name):
             line = self._stored.load(place.ref, place.hash)
             original = None if isinstance(line, Missing) else parse_kept(line)
             if original is None or isinstance(line, Missing):
                 continue
-            if self._fmt.info(original).id != name:  # its key alone is the same
+            if self._fmt.info(original).id != name:  # only its key is the same
                 continue
             own = self._stored.is_own(place)
-            at_its_place = self._stands_at_its_place(one.index, place)
-            proof = proof_of_copy(
-                one.entry, original, self._fmt, own=own, at_its_place=at_its_place
+            at_its_place = self._stands_at_its_place(index, place)
+            yield (
+                *(place, line, original),
+                is_copy_of(entry, original, self._fmt, own=own, at_its_place=at_its_place),
             )
-            yield place, line, original, proof
 
     def _stands_at_its_place(self, index: int, place: StoredPlace) -> bool:
-        """Whether a line stands where its program copied the stored one to.
+        """Return whether a line stands where its program copied the stored one to.
 
         Each copy begins with its own header, followed by the whole file that it was made from.
         """
@@ -152,40 +142,11 @@ class Markers:
         """Whether the session says that its program made it from another one."""
         return len(self._headers) > 1 or any(len(names) > 1 for _, names in self._headers)
 
-    def _is_among_copies(self, index: int, place: StoredPlace) -> bool:
-        """Whether an entry stands among certain copies of lines of the same session, in order.
-
-        Such a copy must follow it: what somebody writes in a session stands behind all of them.
-        """
-        number = place.index
-        copies = [(at, was) for store, at, was in self._certain_copies if store == place.store]
-        return (
-            number is not None
-            and any(at > index for at, _ in copies)
-            and all((at < index) == (was < number) for at, was in copies)
-        )
-
     @cached_property
-    def _certain_copies(self) -> set[tuple[str, int, int]]:
-        """Stores, line numbers here, and line numbers there, of entries with new ids."""
-        found = set()
-        for line in self._source.lines_holding(NEEDLES[1]):
-            entry = parse_entry(line.raw)
-            if entry is None:
-                continue
-            one = _PossibleCopy(entry, self._fmt.info(entry), line.index)
-            for name in {*loose_placeholders(entry, self._fmt).values()} - {one.info.id}:
-                for place, _, _, proof in self._candidates(one, name):
-                    if proof is Proof.CERTAIN and place.index is not None:
-                        found.add((place.store, line.index, place.index))
-        return found
-
-    def stands_here(self, name: str) -> bool:
-        """Whether an entry of this id is in the session: others only speak of it, then."""
-        if self._ids is None:
-            entries = (parse_entry(line.raw) for line in self._source.lines())
-            self._ids = {self._fmt.info(entry).id for entry in entries if entry is not None}
-        return name in self._ids
+    def _ids(self) -> set[str | None]:
+        """The ids of all entries: a placeholder that names one of them in another is a mention."""
+        entries = (parse_entry(line.raw) for line in self._source.lines())
+        return {self._fmt.info(entry).id for entry in entries if entry is not None}
 
     def _differing(self, entry: Entry, original: Entry, name: str) -> int:
         """Return the number of inline values that differ from the stored ones."""
@@ -197,17 +158,8 @@ class Markers:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _PossibleCopy:
-    """An entry that may be a copy, and its line number."""
-
-    entry: Entry
-    info: EntryInfo
-    index: int
-
-
 def loose_placeholders(entry: Entry, fmt: TranscriptFormat) -> dict[ValuePath, str]:
-    """The values of an entry that end in a placeholder, and which entry each of these names."""
+    """Return the values of an entry that end in a placeholder, and the entry that each names."""
     return {
         value.path: name
         for value in fmt.values(entry, 1)
@@ -218,10 +170,10 @@ def loose_placeholders(entry: Entry, fmt: TranscriptFormat) -> dict[ValuePath, s
 def source_paths(
     entry: Entry, original: Entry, fmt: TranscriptFormat, paths: list[ValuePath]
 ) -> dict[ValuePath, ValuePath]:
-    """Where values that are away stand in the original: nearly always at the same path.
+    """Return where values that are away stand in the original: nearly always at the same path.
 
-    A program may have made a list of a text; then the only value of the original that is nowhere
-    else is the one that is meant.
+    A program may have made a list of a text; then it is the only value of the original that is
+    nowhere else.
     """
     found = {path: path for path in paths if is_present(original, path)}
     moved = [path for path in paths if path not in found]
@@ -241,7 +193,7 @@ def source_paths(
 def _keys(
     entry: Entry, original: Entry, fmt: TranscriptFormat, paths: list[ValuePath]
 ) -> Iterator[str]:
-    """The keys of what is away, as the marker would name them."""
+    """Yield the keys of the values that are away, as the marker would name them."""
     blocks = {path: path[:-1] if _is_other_block(original, path) else path for path in paths}
     known = source_paths(entry, original, fmt, list(blocks.values()))
     for path, key in blocks.items():
@@ -249,7 +201,7 @@ def _keys(
             continue
         was = value_at(original, known[key])
         name = standing_at(entry, key) or ""
-        # What was kept of a text must be its beginning; what was away then is no content.
+        # The inline part of a text must be its beginning; a value that was away then is no content.
         if not isinstance(was, str) or (
             was.startswith(_head(entry, path, name)) and not was.endswith(placeholder(name))
         ):
@@ -257,36 +209,43 @@ def _keys(
 
 
 def _is_other_block(original: Entry, path: ValuePath) -> bool:
-    """Whether a text has taken the place of a block of another type, an image for instance."""
+    """Return whether a text has taken the place of a block of another type, such as an image."""
     block = value_at(original, path[:-1])
     return isinstance(block, dict) and path[-1] not in block
 
 
 def _head(entry: Entry, path: ValuePath, name: str) -> str:
-    """What stands before a placeholder: the first characters of the value, if some were kept."""
+    """Return the text before a placeholder: the first characters of the value (`keep_chars`)."""
     text = value_at(entry, path)
     return text.removesuffix(placeholder(name)) if isinstance(text, str) else ""
 
 
 def keys_of(entry: Entry, marker: Marker) -> Iterator[ValuePath]:
-    """Where the placeholders of a marker stand: a block's in the text that took its place."""
+    """Yield where the placeholders of a marker stand: a block's in the text that replaced it."""
     for path in away_paths(entry, marker).values():
         yield (*path, "text") if isinstance(value_at(entry, path), dict) else path
 
 
 def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
-    """The keys of a marker whose placeholder still stands, and their paths."""
+    """Return the keys of a marker whose placeholder still stands, and their paths."""
     return {key: path for key, path in paths_of(marker.keys).items() if standing_at(entry, path)}
 
 
 def stored_line(
-    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: Stored
+    raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: OriginalStore
 ) -> bytes | Missing:
-    """The line that a marker names, if it is of this very entry (`is_marked_copy`).
+    """Return the line that a marker names, if it is of this very entry (`is_marked_copy`).
 
-    `raw` is the present line, `entry` what it says. A hash opens nothing by itself: whoever may
-    write a line could name any. Where the file is lost, a stored copy of the entry may have the
-    same values; then the hash proves that the line made of both is the one that was lost.
+    A hash opens nothing by itself, as any line could name it. If the file is lost, a stored copy of
+    the entry may have the same values; then the hash proves that the line made of both is the lost
+    one.
+
+    Args:
+        raw: the line as it stands in the session.
+        entry: its parsed content.
+        marker: its marker.
+        fmt: the format of the session.
+        stored: the store of the session.
     """
     names = {
         name for path in away_paths(entry, marker).values() if (name := standing_at(entry, path))
@@ -307,7 +266,7 @@ def _made_of_copies(
     entry: Entry,
     marker: Marker,
     fmt: TranscriptFormat,
-    stored: Stored,
+    stored: OriginalStore,
     names: Iterable[str],
 ) -> Iterator[bytes]:
     paths = list(away_paths(entry, marker).values())

@@ -22,16 +22,16 @@ _MOST_GENERATIONS = 16
 
 
 def ids_of(layout: Layout, name: SessionName) -> frozenset[str]:
-    """The ids by which a session's program may know it, told by its name."""
+    """Return the ids by which a session's program may know it, by its name."""
     with suppress(BsdError):  # of an agent whose directory or source is gone
         return frozenset(program_of(layout, name.agent).ids_in(name.session))
     return frozenset((name.session,))
 
 
 def is_origin(layout: Layout, other: SessionName, name: SessionName) -> bool:
-    """Whether a session was made from another one, by what its program says.
+    """Return whether the program of session `name` says that it made it from `other`.
 
-    It counts as the same session under a former name if only the transcript of `name` is there.
+    `other` counts as the same session under a former name if its transcript is not there.
     """
     if other == name:
         return True
@@ -45,7 +45,7 @@ def is_origin(layout: Layout, other: SessionName, name: SessionName) -> bool:
 
 
 def _ids_in(layout: Layout, name: SessionName) -> tuple[set[str], set[str]]:
-    """The ids of a session, and of those that it was made from, in all generations."""
+    """Return the ids of a session, and of those that it was made from, in all generations."""
     own, origins = set(ids_of(layout, name)), set[str]()
     try:
         path = layout.session_file(name)
@@ -66,7 +66,7 @@ def _ids_in(layout: Layout, name: SessionName) -> tuple[set[str], set[str]]:
 
 
 def _named_in(layout: Layout, agent: str, path: Path) -> Iterator[tuple[str, ...]]:
-    """What the first lines of a transcript say of its origin; nothing if it cannot be read."""
+    """Yield the origins that the first lines of a transcript name; none if it cannot be read."""
     with suppress(BsdError, OSError), TranscriptFile(path) as source:
         found = program_of(layout, agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found

@@ -35,13 +35,12 @@ import hashlib
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import orjson
@@ -56,15 +55,16 @@ from bsd.core.files import (
     write_all,
 )
 
-PACK = ".zst"  # how a pack's name ends
-UNFINISHED = ".tmp"  # and that of one that is being written
-SET_ASIDE = f"{PACK}.damaged"  # and that of a damaged one whose lines are in a new one
+# How the names of packs end: finished ones, those being written, and damaged ones whose lines are
+# in a new pack.
+PACK = ".zst"
+UNFINISHED = ".tmp"
+SET_ASIDE = f"{PACK}.damaged"
 
 _BLOCK = 1 << 20
 _LEVEL = 3
 _MARK = b"bsdpack"
-_VERSION = 1
-_STAMP = _MARK + bytes([_VERSION])
+_STAMP = _MARK + b"\x01"
 _HEAD = struct.pack("<II", 0x184D2A50, 8) + _STAMP
 _SKIP = struct.Struct("<II")
 _INDEX_FRAME = 0x184D2A51
@@ -75,19 +75,18 @@ _END = struct.Struct("<QQIIQQQ")
 _TAIL = _END.size + 32 + len(_STAMP)
 _MOST_LINES = 1 << 24  # more would make the index too large for its frame
 _PIECE = 1 << 20
-# A few bytes inflate to very many, so no more of a frame whose length is not known is read at once.
-_SMALL_PIECE = 1 << 10
-# What the records of a pack may inflate to: so much in all, and more for each line.
+# A few bytes can inflate to very many. What the records of a pack may inflate to: so much in all,
+# and more for each line.
 _MOST_RECORDS, _MOST_A_RECORD = 16 << 20, 64 << 10
 # What inflates to more than this, and by more than so many times, is no block of a damaged pack.
-_MUCH, _RATIO = 64 << 20, 1000
+_MUCH, _RATIO, _SMALL_PIECE = 64 << 20, 1000, 1 << 10
 _LATEST_MS = 253402300800 * 1000  # the year 10000, which no calendar here has
 _SHOWN = 10
 _LONGEST_FRAME_HEADER = 18  # bytes (RFC 8878, 3.1.1.1)
 
 
 def root_of(path: Path) -> Path:
-    """The root to which a file belongs that lies in a session's archive, or in a copy in one."""
+    """Return the root of a file in a session's archive, or in a copy of a session there."""
     depth = 3 if path.parent.name.startswith("session-") else 2
     return path.parents[depth] if len(path.parents) > depth else path.parent
 
@@ -146,8 +145,8 @@ class Packed(NamedTuple):
 class Pack:
     """One pack, open for reading; to be used in a `with`.
 
-    Raises PackDamaged for what is torn or no pack, OSError, FileNotFoundError too, and
-    UntrustedFile for one that others have made or may change.
+    Raises PackDamaged for a torn file or another file, OSError (FileNotFoundError too), and
+    UntrustedFile for a file that others have made or may change.
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,7 +155,7 @@ class Pack:
         try:
             self._size = os.fstat(self._file).st_size
             self._read_end()
-        except BaseException:  # nobody else has it to close
+        except BaseException:  # the caller gets no pack to close
             os.close(self._file)
             raise
 
@@ -193,12 +192,15 @@ class Pack:
         if hasher.digest() != self._hash:
             raise PackDamaged(self.path, "its index has another hash")
 
+    # --- places, records, lines ---
+
     def find(self, hash: bytes) -> PackPlace | None:
-        """Where the line with this SHA-256 lies; None if this is a whole pack that has it not."""
+        """Return where the line with this SHA-256 lies; None if this is a whole pack without it."""
         low, high = 0, self.summary.lines
         while low < high:
             middle = (low + high) // 2
-            place = self._place(middle)
+            data = self._read(self._places + middle * _PLACE.size, _PLACE.size)
+            place = PackPlace._make(_PLACE.unpack(data))
             if place.hash == hash:
                 return place
             low, high = (middle + 1, high) if place.hash < hash else (low, middle)
@@ -206,60 +208,85 @@ class Pack:
         return None
 
     def line(self, place: PackPlace) -> bytes:
-        """A line, whose hash is right; only its block is read."""
-        return _cut(self.path, self._content(place.block), place)
+        """Return a line, whose hash is right; only its block is read."""
+        return self._cut(self._content(place.block), place)
 
     def places(self) -> list[PackPlace]:
-        """All lines, sorted by hash."""
+        """Return the places of all lines, sorted by hash."""
         self.check_index()
         table = self._read(self._places, self._blocks - self._places)
         return [PackPlace._make(each) for each in _PLACE.iter_unpack(table)]
 
+    def in_order(self) -> list[PackPlace]:
+        """Return the places of all lines, in their order."""
+        return sorted(self.places(), key=lambda place: place.number)
+
+    def record(self, place: PackPlace) -> Mapping[str, Any]:
+        """Return what the index of the store said of one line."""
+        line = next(islice(self._record_lines(), place.number, None), None)
+        if line is None:
+            raise PackDamaged(self.path, "a line of it has no record")
+        return self._parsed(line)
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what the index of the store said of each line, in their order."""
+        return map(self._parsed, self._record_lines())
+
+    def __iter__(self) -> Iterator[Packed]:
+        """Yield all lines, in their order; every hash is compared."""
+        return self.lines_from(0)
+
+    def lines_from(self, first: int) -> Iterator[Packed]:
+        """Yield the lines from this number on; blocks before it are not read."""
+        number, content = -1, b""
+        for place, record in zip(self.in_order(), self.records(), strict=True):
+            if place.number < first:
+                continue
+            if place.block != number:
+                number, content = place.block, self._content(place.block)
+            yield Packed(place.hash, self._cut(content, place), record)
+
     def check(self) -> None:
         """Read all of it; raises LinesDamaged with the entries that are lost, or PackDamaged."""
-        places = sorted(self.places(), key=lambda place: place.number)
         lost, number, content = [], -1, b""
-        for place, record in zip(places, self.records(), strict=True):
+        for place, record in zip(self.in_order(), self.records(), strict=True):
             try:
                 if place.block != number:
                     number, content = place.block, b""
                     content = self._content(place.block)
-                _cut(self.path, content, place)
+                self._cut(content, place)
             except PackDamaged:
                 lost.append(str(record.get("entry_id") or place.hash.hex()[:16]))
         if lost:
             shown = ", ".join(lost[:_SHOWN]) + ", …" * (len(lost) > _SHOWN)
             raise LinesDamaged(self.path, f"{len(lost)} of its lines cannot be read: {shown}")
 
-    def records(self) -> Iterator[Mapping[str, Any]]:
-        """What the index of the store said of each line, in their order."""
-        return map(self._parsed, self._record_lines())
+    # --- reading ---
 
     def _record_lines(self) -> Iterator[bytes]:
-        """The records as JSON, one after the other; raises PackDamaged at the end for too few."""
+        """Yield the records as JSON; raises PackDamaged at the end if they are too few."""
         self.check_index()
         left = _most_of_records(self.summary.lines)
         number, begun = 0, b""
-        with zstandard.ZstdDecompressor().stream_reader(
-            self._read(self._index, self._records)
-        ) as text:
-            while piece := self._next_piece(text):
+        frame = self._read(self._index, self._records)
+        with zstandard.ZstdDecompressor().stream_reader(frame) as text:
+            while number <= self.summary.lines:
+                try:
+                    piece = text.read(_PIECE)
+                except zstandard.ZstdError as error:
+                    why = f"its records cannot be read ({error})"
+                    raise PackDamaged(self.path, why) from error
+                if not piece:
+                    break
                 left -= len(piece)
                 if left < 0:
                     raise PackDamaged(self.path, "its records are larger than any")
                 *whole, begun = (begun + piece).split(b"\n")
                 number += len(whole)
-                if number > self.summary.lines:
-                    break
-                yield from whole
+                if number <= self.summary.lines:
+                    yield from whole
         if number != self.summary.lines or begun:
             raise PackDamaged(self.path, "its records do not fit its lines")
-
-    def _next_piece(self, text: zstandard.ZstdDecompressionReader) -> bytes:
-        try:
-            return text.read(_PIECE)
-        except zstandard.ZstdError as error:
-            raise PackDamaged(self.path, f"its records cannot be read ({error})") from error
 
     def _parsed(self, line: bytes) -> Mapping[str, Any]:
         try:
@@ -270,41 +297,28 @@ class Pack:
             raise PackDamaged(self.path, "a record is none")
         return record
 
-    def __iter__(self) -> Iterator[Packed]:
-        """All lines, in their order; every hash is compared."""
-        return self.some(lambda _: True)
-
-    def some(self, wanted: Callable[[Mapping[str, Any]], bool]) -> Iterator[Packed]:
-        """The same, of those lines whose record is `wanted`; other blocks are not read."""
-        places = sorted(self.places(), key=lambda place: place.number)
-        number, content = -1, b""
-        for place, record in zip(places, self.records(), strict=True):
-            if not wanted(record):
-                continue
-            if place.block != number:
-                number, content = place.block, self._content(place.block)
-            yield Packed(place.hash, _cut(self.path, content, place), record)
-
-    def record(self, place: PackPlace) -> Mapping[str, Any]:
-        """What the index of the store said of one line."""
-        line = next(islice(self._record_lines(), place.number, None), None)
-        if line is None:
-            raise PackDamaged(self.path, "a line of it has no record")
-        return self._parsed(line)
-
-    def _place(self, number: int) -> PackPlace:
-        return PackPlace._make(
-            _PLACE.unpack(self._read(self._places + number * _PLACE.size, _PLACE.size))
-        )
-
     def _content(self, block: int) -> bytes:
-        if block >= self.summary.blocks:
-            raise PackDamaged(self.path, "its index names a block that it has not")
-        said = self._read(self._blocks + block * _BLOCK_PLACE.size, _BLOCK_PLACE.size)
-        offset, size, length = _BLOCK_PLACE.unpack(said)
+        """Return the lines of a block."""
+        offset, size, length = self._size, 0, 0
+        if block < self.summary.blocks:
+            place = self._read(self._blocks + block * _BLOCK_PLACE.size, _BLOCK_PLACE.size)
+            offset, size, length = _BLOCK_PLACE.unpack(place)
         if offset + size > self._index or length > LARGEST_LINE + 2:
             raise PackDamaged(self.path, "its index names a block that it has not")
-        return _inflated(self.path, self._read(offset, size), length)
+        data = self._read(offset, size)
+        try:
+            # The length that a frame gives would be believed, and that much memory be taken.
+            if zstandard.frame_content_size(data) != length:
+                raise PackDamaged(self.path, "a block has another length than it had")
+            return zstandard.ZstdDecompressor().decompress(data)
+        except zstandard.ZstdError as error:
+            raise PackDamaged(self.path, f"a block cannot be read ({error})") from error
+
+    def _cut(self, content: bytes, place: PackPlace) -> bytes:
+        line = content[place.start : place.start + place.size]
+        if hashlib.sha256(line).digest() != place.hash:
+            raise PackDamaged(self.path, f"line {place.number} has another hash")
+        return line
 
     def _read(self, offset: int, length: int) -> bytes:
         data = os.pread(self._file, length, offset) if 0 <= offset <= self._size else b""
@@ -317,7 +331,7 @@ class Pack:
 
 
 def why_damaged(path: Path) -> PackDamaged | None:
-    """What is wrong with a pack, all of which is read; LinesDamaged if its index is whole.
+    """Read all of a pack; return what is wrong with it, LinesDamaged if its index is whole.
 
     Raises OSError.
     """
@@ -329,39 +343,36 @@ def why_damaged(path: Path) -> PackDamaged | None:
     return None
 
 
-class Salvage:
-    """What is left of a pack whose index is damaged: the lines of all blocks that can be read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.whole = False  # all bytes from the first block to the index were read as blocks
-
-    def lines(self) -> Iterator[bytes]:
-        """All lines, in their order; blocks that cannot be read are left out.
-
-        Nothing tells whether a line is as it was but its hash, for callers who know it. Raises
-        OSError.
-        """
-        gaps = False
-        with open(open_ours(self.path, root_of(self.path)), "rb", closefd=True) as file:
-            start: int | None = len(_HEAD)
-            while start is not None:
-                file.seek(start)
-                if file.read(_SKIP.size)[:4] == _INDEX_MAGIC:
-                    self.whole = not gaps
-                    return
-                content = _block_at(file, start)
-                if content is None:
-                    gaps = True
-                    start = _next_frame(file, start + 1)
-                else:
-                    start = file.tell()
-                    yield from _lines(content)
+# --- a pack whose index is damaged ---
 
 
-def salvaged(path: Path) -> Iterator[bytes]:
-    """All lines of a pack whose index is damaged, as `Salvage.lines` gives them."""
-    return Salvage(path).lines()
+def salvaged(path: Path, gaps: list[int] | None = None) -> Iterator[bytes]:
+    """Yield the lines of all blocks that can be read, in their order.
+
+    Only its hash tells whether a line is as it was, for callers that know it.
+
+    Args:
+        path: a pack; its index is not used.
+        gaps: gets the offsets at which something cannot be read; stays empty if all blocks up to
+            the index were read.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    gaps = [] if gaps is None else gaps
+    with open(open_ours(path, root_of(path)), "rb", closefd=True) as file:
+        start: int | None = len(_HEAD)
+        while start is not None:
+            file.seek(start)
+            if file.read(_SKIP.size)[:4] == _INDEX_MAGIC:
+                return
+            content = _block_at(file, start)
+            if content is None:
+                gaps.append(start)
+                start = _next_frame(file, start + 1)
+            else:
+                start = file.tell()
+                yield from _lines(content)
 
 
 def _block_at(file: BinaryIO, start: int) -> bytes | None:
@@ -390,7 +401,7 @@ def _block_at(file: BinaryIO, start: int) -> bytes | None:
 
 
 def _next_frame(file: BinaryIO, start: int) -> int | None:
-    """Where the next zstd frame, or the index, may begin; None if nothing more looks like one."""
+    """Return where the next zstd frame, or the index, may begin; None: nowhere."""
     overlap = len(zstandard.FRAME_HEADER) - 1
     while True:
         file.seek(start)
@@ -404,6 +415,7 @@ def _next_frame(file: BinaryIO, start: int) -> int | None:
 
 
 def _lines(content: bytes) -> Iterator[bytes]:
+    """Split the content of a block; a line before an empty one had no newline itself."""
     start, line = 0, b""
     while (end := content.find(b"\n", start) + 1) > 0:
         if line and end == start + 1:
@@ -418,25 +430,11 @@ def _lines(content: bytes) -> Iterator[bytes]:
         yield line
 
 
-def _cut(path: Path, content: bytes, place: PackPlace) -> bytes:
-    line = content[place.start : place.start + place.size]
-    if hashlib.sha256(line).digest() != place.hash:
-        raise PackDamaged(path, f"line {place.number} has another hash")
-    return line
-
-
-def _inflated(path: Path, data: bytes, length: int) -> bytes:
-    try:
-        # What a frame says of itself would be believed, and that much memory be taken.
-        if zstandard.frame_content_size(data) != length:
-            raise PackDamaged(path, "a block has another length than it had")
-        return zstandard.ZstdDecompressor().decompress(data)
-    except zstandard.ZstdError as error:
-        raise PackDamaged(path, f"a block cannot be read ({error})") from error
+# --- writing ---
 
 
 class PackWriter:
-    """Writes one pack beside its place; to be used in a `with`, out of which nothing is left.
+    """Writes one pack under a temporary name; to be used in a `with`, which removes what is left.
 
     `directory` is made if it is not there. Raises OSError.
     """
@@ -451,30 +449,25 @@ class PackWriter:
         self._places: dict[bytes, bytes] = {}  # by hash
         self._blocks: list[bytes] = []
         self._block: list[bytes] = []
-        self._length = self._content = self._said = 0
+        self._length = self._content = self._record_bytes = 0
         self._file = create_private(self._path)
         self._offset = len(_HEAD)  # which is written with the first block
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
         with suppress(OSError):  # it has its name, or what is left of it is swept away later
             self._path.unlink(missing_ok=True)
 
     def __contains__(self, hash: bytes) -> bool:
-        """Whether a line with this SHA-256 has been added."""
+        """Return whether a line with this SHA-256 has been added."""
         return hash in self._places
 
     @property
     def lines(self) -> int:
-        """How many have been added."""
+        """The number of lines that have been added."""
         return len(self._places)
 
     @property
@@ -494,13 +487,13 @@ class PackWriter:
             raise PackFull
         if self._block and self._length + len(line) >= _BLOCK:
             self._end_block()
-        said = orjson.dumps(record) + b"\n"
-        if self._said + len(said) > _most_of_records(self.lines + 1):
+        line_of_record = orjson.dumps(record) + b"\n"
+        if self._record_bytes + len(line_of_record) > _most_of_records(self.lines + 1):
             raise PackFull
-        self._said += len(said)
+        self._record_bytes += len(line_of_record)
         place = (len(self._blocks), self._length, len(line), self.lines)
         self._places[hash_] = _PLACE.pack(hash_, *place)
-        self._record_frame += self._records.compress(said)
+        self._record_frame += self._records.compress(line_of_record)
         self._block.append(line)
         if not line.endswith(b"\n"):
             self._block.append(b"\n\n")
@@ -516,11 +509,11 @@ class PackWriter:
         if self._block:
             self._end_block()
         self._record_frame += self._records.flush()
-        # By whole milliseconds, as the pack tells them: who merges gives the same second as a name.
+        # In whole milliseconds, as in the pack: a merged pack is named by the same second.
         first, last = (round(max(0.0, moment) * 1000) for moment in (oldest, newest))
         hash_ = self._write_index(first, last)
         os.fsync(self._file)
-        if sys.platform == "linux":  # what is read back shall come from the disk
+        if sys.platform == "linux":  # so that it is read back from the disk
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         with Pack(self._path) as pack:
             if sum(1 for _ in pack) != self.lines:
@@ -548,12 +541,7 @@ class PackWriter:
             oldest,
             newest,
         )
-        parts: list[bytes] = [
-            bytes(self._record_frame),
-            *sorted(self._places.values()),
-            *self._blocks,
-            end,
-        ]
+        parts = [bytes(self._record_frame), *sorted(self._places.values()), *self._blocks, end]
         length = sum(map(len, parts)) + 32 + len(_STAMP)
         frame = b"".join([_SKIP.pack(_INDEX_FRAME, length), *parts])
         hash_ = hashlib.sha256(_HEAD + frame).digest()

@@ -9,23 +9,13 @@ The rule is pure. Finding candidates, and the places where they stand, is the jo
 
 from __future__ import annotations
 
-from enum import Enum
-
 from bsd.transcripts.agents.entry import Entry, ends_in_placeholder
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.spans import value_at
 
 
-class Proof(Enum):
-    """How far a line without marker is proved to be a copy of a stored original."""
-
-    NONE = "another entry"
-    LIKELY = "like it in all that is left, which is too little: its place must decide"
-    CERTAIN = "the same entry"
-
-
 def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
-    """Whether an entry whose marker names the hash of a stored line is that line's entry.
+    """Return whether an entry whose marker names the hash of a stored line is that line's entry.
 
     Its own id must be the stored one. Only an entry that its program has written anew under
     another id may differ in that, if it is like the stored one in all that is still there.
@@ -37,34 +27,32 @@ def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool
     return _may_be_renamed(entry, info, was, fmt) and _agrees(entry, original, fmt)
 
 
-def proof_of_copy(
+def is_copy_of(
     entry: Entry, original: Entry, fmt: TranscriptFormat, *, own: bool, at_its_place: bool
-) -> Proof:
-    """How far an entry without marker is proved to be a stored line's.
+) -> bool:
+    """Return whether an entry without marker is proved to be a copy of a stored line.
 
     Args:
         entry: the entry in which a placeholder stands that names the id of `original`.
         original: the stored line.
-        fmt: the dialect of both.
+        fmt: the format of both.
         own: the line is stored for the very session in which the entry stands.
         at_its_place: the program says that it made the session from the one whose line is
             stored, and the entry stands at the line to which that one was copied.
     """
     info, was = fmt.info(entry), fmt.info(original)
     if was.is_header or _ties(was) != _ties(info):
-        return Proof.NONE
+        return False
     if was.id == info.id and own:
-        return Proof.CERTAIN
+        return True
     if was.id != info.id and not _may_be_renamed(entry, info, was, fmt):
-        return Proof.NONE
+        return False
     if not _agrees(entry, original, fmt):
-        return Proof.NONE
+        return False
     if at_its_place or _is_of_the_same_time(info, was):
-        return Proof.CERTAIN
-    if was.id == info.id or fmt.tells_origin:
-        # An id without a time is too little: flat entries are numbered anew in each session.
-        return Proof.NONE
-    return Proof.CERTAIN if _shares_provider_ids(info, was) else Proof.LIKELY
+        return True
+    # An id without a time is too little: flat entries are numbered anew in each session.
+    return was.id != info.id and not fmt.tells_origin and _shares_provider_ids(info, was)
 
 
 def _may_be_renamed(entry: Entry, info: EntryInfo, was: EntryInfo, fmt: TranscriptFormat) -> bool:
@@ -82,14 +70,14 @@ def _is_of_the_same_time(info: EntryInfo, was: EntryInfo) -> bool:
 
 
 def _shares_provider_ids(info: EntryInfo, was: EntryInfo) -> bool:
-    """Whether both have the id of a call or of an answer; providers give no id twice."""
+    """Return whether both have the id of a call or an answer; providers give no id twice."""
     if any(call.id for call in info.calls) or info.result_of:
         return True  # they are the same, as the ties were compared
     return info.answer is not None and info.answer == was.answer
 
 
 def _agrees(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
-    """Whether each value that is inline in both is the same in both."""
+    """Return whether each value that is inline in both is the same in both."""
     originals = {value.path for value in fmt.values(original, 1)}
     return all(
         value_at(entry, value.path) == value_at(original, value.path)

@@ -1,9 +1,9 @@
 """`search.db`: by which words the lines of sessions are found (SQLite FTS5), and what they count.
 
-It holds no text: snippets are read where the text is. Words that no line says any more stay in it
-until they are swept (`SearchIndex.sweep`): at once when something was deleted or forgotten, else
-when they are many. All of it can be made anew: a database that is missing, damaged or of another
-version is.
+It holds no text: snippets are read where the text is. The words of lines that have changed stay in
+it until the rows are swept (`SearchIndex.sweep`): at once when something was deleted or forgotten,
+else when such rows are many. The file can be made anew: if it is missing, damaged or of another
+version, it is.
 """
 
 from __future__ import annotations
@@ -15,34 +15,53 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import structlog
 
-from bsd.core.database_file import remove_database
-from bsd.core.errors import BsdError, Unavailable, os_problem
-from bsd.core.layout import SessionName
-from bsd.store.search_file import (
-    WAIT_SECONDS,
-    Damaged,
-    Known,
-    KnownState,
-    KnownTitle,
-    OfAnotherVersion,
-    TakenOut,
-    Words,
-    connect,
-    problem_of,
+from bsd.core.database_file import (
+    being_opened,
+    make_database_file,
+    remove_database,
+    version_of,
+    without_shared_memory,
 )
-from bsd.store.search_words import Snippet, indexable, match_expression
+from bsd.core.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.core.files import make_private_dir
+from bsd.core.layout import SessionName, inside
+from bsd.store.search_words import TOKENIZE, Snippet, indexable, match_expression, without_fts5
+from bsd.store.statistics import TakenOut
 
 _log = structlog.stdlib.get_logger(module="search")
 
+_VERSION = 6
+WAIT_SECONDS = 60.0  # another process may be reading a large session for the first time
 _MERGED_PAGES = 2000
-# Where so many of the rows are dead, they are swept; fewer than some are not worth it.
+# If so many of the rows are dead, they are swept; fewer than some are not worth it.
 _MOST_DEAD, _FEW_DEAD = 0.3, 100
 _SWEPT_AT_ONCE = 20_000  # rows, whose words are in memory
 
+# `words` keeps no text (`content = ''`), so FTS5 of SQLite 3.40 cannot delete from it by itself.
+# `rows` says which line each of its rows is; rows of session 0 are dead: no line says that any
+# more. `terms` tells which words stand in which row. `setting` is the setting `search_index`, as it
+# was when it was followed last.
+CREATE = (
+    """CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, agent TEXT NOT NULL,
+        store TEXT NOT NULL UNIQUE, dev INTEGER NOT NULL, ino INTEGER NOT NULL,
+        size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL,
+        offset INTEGER NOT NULL, lines INTEGER NOT NULL, guard BLOB NOT NULL,
+        statistics TEXT NOT NULL, away INTEGER NOT NULL)""",
+    """CREATE TABLE rows (
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, line INTEGER NOT NULL,
+        offset INTEGER NOT NULL, digest INTEGER NOT NULL)""",
+    "CREATE INDEX rows_by_line ON rows (session, line)",
+    f"CREATE VIRTUAL TABLE words USING fts5 (text, content = '', {TOKENIZE})",
+    "CREATE VIRTUAL TABLE terms USING fts5vocab (words, 'instance')",
+    "CREATE TABLE setting (has_words INTEGER NOT NULL)",
+    "INSERT INTO setting VALUES (1)",
+    f"PRAGMA user_version = {_VERSION}",
+)
 _MATCHING = (
     "FROM words JOIN rows ON rows.id = words.rowid"
     " JOIN sessions ON sessions.id = rows.session"
@@ -54,21 +73,43 @@ _SEARCH = (
     " AND (:among IS NULL OR sessions.name IN (SELECT value FROM json_each(:among)))"
     " ORDER BY words.rank, rows.id LIMIT :limit"
 )
-
-Result = TypeVar("Result")
-_KNOWN = tuple(Known.__dataclass_fields__)
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class SearchHit:
-    """An entry in which all words were found."""
+class Known:
+    """A session as it was when it was last read; the fields are columns of `sessions`."""
 
-    session: SessionName
-    entry: str | None  # its id
-    index: int  # line number in the session; of a stored original: when it was taken out
-    where: Literal["transcript", "extracted"]
-    snippet: Snippet
-    score: float  # the greater the better
+    name: str
+    agent: str
+    store: str  # name of its store directory
+    dev: int
+    ino: int
+    size: int
+    mtime: int
+    ctime: int
+    offset: int  # up to here it was read
+    lines: int  # so many lines
+    guard: bytes  # hash of the last bytes before the offset; empty: an append reads it as a whole
+    statistics: str
+    away: bool  # words of it were read from store or archive
+
+    @property
+    def file(self) -> tuple[int, int, int, int, int]:
+        """The state of its file."""
+        return self.dev, self.ino, self.size, self.mtime, self.ctime
+
+
+_COLUMNS = tuple(Known.__dataclass_fields__)
+
+
+class KnownTitle(NamedTuple):
+    """The title of a session and when it was last written to, by its content; and of which file."""
+
+    size: int
+    mtime: int
+    title: bytes | None  # UTF-8, since all are held at once: one … doubles a text's size in memory
+    newest_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +123,49 @@ class FoundRow:
     score: float  # the greater the better
 
 
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """An entry in which all words were found."""
+
+    session: SessionName
+    entry: str | None  # its id
+    index: int  # line number in the session; of a stored original: when it was extracted
+    where: Literal["transcript", "extracted"]
+    snippet: Snippet
+    score: float  # the greater the better
+
+
 def digest_of(text: str) -> int:
-    """What tells one text from another: 64 bits, as SQLite can hold them."""
+    """Return 64 bits that tell one text from another, as SQLite can hold them."""
     data = text.encode("utf-8", "replace")
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
 
 
-def use(path: Path, work: Callable[[SearchIndex], Result], *, wait: float = WAIT_SECONDS) -> Result:
-    """Do `work` with the index, and once more with a new one if it is damaged.
+# --- the file ---
 
-    Others are waited for `wait` seconds. Raises Unavailable (no FTS5, disk full), Busy, and what
-    the work raises.
+
+class Damaged(Exception):
+    """The database is not what this version of bsd wrote."""
+
+
+class OfAnotherVersion(Damaged):
+    """Another version of bsd wrote the database."""
+
+
+def use(
+    path: Path, work: Callable[[SearchIndex], _Result], *, wait: float = WAIT_SECONDS
+) -> _Result:
+    """Call `work` with the index, and once more with a new one if it is damaged.
+
+    Args:
+        path: the file, in a root's `.brainsurgeon`; it is made if it is not there.
+        work: gets the open index; its answer is returned.
+        wait: seconds for which other processes are waited for.
+
+    Raises:
+        Unavailable: SQLite has no FTS5, the disk is full.
+        Busy: another process uses the index.
+        BsdError: what `work` raises.
     """
     try:
         return _once(path, work, wait)
@@ -109,12 +182,12 @@ def use(path: Path, work: Callable[[SearchIndex], Result], *, wait: float = WAIT
 
 def ask(
     path: Path,
-    question: Callable[[SearchIndex], Result],
-    nothing: Result,
+    question: Callable[[SearchIndex], _Result],
+    nothing: _Result,
     *,
     wait: float = WAIT_SECONDS,
-) -> Result:
-    """What the index knows already, or `nothing` if there is none; raises as `use`."""
+) -> _Result:
+    """Return what the index knows already, or `nothing` if there is none; raises as `use`."""
     try:
         is_there = path.exists()
     except OSError as error:
@@ -122,25 +195,63 @@ def ask(
     return use(path, question, wait=wait) if is_there else nothing
 
 
-def _once(path: Path, work: Callable[[SearchIndex], Result], wait: float) -> Result:
+def _once(path: Path, work: Callable[[SearchIndex], _Result], wait: float) -> _Result:
     try:
-        with closing(connect(path, wait)) as database:
+        with closing(_connect(path, wait)) as database:
             return work(SearchIndex(database))
     except OSError as error:
         raise os_problem(error, f"opening {path}") from error
     except sqlite3.Error as error:
-        raise problem_of(error, path) from error
+        raise _problem_of(error, path) from error
+
+
+def _problem_of(error: sqlite3.Error, path: Path) -> Exception:
+    """Return what an error of SQLite means for the caller: Unavailable, Busy, Damaged."""
+    text = str(error)
+    if "fts5" in text and "no such module" in text:
+        return without_fts5()
+    if type(error) is sqlite3.DatabaseError or "no such" in text or "already exists" in text:
+        return Damaged(text)
+    if "locked" in text or "busy" in text:
+        return Busy("the search index is in use by another bsd", hint="run it again in a moment")
+    return Unavailable(f"{path}: {text}", hint="is there room on this disk, and may bsd write?")
+
+
+def _connect(path: Path, wait: float) -> sqlite3.Connection:
+    """Open or make the database; refuses a link that leads out of the root."""
+    path = inside(path, path.parent.parent, "replace the symbolic link; the index can be made anew")
+    make_private_dir(path.parent)
+    make_database_file(path)
+    database = sqlite3.connect(path, timeout=wait, isolation_level=None)
+    with being_opened(database):
+        without_shared_memory(database, path)
+        version = version_of(database)
+        if version == 0:
+            database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            database.execute("BEGIN IMMEDIATE")
+            if version_of(database) == 0:  # no other process was quicker
+                for statement in CREATE:
+                    database.execute(statement)
+            database.execute("COMMIT")
+        elif version != _VERSION:
+            raise OfAnotherVersion(f"version {version}")
+        database.execute("PRAGMA secure_delete = ON")  # retention means what it deletes
+        database.execute("PRAGMA synchronous = NORMAL")
+    return database
+
+
+# --- the index ---
 
 
 class SearchIndex:
-    """The open database; `use` gives one. All changes stand in a `change()`."""
+    """The open database, as `use` gives it. All changes stand in a `change()`."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """All of what is done inside, or nothing."""
+        """Make all changes that are made inside, or none."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -150,50 +261,59 @@ class SearchIndex:
             raise
         self._db.execute("COMMIT")
 
+    # --- sessions ---
+
     def is_empty(self) -> bool:
-        """Whether no session was read yet."""
+        """Return whether no session was read yet."""
         return self._db.execute("SELECT 1 FROM sessions LIMIT 1").fetchone() is None
 
     def agents(self) -> set[str]:
-        """Whose sessions were read."""
+        """Return the agents of which sessions were read."""
         return {agent for (agent,) in self._db.execute("SELECT DISTINCT agent FROM sessions")}
 
-    def seen(self, agent: str) -> dict[str, KnownState]:
-        """The sessions of an agent as they were when they were last read, by name."""
-        query = f"SELECT name, {', '.join(KnownState._fields)} FROM sessions"  # noqa: S608 - our own columns
-        query += " WHERE agent = ?"
-        return {name: KnownState(*row) for name, *row in self._db.execute(query, (agent,))}
+    def files(self, agent: str) -> dict[str, tuple[int, ...]]:
+        """Return the files of an agent's sessions (`Known.file`) as they were read, by name."""
+        query = "SELECT name, dev, ino, size, mtime, ctime FROM sessions WHERE agent = ?"
+        return {name: tuple(file) for name, *file in self._db.execute(query, (agent,))}
 
     def known_among(self, names: Iterable[str]) -> dict[str, Known]:
-        """Those of these sessions that were read, by name."""
-        wanted = json.dumps(list(names))
-        query = f"SELECT {', '.join(_KNOWN)} FROM sessions"  # noqa: S608 - our own columns
-        query += " WHERE name IN (SELECT value FROM json_each(?))"
-        rows = self._db.execute(query, (wanted,))
-        return {row[0]: Known(*row) for row in rows}
+        """Return those of these sessions that were read, by name."""
+        found = self._known("IN (SELECT value FROM json_each(?))", json.dumps(list(names)))
+        return {known.name: known for known in found}
 
     def known_as(self, name: SessionName) -> Known | None:
-        """One of them."""
-        return self._known("name", str(name))
+        """Return a session, if it was read."""
+        return next(self._known("= ?", str(name)), None)
 
-    def kept_in(self, store: str) -> Known | None:
-        """The one whose store directory is called so."""
-        return self._known("store", store)
+    def known_by_store(self, store: str) -> Known | None:
+        """Return the session whose store directory has this name, if it was read."""
+        return next(self._known("= ?", store, column="store"), None)
 
-    def _known(self, column: str, value: str) -> Known | None:
-        query = f"SELECT {', '.join(_KNOWN)} FROM sessions WHERE {column} = ?"  # noqa: S608 - the same
-        row = self._db.execute(query, (value,)).fetchone()
-        return Known(*row) if row else None
+    def _known(self, condition: str, value: str, column: str = "name") -> Iterator[Known]:
+        query = f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE {column} {condition}"  # noqa: S608 - our own columns
+        return (Known(*row) for row in self._db.execute(query, (value,)))
+
+    def note(self, known: Known) -> None:
+        """Note how a session was read."""
+        columns, marks = ", ".join(_COLUMNS), ", ".join("?" * len(_COLUMNS))
+        news = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS[1:])
+        self._db.execute(
+            f"INSERT INTO sessions ({columns}) VALUES ({marks})"  # noqa: S608 - our own columns
+            f" ON CONFLICT (name) DO UPDATE SET {news}",
+            tuple(getattr(known, column) for column in _COLUMNS),
+        )
 
     def read_again(self, name: str | None = None) -> None:
-        """Have a session read again, as a whole; or all of which text lay in store or archive."""
+        """Have a session read again, as a whole; or all with text from store or archive.
+
+        It counts as another file from now on. Its figures stay.
+        """
         condition = "away" if name is None else "name = ?"
-        # As if it was another file by now. Its figures stay.
         update = f"UPDATE sessions SET dev = -1 WHERE {condition}"  # noqa: S608 - our own columns
         self._db.execute(update, () if name is None else (name,))
 
     def models(self, agent: str | None = None) -> dict[str, str]:
-        """The names of the models that wrote in each session, by the session's name."""
+        """Return the names of the models that wrote in each session, by the session's name."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.models') FROM sessions"
             " WHERE :agent IS NULL OR agent = :agent",
@@ -201,10 +321,10 @@ class SearchIndex:
         )
         return {name: models or "" for name, models in rows}
 
-    def told(
+    def titles(
         self, agent: str | None = None, only: SessionName | None = None
     ) -> dict[str, KnownTitle]:
-        """How each session is called, or only one, by its name."""
+        """Return the title of each session, or of one, by its name."""
         rows = self._db.execute(
             "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"
             " json_extract(statistics, '$.last_ms') FROM sessions"
@@ -227,23 +347,6 @@ class SearchIndex:
         )
         return {name: TakenOut(*(one or 0 for one in out)) for name, *out in rows}
 
-    def note(self, known: Known) -> None:
-        """Keep how a session was read."""
-        columns = ", ".join(_KNOWN)
-        marks = ", ".join("?" * len(_KNOWN))
-        news = ", ".join(f"{column} = excluded.{column}" for column in _KNOWN[1:])
-        self._db.execute(
-            f"INSERT INTO sessions ({columns}) VALUES ({marks})"  # noqa: S608 - our own columns
-            f" ON CONFLICT (name) DO UPDATE SET {news}",
-            tuple(getattr(known, column) for column in _KNOWN),
-        )
-
-    def _id(self, name: SessionName) -> int:
-        row = self._db.execute("SELECT id FROM sessions WHERE name = ?", (str(name),)).fetchone()
-        if row is None:
-            raise ValueError(f"{name} was not noted")
-        return int(row[0])
-
     # --- words ---
 
     @property
@@ -251,53 +354,55 @@ class SearchIndex:
         """Return whether the index holds words: the setting `search_index` at the last update."""
         return bool(self._db.execute("SELECT has_words FROM setting").fetchone()[0])
 
-    def follow_setting(self, has_words: bool) -> bool:  # noqa: FBT001 - the setting itself
-        """Keep words, or drop all; return whether that is new, so that sessions must be read."""
+    def follow_setting(self, has_words: bool) -> None:  # noqa: FBT001 - the setting itself
+        """Keep words, or drop all; if that is new, all sessions are read again."""
         if self.has_words == has_words:
-            return False
+            return
         with self.change():
             self._db.execute("UPDATE setting SET has_words = ?", (has_words,))
             if has_words:
-                # As if each was another file by now. The figures of sessions stay.
                 self._db.execute("UPDATE sessions SET dev = -1")
             else:
                 self._db.execute("INSERT INTO words (words) VALUES ('delete-all')")
                 self._db.execute("DELETE FROM rows")
         self._vacuum()
-        return True
 
     def set_lines(
-        self, name: SessionName, words: Iterable[Words], first: int, end: int | None = None
+        self,
+        name: SessionName,
+        lines: Iterable[tuple[int, int, str]],
+        first: int,
+        end: int | None = None,
     ) -> None:
-        """The text of a session's lines `[first, end)`; of those that are as before it stays."""
-        session = self._id(name)
+        """Set the text of a session's lines `[first, end)`; unchanged ones keep their rows.
+
+        `lines` are number, offset in bytes, and text for the index; the session was noted before.
+        """
+        query = "SELECT id FROM sessions WHERE name = ?"
+        (session,) = self._db.execute(query, (str(name),)).fetchone()
         rows = self._db.execute(
             "SELECT line, id, offset, digest FROM rows WHERE session = :session"
             " AND line >= :first AND (:end IS NULL OR line < :end)",
             {"session": session, "first": first, "end": end},
         )
         before = {line: row for line, *row in rows}
-        keeps = self.has_words
-        for one in words:
-            if not (one.text and keeps):
+        has_words = self.has_words
+        for number, offset, text in lines:
+            if not (text and has_words):
                 continue
-            row, offset, digest = before.get(one.line, (None, 0, 0))
-            if row is None or digest != digest_of(one.text):
-                self._insert(session, one)
+            digest = digest_of(text)
+            row, offset_before, digest_before = before.get(number, (None, 0, 0))
+            if row is not None and digest_before == digest:
+                del before[number]
+                if offset_before != offset:
+                    update = "UPDATE rows SET offset = ? WHERE id = ?"
+                    self._db.execute(update, (offset, row))
                 continue
-            del before[one.line]
-            if offset != one.offset:
-                update = "UPDATE rows SET offset = ? WHERE id = ?"
-                self._db.execute(update, (one.offset, row))
+            insert = "INSERT INTO rows (session, line, offset, digest) VALUES (?, ?, ?, ?)"
+            row = self._db.execute(insert, (session, number, offset, digest)).lastrowid
+            insert = "INSERT INTO words (rowid, text) VALUES (?, ?)"
+            self._db.execute(insert, (row, indexable(text)))
         self._bury(row for row, _, _ in before.values())
-
-    def _insert(self, session: int, one: Words) -> None:
-        done = self._db.execute(
-            "INSERT INTO rows (session, line, offset, digest) VALUES (?, ?, ?, ?)",
-            (session, one.line, one.offset, digest_of(one.text)),
-        )
-        insert = "INSERT INTO words (rowid, text) VALUES (?, ?)"
-        self._db.execute(insert, (done.lastrowid, indexable(one.text)))
 
     def _bury(self, rows: Iterable[int]) -> None:
         """Mark these rows as dead."""
@@ -307,12 +412,12 @@ class SearchIndex:
     # --- forgetting ---
 
     def forget(self, name: str) -> int:
-        """Drop all that is known of a session; returns how many rows are dead by that."""
+        """Drop all that is known of a session; return the number of rows that are dead now."""
         row = self._db.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()
         if row is None:
             return 0
         rows = self._db.execute("SELECT id FROM rows WHERE session = ?", row).fetchall()
-        self._bury(one for (one,) in rows)
+        self._bury(id_ for (id_,) in rows)
         self._db.execute("DELETE FROM sessions WHERE id = ?", row)
         return len(rows)
 
@@ -332,9 +437,12 @@ class SearchIndex:
     def sweep(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Take the words of dead rows out of the index, and out of its files.
 
-        To delete a row FTS5 wants the words that it was given. They are read from the index
-        itself, in a pass over it: a word that was taken apart once is what it is from then on.
-        Then as `optimize` does, in steps between which others may write.
+        To delete a row FTS5 needs the words that it was given. They are read from the index
+        itself, in one pass over it. Then the index is merged as `optimize` does it, in steps
+        between which other processes may write.
+
+        Args:
+            stopping: asked now and then; the sweep ends early if it returns True.
         """
         self._db.set_progress_handler(lambda: int(stopping()), 1_000_000)
         try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from bsd.core.layout import Layout, SessionName
 from bsd.sample import session_lines
 from bsd.store.archive import SessionArchive, ToPack
-from bsd.store.extracted import SessionStore, digest
+from bsd.store.originals import SessionStore, digest
 from tests.actions.performed import Caller
 from tests.bench.measure import run, settle
 from tests.bench.row import Row, Rows

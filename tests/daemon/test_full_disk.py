@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bsd.core.layout import Layout, SessionName
-from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
+from bsd.store.originals import SessionStore
 from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import sample

@@ -153,7 +153,7 @@ def test_those_who_work_come_first_but_not_for_ever(bench: Bench) -> None:
 def test_a_huge_session_keeps_no_small_one_waiting(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexer, "_STEP_BYTES", 10_000)
+    monkeypatch.setattr(indexing, "PART_BYTES", 10_000)
     monkeypatch.setattr(indexer, "_STEP_SECONDS", 0.001)  # hardly more than a slice
     big = HEADER + b"".join(said(n, f"dingo{n} " + "filling " * 50) for n in range(500))
     add_session(bench.layout.root, "agent/a", big)
@@ -251,14 +251,14 @@ def test_a_look_at_all_sessions_ends_when_the_daemon_stops(
 def test_a_session_that_breaks_the_reader_stops_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = indexing.read_slice
+    before = indexing.read_part
 
     def breaking(*arguments: Any) -> bool:
         if arguments[2].name.session == "s0":
             raise RecursionError("something nobody thought of")
         return before(*arguments)
 
-    monkeypatch.setattr(indexing, "read_slice", breaking)
+    monkeypatch.setattr(indexing, "read_part", breaking)
     bench.indexer.everything()
     bench.run()
     assert bench.find("aardvark") == {f"main/s{number}" for number in range(1, 5)}
@@ -278,7 +278,7 @@ def test_a_change_while_it_is_read_is_not_missed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = SessionName("main", "s0")
-    before, told = indexing.read_slice, threading.Event()
+    before, told = indexing.read_part, threading.Event()
 
     def meddling(*arguments: Any) -> bool:
         more = before(*arguments)
@@ -289,7 +289,7 @@ def test_a_change_while_it_is_read_is_not_missed(
             bench.indexer.changed(name)
         return more
 
-    monkeypatch.setattr(indexing, "read_slice", meddling)
+    monkeypatch.setattr(indexing, "read_part", meddling)
     bench.indexer.changed(name)
     bench.run()
     assert bench.find("numbat") == {"main/s0"}
@@ -342,14 +342,14 @@ def test_a_wish_to_look_at_all_while_that_is_done_is_not_missed(
 def test_a_session_that_ends_whoever_reads_it_stops_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = indexing.read_slice
+    before = indexing.read_part
 
     def ending(*arguments: Any) -> bool:
         if arguments[2].name.session == "s2":
             raise ChildDied("the process that worked on it was ended by SIGKILL")
         return before(*arguments)
 
-    monkeypatch.setattr(indexing, "read_slice", ending)
+    monkeypatch.setattr(indexing, "read_part", ending)
     monkeypatch.setattr(child_tasks, "read_some", _until_it_ends)
     bench.indexer.everything()
     bench.run()
@@ -363,7 +363,7 @@ def _until_it_ends(
     turns = []
     for due in wanted:
         with index.change():
-            turns.append(indexing.ReadOn(due, more=indexing.read_slice(layout, index, due)))
+            turns.append(indexing.ReadOn(due, more=indexing.read_part(layout, index, due)))
     return turns
 
 

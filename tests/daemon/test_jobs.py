@@ -23,8 +23,8 @@ from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.sessions.editor import SessionEditor
 from bsd.sessions.idle import RetryBudget
-from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
+from bsd.store.originals import SessionStore
 from tests.actions.performed import Caller
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.loading import load_settings

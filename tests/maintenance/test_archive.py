@@ -31,7 +31,7 @@ from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
-from bsd.store.extracted import SessionStore, digest
+from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import PackWriter
 from tests.actions import performed
 from tests.actions.performed import Caller

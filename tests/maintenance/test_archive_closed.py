@@ -17,7 +17,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import verify
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
-from bsd.store.extracted import digest
+from bsd.store.originals import digest
 from tests.actions import performed
 from tests.actions.performed import Caller
 from tests.searching import everything

@@ -19,7 +19,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.store import archive
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents
-from bsd.store.extracted import SessionStore, digest
+from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack
 from tests.actions.performed import Caller
 from tests.session_files import LONG, NAME, conversation, write

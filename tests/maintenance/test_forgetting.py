@@ -25,7 +25,7 @@ from bsd.maintenance.verify import verify
 from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
 from bsd.sessions.idle import RetryBudget
 from bsd.store.contents import Contents
-from bsd.store.extracted import forgotten_in, note_forgotten
+from bsd.store.entry_notes import forgotten_in, note_forgotten
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.trashing import trash_of
@@ -317,7 +317,7 @@ def test_a_full_disk_makes_nobody_believe_that_something_went(
     def full(_: Contents) -> sqlite3.Connection:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(Contents, "_on_disk", full)
+    monkeypatch.setattr(Contents, "_connect", full)
     fork = path.with_name("fork.jsonl")
     fork.write_bytes(path.read_bytes())
     set_idle(fork, 2 * DAY)

@@ -22,7 +22,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from tests.actions import performed
 from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
@@ -216,7 +216,7 @@ def test_nothing_goes_if_it_cannot_be_handed_down(
         trash_of(layout).delete(NAME, permanent=True)
 
     with monkeypatch.context() as disk:
-        disk.setattr("bsd.store.extracted.write_all", raising(OSError(28, os.strerror(28))))
+        disk.setattr("bsd.store.originals.write_all", raising(OSError(28, os.strerror(28))))
         with pytest.raises(Unavailable):
             trash_of(layout).delete(NAME, permanent=True)
     assert layout.session_file(NAME).exists()

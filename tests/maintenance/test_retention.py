@@ -25,8 +25,8 @@ from bsd.maintenance.retention import RetentionRun, in_plain_words
 from bsd.maintenance.shelves import HistoryShelf, StoreShelf
 from bsd.sessions.notes import told_expired
 from bsd.store.entry_notes import UNDONE
-from bsd.store.extracted import APART, SessionStore
 from bsd.store.index import Record
+from bsd.store.originals import APART, SessionStore
 from tests.logs import capture_logs
 
 NOW = time.time()

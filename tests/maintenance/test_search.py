@@ -27,8 +27,8 @@ from bsd.maintenance.trash import Trash
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
 from bsd.store import search as store_search
-from bsd.store import search_file
 from bsd.store.search import SearchIndex
+from bsd.store.search_words import indexable
 from bsd.transcripts import reader
 from tests.actions import performed
 from tests.actions.performed import Caller
@@ -147,10 +147,15 @@ def test_of_what_is_appended_only_the_new_lines_are_read(
         file.write(b"\n" + jsonl(entry(51, "user", "a numbat")))
     assert found(layout, "numbat") == [("e51", 10, "transcript")]
     assert found(layout, "wombat") == [("e50", 9, "transcript")]
-    assert lines_read == [9, 9, 10]
+    assert lines_read == [9, *range(11)], "of a line without end more may come"
+    lines_read.clear()
+    with session.open("ab") as file:
+        file.write(jsonl(entry(52, "user", "a quoll")))
+    assert found(layout, "quoll") == [("e52", 11, "transcript")]
+    assert lines_read == [11]
     (info,) = catalog.sessions(layout)
     figures = catalog.warm(layout, [info])[NAME]
-    assert (figures.entries, figures.messages) == (11, 10)
+    assert (figures.entries, figures.messages) == (12, 11)
 
 
 def rows_of(layout: Layout) -> list[tuple[int, ...]]:
@@ -200,14 +205,9 @@ def test_a_rewritten_session_is_read_again(layout: Layout, session: Path, in_pla
 
 
 @pytest.fixture
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices of a few lines each."""
-    before = indexing.read_slice
-
-    def reading(layout: Layout, index: SearchIndex, due: indexing.Due) -> bool:
-        return before(layout, index, due, 2000)
-
-    monkeypatch.setattr(lifecycle, "read_slice", reading)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions are read in parts of a few lines, as huge ones are."""
+    monkeypatch.setattr(indexing, "PART_BYTES", 2000)
 
 
 def counted_anew(layout: Layout, path: Path) -> Any:
@@ -219,7 +219,7 @@ def counted_anew(layout: Layout, path: Path) -> Any:
     return catalog.warm(other, [info])[NAME]
 
 
-@pytest.mark.usefixtures("small_slices")
+@pytest.mark.usefixtures("small_parts")
 def test_of_a_rewritten_session_lines_keep_their_rows(layout: Layout) -> None:
     said = [entry(number, "assistant", f"word{number} {FILLER}") for number in range(40)]
     path = add_session(layout.root, str(NAME), jsonl(HEADER, *said))
@@ -264,6 +264,7 @@ def test_rows_are_swept_when_many_are_dead(layout: Layout) -> None:
     assert found(layout, "aardvark299") == [("e299", 300, "transcript")]
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_what_was_read_in_part_is_read_on(layout: Layout, lines_read: list[int]) -> None:
     said = [entry(number, "user", f"word{number} {FILLER}") for number in range(9)]
     add_session(layout.root, str(NAME), jsonl(HEADER, *said))
@@ -271,7 +272,7 @@ def test_what_was_read_in_part_is_read_on(layout: Layout, lines_read: list[int])
 
     def begin(index: SearchIndex) -> bool:
         with index.change():
-            return indexing.read_slice(layout, index, due, 2000)
+            return indexing.read_part(layout, index, due)
 
     assert store_search.use(layout.search_db, begin), "there is more"
     hits = lifecycle.search_as_it_is(layout, "word*")
@@ -417,8 +418,8 @@ def test_all_words_of_whatever_kind_are_swept(layout: Layout, text: str) -> None
 def test_an_sqlite_without_fts5_is_said_so(
     layout: Layout, session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without = [text.replace("fts5", "fts5_is_not_there") for text in search_file.CREATE]
-    monkeypatch.setattr(search_file, "CREATE", tuple(without))
+    without = [text.replace("fts5", "fts5_is_not_there") for text in store_search.CREATE]
+    monkeypatch.setattr(store_search, "CREATE", tuple(without))
     with pytest.raises(Unavailable, match="FTS5"):
         search(layout, "aardvark")
 
@@ -462,16 +463,16 @@ def test_a_killed_process_leaves_a_usable_index(layout: Layout, session: Path) -
 def _die_after(layout: Layout, inserts: int) -> None:
     """Insert so many pieces, then be killed; never returns."""
     try:
-        before, left = SearchIndex._insert, inserts
+        left = inserts
 
-        def counting(self: Any, *arguments: Any) -> None:
+        def counting(text: str) -> str:
             nonlocal left
             left -= 1
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            before(self, *arguments)
+            return indexable(text)
 
-        SearchIndex._insert = counting  # type: ignore[method-assign, assignment]
+        vars(store_search)["indexable"] = counting
         search(layout, "x")
     finally:
         os._exit(0)

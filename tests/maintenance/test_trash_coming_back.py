@@ -16,8 +16,8 @@ from bsd.core.layout import Layout
 from bsd.maintenance.trashed import TrashPlace
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.idle import RetryBudget
-from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.openclaw.lock import SessionLock
 from tests.actions.performed import Caller
 from tests.maintenance.trashing import (

@@ -17,8 +17,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import Finding, verify
 from bsd.sessions.idle import RetryBudget
-from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
+from bsd.store.originals import SessionStore
 from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import NAME as OTHER

@@ -17,7 +17,7 @@ from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Plan
 from bsd.planning.restore import Restored, plan_restore, plan_restore_all
 from bsd.store.contents import StoredPlace
-from bsd.store.extracted import FileSpan, Keep, Missing, digest
+from bsd.store.originals import FileSpan, Missing, StoredOriginal, digest
 from bsd.transcripts import splice
 from bsd.transcripts.agents.entry import RESTORED
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -86,7 +86,7 @@ class Shelf:
     def taken(self, ref: str) -> bool:
         return ref in self.files
 
-    def keep(self, keep: Keep, session: bytes) -> None:
+    def keep(self, keep: StoredOriginal, session: bytes) -> None:
         self.entries[keep.entry_id] = keep.ref
         if keep.line is None:
             self.used_again.append(keep.ref)

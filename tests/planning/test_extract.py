@@ -8,7 +8,7 @@ import pytest
 from bsd.core.formatting import iso_utc
 from bsd.planning.extract import plan_extraction
 from bsd.planning.survey import Judged
-from bsd.store.extracted import FileSpan
+from bsd.store.originals import FileSpan
 from bsd.transcripts.agents.openclaw.format import FLAT
 from bsd.transcripts.splice import edit
 from tests.planning.in_memory import NOW, Session, config, data, without_restored

@@ -8,7 +8,7 @@ from bsd.core.answers import as_json
 from bsd.core.errors import Conflict, Invalid, NotFound
 from bsd.core.formatting import iso_utc
 from bsd.planning.restore import plan_restore_all
-from bsd.store.extracted import Missing
+from bsd.store.originals import Missing
 from tests.planning.in_memory import NOW, Session, without_restored
 from tests.planning.test_extract import LONG, SIGNATURE, message, session
 

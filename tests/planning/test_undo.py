@@ -17,17 +17,14 @@ from bsd.planning.edit import plan_edit, plan_set_extractable, read_document, se
 from bsd.planning.plan import Plan
 from bsd.planning.restore import plan_restore
 from bsd.planning.undo import Undone, _already_undone, plan_undo, tell_history
-from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import (
     Act,
     ChangedLine,
-    KeptOperation,
-    follow,
+    Operation,
     undone_entries,
-    whole_file,
-    write_recipe,
-    write_recipe_with,
 )
+from bsd.store.originals import FileSpan, Missing, OriginalStore, StoredOriginal, digest
+from bsd.store.recipes import follow, whole_file, write_recipe, write_recipe_with
 from bsd.transcripts.agents.entry import Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
@@ -44,16 +41,16 @@ class Memory:
     """A history in memory, made as the one on disk is."""
 
     def __init__(self) -> None:
-        self.acts: list[tuple[KeptOperation, list[ChangedLine], list[bytes]]] = []
+        self.acts: list[tuple[Operation, list[ChangedLine], list[bytes]]] = []
 
-    def operations(self) -> list[KeptOperation]:
+    def operations(self) -> list[Operation]:
         return [operation for operation, _, _ in self.acts]
 
-    def lines(self, operation: KeptOperation) -> list[ChangedLine]:
+    def lines(self, operation: Operation) -> list[ChangedLine]:
         return self._find(operation)[1]
 
     def former(
-        self, operation: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+        self, operation: Operation, line: ChangedLine, now: bytes, stored: OriginalStore
     ) -> bytes | Missing:
         _, lines, kept = self._find(operation)
         content = stored.load(line.ref, line.hash or "") if line.ref else b""
@@ -63,9 +60,7 @@ class Memory:
         assert digest(was) == line.was
         return was
 
-    def _find(
-        self, operation: KeptOperation
-    ) -> tuple[KeptOperation, list[ChangedLine], list[bytes]]:
+    def _find(self, operation: Operation) -> tuple[Operation, list[ChangedLine], list[bytes]]:
         return next(found for found in self.acts if found[0].number == operation.number)
 
     def note(self, plan: Plan, before: bytes, session: Session) -> None:
@@ -79,7 +74,7 @@ class Memory:
         lines, all_kept = [], []
         for edit, about in zip(plan.edits, plan.touched, strict=True):
             was = before[edit.offset : edit.offset + edit.length]
-            keep: Keep | None = keeps.get(about.index)
+            keep: StoredOriginal | None = keeps.get(about.index)
             if keep and isinstance(keep.line, FileSpan):
                 recipe, kept = whole_file(keep.size), b""
             elif keep:
@@ -97,7 +92,7 @@ class Memory:
                 )
             )
             all_kept.append(kept)
-        operation = KeptOperation(number, act, len(lines), Path(f"{number}.jsonl"))
+        operation = Operation(number, act, len(lines), Path(f"{number}.jsonl"))
         self.acts.append((operation, lines, all_kept))
 
 
@@ -145,14 +140,14 @@ class Patient(Session):
         entry = parse_entry(line)
         return self.fmt.info(entry).id if entry else None
 
-    def standing(self) -> list[KeptOperation]:
+    def standing(self) -> list[Operation]:
         operations = self.memory.operations()
         undone = undone_entries(operations)
         return [
             operation for operation in operations if undone[operation.number] < operation.entries
         ]
 
-    def left_of(self, operation: KeptOperation) -> set[str | None]:
+    def left_of(self, operation: Operation) -> set[str | None]:
         """The entries of an operation that are not undone yet."""
         over = _already_undone(self.memory, operation)
         lines = self.memory.lines(operation)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from bsd.planning.plan import Plan
 from bsd.planning.restore import plan_restore
 from bsd.planning.uninstall import plan_leaving
-from bsd.store.entry_notes import KeptLine, Stamps, learn
-from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
+from bsd.store.entry_notes import Stamps, learn
+from bsd.store.history import ChangedLine, HistoryDamaged, Operation
+from bsd.store.root_records import EntryOriginal
 from bsd.transcripts.agents.entry import EXTRACTABLE
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import FLAT
@@ -38,7 +39,7 @@ class Witness:
 
     known: Stamps = field(default_factory=dict)
     elsewhere: list[Stamps] = field(default_factory=list)
-    lines: list[KeptLine] = field(default_factory=list)
+    lines: list[EntryOriginal] = field(default_factory=list)
 
     def stamps(self) -> Stamps:
         return {entry_id: dict(values) for entry_id, values in self.known.items()}
@@ -46,7 +47,7 @@ class Witness:
     def stamps_elsewhere(self) -> Iterator[Stamps]:
         yield from self.elsewhere
 
-    def originals(self, entry_ids: Collection[str]) -> Iterator[KeptLine]:
+    def originals(self, entry_ids: Collection[str]) -> Iterator[EntryOriginal]:
         yield from (one for one in self.lines if one.entry_id in entry_ids)
 
 
@@ -167,7 +168,7 @@ def test_without_notes_the_original_line_tells() -> None:
     guest, raw = visited()
     guest.witness.known.clear()
     stored = next(iter(guest.shelf.files.values()))
-    guest.witness.lines = [KeptLine("e1", stored, ("output",), own=True)]
+    guest.witness.lines = [EntryOriginal("e1", stored, ("output",), own=True)]
     guest.leave(past=Memory())
     assert guest.raw == raw
 
@@ -176,7 +177,9 @@ def test_of_several_originals_one_without_it_tells() -> None:
     guest, raw = visited()
     guest.witness.known.clear()
     before, again = raw.split(b"\n")[0] + b"\n", guest.raw.split(b"\n")[0] + b"\n"
-    originals = [KeptLine("e1", line, ("output",), own=True) for line in (again, before, again)]
+    originals = [
+        EntryOriginal("e1", line, ("output",), own=True) for line in (again, before, again)
+    ]
     guest.witness.lines = originals
     guest.leave(past=Memory())
     assert guest.raw == raw
@@ -188,7 +191,7 @@ def test_anothers_original_tells_only_of_its_copies(same: bool) -> None:
     guest.witness.known.clear()
     before = guest.raw
     line = jsonl(result(sessionId="other", output=LONG if same else "y" * 600))
-    guest.witness.lines = [KeptLine("e1", line, ("output",), own=False)]
+    guest.witness.lines = [EntryOriginal("e1", line, ("output",), own=False)]
     guest.leave(past=Memory())
     assert guest.raw == (raw if same else before)
 
@@ -215,7 +218,7 @@ def test_nobody_elses_is_taken_out() -> None:
     raw = jsonl(result(_restored=THEIRS), result(__id="e2", _restored="2020-01-01T00:00:00Z"))
     guest = Guest(raw)
     line = json.dumps(result(__id="e2")).encode() + b"\n"
-    guest.witness.lines = [KeptLine("e2", line, ("output",), own=True)]
+    guest.witness.lines = [EntryOriginal("e2", line, ("output",), own=True)]
     guest.leave()
     assert guest.raw == raw
 
@@ -234,7 +237,7 @@ def test_what_cannot_come_back_stays_a_placeholder_and_is_named() -> None:
 
 def test_a_history_that_is_damaged_tells_nothing() -> None:
     class Broken(Memory):
-        def lines(self, operation: KeptOperation) -> list[ChangedLine]:
+        def lines(self, operation: Operation) -> list[ChangedLine]:
             raise HistoryDamaged(f"{operation}")
 
     guest, _ = visited()

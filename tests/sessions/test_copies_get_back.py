@@ -25,7 +25,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import Verification, verify
 from bsd.sessions.idle import RetryBudget
-from bsd.store.extracted import digest
+from bsd.store.originals import digest
 from bsd.transcripts.agents.entry import Marker, ends_in_placeholder, is_placeholder
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import layout_of

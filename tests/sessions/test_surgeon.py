@@ -24,7 +24,7 @@ from bsd.planning.result import Status
 from bsd.sessions import idle, session
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import Session
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from bsd.store.state import StateDb
 from bsd.transcripts.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.actions import performed
@@ -342,7 +342,7 @@ def test_an_append_between_plan_and_commit_makes_it_plan_again(
 ) -> None:
     path = write(layout, conversation())
     late = json.dumps(entry(99, "user", "one more thing")) + "\n"
-    keep = SessionStore.keep
+    keep = SessionStore.add
     appended = False
 
     def keep_and_append(self: object, keeps: object, source: object) -> None:
@@ -353,7 +353,7 @@ def test_an_append_between_plan_and_commit_makes_it_plan_again(
             with path.open("a") as stream:
                 stream.write(late)
 
-    monkeypatch.setattr("bsd.store.extracted.SessionStore.keep", keep_and_append)
+    monkeypatch.setattr("bsd.store.originals.SessionStore.add", keep_and_append)
     result = surgeon.extract(NAME)
     assert result.status is Status.EXTRACTED
     assert path.read_text().endswith(late)

@@ -39,7 +39,7 @@ def daemon(layout: Layout, clock: Clock) -> Caller:
 
 
 def undone(layout: Layout) -> frozenset[str]:
-    return History(layout, NAME).entry_notes.undone.entries()
+    return History(layout, NAME).entry_notes.undone()
 
 
 def reasons(result: SessionResult) -> dict[str, int]:
@@ -238,7 +238,7 @@ def test_a_damaged_file_is_said_and_stops_no_restoration(
     assert "undone.json is damaged" in (result.reason or "")
     assert "delete it" in (result.hint or "")
     with pytest.raises(Unavailable):
-        EntryNotes(layout.history_dir(NAME), NAME).restored.stamps()
+        EntryNotes(layout.history_dir(NAME), NAME).stamps()
     performed.undo(surgeon, NAME, 2)
     performed.restore(surgeon, NAME, "e1")
     assert taken_back.read_text().count('"[[extracted-') == 2
@@ -249,13 +249,13 @@ def test_an_operation_that_frees_is_undone_in_its_turn(layout: Layout) -> None:
     lasting = EntryNotes(layout.history_dir(NAME), NAME)
     lasting.note(2, Noting(undone=("e1", "e2")))
     lasting.note(5, Noting(freed=("e1", "e9")))
-    assert lasting.undone.entries() == {"e2"}
-    assert lasting.undone.entries(in_vain=[5]) == {"e1", "e2"}
+    assert lasting.undone() == {"e2"}
+    assert lasting.undone(without_effect=[5]) == {"e1", "e2"}
     lasting.drop(5)
-    assert lasting.undone.entries() == {"e1", "e2"}
+    assert lasting.undone() == {"e1", "e2"}
     lasting.note(6, Noting(freed=("e1", "e2")))
     lasting.note(7, Noting(freed=("e1",)))
-    assert not lasting.undone.is_there
+    assert not lasting.has_undone
 
 
 def test_an_act_without_notes_leaves_no_file(layout: Layout, surgeon: Caller) -> None:

@@ -11,18 +11,18 @@ import pytest
 from bsd.core.errors import NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.store.changed_lines import find_lines, happened
-from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.store.history import (
     Act,
     History,
     HistoryDamaged,
-    KeptOperation,
+    Operation,
     TouchedLine,
     as_ended,
     named_files,
     undone_entries,
     with_end,
 )
+from bsd.store.originals import FileSpan, Missing, SessionStore, StoredOriginal, digest
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import BytesTranscript
 from tests.refusing import raising
@@ -93,11 +93,11 @@ def test_a_stored_line_is_referred_to(history: History, layout: Layout) -> None:
     store = SessionStore(layout, NAME)
     source = BytesTranscript(SESSION)
     line = LINES[2]
-    keep = Keep(
+    keep = StoredOriginal(
         *("0002_user", "c", 2, "user", digest(line), len(line), ("x",), (302,)),
         FileSpan(edits()[2].offset, len(line)),
     )
-    store.keep([keep], source)
+    store.add([keep], source)
     history.begin(ACT, edits()[2:], touched()[2:], [keep], source, store)
     history.done()
     (operation,) = history.operations()
@@ -167,9 +167,9 @@ def test_names_never_collide_and_never_leave_the_root(layout: Layout) -> None:
 
 
 def test_an_undone_undo_undoes_nothing() -> None:
-    def operation(number: int, undoes: int | None, entries: int = 2) -> KeptOperation:
+    def operation(number: int, undoes: int | None, entries: int = 2) -> Operation:
         act = Act("x", "cli", "", 0, 0, 0, undoes)
-        return KeptOperation(number, act, entries, Path(f"{number}.jsonl"))
+        return Operation(number, act, entries, Path(f"{number}.jsonl"))
 
     operations = [
         operation(1, None),
@@ -212,7 +212,7 @@ def test_whether_it_happened_is_seen_in_the_session(history: History, layout: La
     assert not happened(BytesTranscript(SESSION), lines)
     assert not happened(BytesTranscript(SESSION + b"\n" + NEW[0]), lines)
     assert not happened(BytesTranscript(b""), lines)
-    history.settle(operation, happened=True)
+    history.note_effect(operation, happened=True)
     assert [operation.pending for operation in history.operations()] == [False]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -13,8 +14,8 @@ import pytest
 
 from bsd.core.layout import Layout, SessionName
 from bsd.store.contents import Contents, contents_of
-from bsd.store.extracted import Keep, Missing, SessionStore, digest
 from bsd.store.index import Index, Record
+from bsd.store.originals import Missing, SessionStore, StoredOriginal, digest
 
 NAME = SessionName("main", "s1")
 
@@ -34,17 +35,6 @@ def test_what_is_added_is_read_again(path: Path) -> None:
     Index(path, NAME).add([record("0003_user.json"), record("0004_user.json", "b")])
     index = Index(path, NAME)
     assert list(index.records.values()) == [record("0003_user.json"), record("0004_user.json", "b")]
-    assert index.names("0003_user")
-    assert not index.names("0005_user")
-    assert index.newest("c") is None
-
-
-def test_the_file_last_written_or_used_again_is_the_newest(path: Path) -> None:
-    index = Index(path, NAME)
-    index.add([record("0003_user.json"), record("0003_user-2.json")])
-    assert index.newest("a") == record("0003_user-2.json")
-    index.add([record("0003_user.json")])
-    assert Index(path, NAME).newest("a") == record("0003_user.json")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +43,7 @@ def test_the_file_last_written_or_used_again_is_the_newest(path: Path) -> None:
 def test_a_broken_index_is_said_and_forgiven(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     index = Index(path, NAME)
-    assert index.newest("a") is None
+    assert index.records == {}
     assert index.broken
     index.add([record("0003_user.json")])
     assert index.broken is None
@@ -62,7 +52,7 @@ def test_a_broken_index_is_said_and_forgiven(path: Path, content: bytes) -> None
 
 def test_no_index_is_no_problem(path: Path) -> None:
     index = Index(path, NAME)
-    assert index.newest("a") is None
+    assert index.records == {}
     assert index.broken is None
 
 
@@ -131,8 +121,8 @@ def layout(layout: Layout) -> Layout:
 
 
 def keep(layout: Layout, name: SessionName, ref: str, line: bytes) -> None:
-    kept = Keep(ref, "e1", 0, "user", digest(line), len(line), ("x",), (1,), line)
-    SessionStore(layout, name).keep([kept])
+    kept = StoredOriginal(ref, "e1", 0, "user", digest(line), len(line), ("x",), (1,), line)
+    SessionStore(layout, name).add([kept])
 
 
 def places(index: Contents, line: bytes) -> list[tuple[str, str]]:
@@ -155,6 +145,19 @@ def test_what_was_just_kept_is_found_though_somebody_has_just_looked(
     assert SessionStore(layout, TWO).load("0007_user", digest(OTHER)) == OTHER
 
 
+def test_the_file_last_written_or_used_again_is_the_newest(layout: Layout) -> None:
+    store = SessionStore(layout, ONE)
+    assert store.find("e1") is None
+    for ref, line, at in (("0000_user", LINE, "10"), ("0000_user-2", OTHER, "11")):
+        keep(layout, ONE, ref, line)
+        store.index.add([Record("e1", 0, f"{ref}.json", digest(line), 12, ("x",), {}, at)])
+    keep(layout, TWO, "0000_user", LINE)
+    assert store.find("e1") == ("0000_user-2", digest(OTHER))
+    store.index.add([Record("e1", 0, "0000_user.json", digest(LINE), 12, ("x",), {}, "12")])
+    contents_of(layout).changed()
+    assert store.find("e1") == ("0000_user", digest(LINE))
+
+
 def test_stores_that_are_gone_are_forgotten(layout: Layout) -> None:
     keep(layout, ONE, "0000_user", LINE)
     keep(layout, TWO, "0003_user", LINE)
@@ -174,7 +177,11 @@ def test_an_index_that_was_kept_in_memory_is_closed(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python 3.13 says of a database that is not."""
-    monkeypatch.setattr(Contents, "_on_disk", lambda _: None)  # there is no room
+
+    def full(_: Contents) -> sqlite3.Connection:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Contents, "_connect", full)
     index = Contents(layout)
     keep(layout, ONE, "0000_user", LINE)
     assert places(index, LINE) == [("main_one", "0000_user")]

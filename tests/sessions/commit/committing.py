@@ -23,7 +23,7 @@ from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome, commit
 from bsd.sessions.commit.recovery import recover
 from bsd.sessions.idle import RetryBudget
-from bsd.store.extracted import SessionStore
+from bsd.store.originals import SessionStore
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.openclaw.format import detect
 from bsd.transcripts.agents.openclaw.lock import SessionLock
@@ -56,7 +56,7 @@ def commit_extraction(
 
         def keep() -> None:
             with TranscriptFile(path) as source:
-                store.keep(plan.keeps, source)
+                store.add(plan.keeps, source)
 
         return commit(
             Change(path, plan.planned_on, plan.edits, NAME, planned_at),

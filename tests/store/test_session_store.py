@@ -20,8 +20,8 @@ from bsd.core import filesystem
 from bsd.core.errors import Forbidden, Invalid, TemporaryFailure, Unavailable
 from bsd.core.filesystem import Syncing
 from bsd.core.layout import Layout, SessionName
-from bsd.store import extracted
-from bsd.store.extracted import APART, FileSpan, Keep, Missing, SessionStore, digest
+from bsd.store import originals
+from bsd.store.originals import APART, FileSpan, Missing, SessionStore, StoredOriginal, digest
 from bsd.transcripts.reader import BytesTranscript
 from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS
@@ -36,10 +36,10 @@ def store(tmp_path: Path) -> SessionStore:
     return SessionStore(Layout(tmp_path), SessionName("main", "s1"))
 
 
-def keep(index: int, line: FileSpan | bytes | None = None, **changes: str) -> Keep:
+def keep(index: int, line: FileSpan | bytes | None = None, **changes: str) -> StoredOriginal:
     raw = LINES[index]
     span = FileSpan(sum(map(len, LINES[:index])), len(raw))
-    return Keep(
+    return StoredOriginal(
         ref=changes.get("ref", f"{index:04d}_tool_result"),
         entry_id=raw[7:8].decode(),
         index=index,
@@ -57,7 +57,7 @@ def listing(store: SessionStore) -> list[str]:
 
 
 def test_a_kept_line_is_the_original_byte_for_byte_and_private(store: SessionStore) -> None:
-    store.keep([keep(0), keep(1)], SOURCE)
+    store.add([keep(0), keep(1)], SOURCE)
     assert [
         store.load(ref, digest(line)) for ref, line in zip(store.refs(), LINES, strict=True)
     ] == LINES
@@ -66,15 +66,15 @@ def test_a_kept_line_is_the_original_byte_for_byte_and_private(store: SessionSto
 
 
 def test_bytes_that_stand_nowhere_can_be_kept(store: SessionStore) -> None:
-    store.keep([keep(0, line=LINES[0])], SOURCE)
+    store.add([keep(0, line=LINES[0])], SOURCE)
     assert store.read("0000_tool_result") == LINES[0]
 
 
 def test_a_file_that_was_there_before_stays_if_the_commit_gives_up(store: SessionStore) -> None:
     """Another line of the session, or a copy of it, may need it."""
-    store.keep([keep(0)], SOURCE)
+    store.add([keep(0)], SOURCE)
     both = [replace(keep(0), line=None), keep(1)]
-    store.keep(both, SOURCE)
+    store.add(both, SOURCE)
     store.discard(both)
     assert store.refs() == ["0000_tool_result"]
     assert store.load("0000_tool_result", digest(LINES[0])) == LINES[0]
@@ -82,7 +82,7 @@ def test_a_file_that_was_there_before_stays_if_the_commit_gives_up(store: Sessio
 
 def test_many_files_are_all_there(store: SessionStore) -> None:
     keeps = [keep(0, ref=f"{n:04d}_thinking") for n in range(40)]
-    store.keep(keeps, SOURCE)
+    store.add(keeps, SOURCE)
     assert store.refs() == [one.ref for one in keeps]
     assert store.leftovers() == []
 
@@ -109,12 +109,12 @@ def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
         rename(one, other)
         calls.append("renamed")
 
-    store.keep([keep(0)] * existing, SOURCE)
+    store.add([keep(0)] * existing, SOURCE)
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "rename", noted_rename)
     monkeypatch.setattr(filesystem, "_sync_file_system", noted_syncfs)
-    store.keep([keep(0, ref=f"{n:04d}_thinking") for n in range(count)], SOURCE)
+    store.add([keep(0, ref=f"{n:04d}_thinking") for n in range(count)], SOURCE)
     order = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
     if existing:  # each file gets its name, else all of them together
         assert order == ["content", "renamed", "names"]
@@ -131,9 +131,9 @@ def test_a_store_that_appeared_meanwhile_is_not_written_to(
         store.directory.mkdir(exist_ok=True)
         store.file("0000_tool_result").write_bytes(b"another's")
 
-    monkeypatch.setattr(extracted, "sync_dir", sync)
+    monkeypatch.setattr(originals, "sync_dir", sync)
     with pytest.raises(TemporaryFailure, match="appeared"):
-        store.keep([keep(0)], SOURCE)
+        store.add([keep(0)], SOURCE)
     assert listing(store) == ["0000_tool_result.json"]
     assert store.read("0000_tool_result") == b"another's"
     assert store.leftovers() == []
@@ -150,7 +150,7 @@ def test_one_who_tidies_up_after_his_own_takes_nothing_from_another(
         (store.directory.parent / APART).rmdir()
 
     monkeypatch.setattr(os, "rename", rename_as_another_has_done)
-    store.keep([keep(0)], SOURCE)
+    store.add([keep(0)], SOURCE)
     assert store.refs() == ["0000_tool_result"]
 
 
@@ -169,43 +169,43 @@ def test_what_a_killed_process_left_apart_is_seen_and_swept(store: SessionStore)
 
 def test_a_session_that_changed_meanwhile_keeps_nothing(store: SessionStore) -> None:
     with pytest.raises(TemporaryFailure, match="changed while it was read"):
-        store.keep([keep(0), keep(1, hash=digest(b"something else"))], SOURCE)
+        store.add([keep(0), keep(1, hash=digest(b"something else"))], SOURCE)
     assert store.refs() == []
     assert not store.directory.exists()
 
 
 def test_a_name_that_is_taken_is_never_overwritten(store: SessionStore) -> None:
-    store.keep([keep(0)], SOURCE)
+    store.add([keep(0)], SOURCE)
     with pytest.raises(TemporaryFailure, match="appeared"):
-        store.keep([keep(1), keep(1, ref="0000_tool_result")], SOURCE)
+        store.add([keep(1), keep(1, ref="0000_tool_result")], SOURCE)
     assert listing(store) == ["0000_tool_result.json"]
     assert store.read("0000_tool_result") == LINES[0]
 
 
 def test_a_file_used_again_is_checked_and_becomes_young(store: SessionStore) -> None:
-    store.keep([keep(0)], SOURCE)
+    store.add([keep(0)], SOURCE)
     path = store.file("0000_tool_result")
     os.utime(path, (1, 1))
     again = replace(keep(0), line=None)
-    store.keep([again], SOURCE)
+    store.add([again], SOURCE)
     assert path.stat().st_mtime > 1
     path.write_bytes(b"rot")
     with pytest.raises(TemporaryFailure, match="to be used again"):
-        store.keep([again], SOURCE)
+        store.add([again], SOURCE)
 
 
 def test_leftovers_of_a_killed_process_go_with_the_next_writing(store: SessionStore) -> None:
-    store.keep([keep(0)], SOURCE)
+    store.add([keep(0)], SOURCE)
     for name in ("0007_user.tmp", ".index.json.0011.tmp"):
         (store.directory / name).write_bytes(b"half")
     assert len(store.leftovers()) == 2
-    store.keep([keep(1)], SOURCE)
+    store.add([keep(1)], SOURCE)
     assert listing(store) == ["0000_tool_result.json", "0001_tool_result.json"]
 
 
 def test_discard_removes_what_a_commit_did_not_need_and_nothing_else(store: SessionStore) -> None:
-    store.keep([keep(0)], SOURCE)
-    store.keep([keep(1)], SOURCE)
+    store.add([keep(0)], SOURCE)
+    store.add([keep(1)], SOURCE)
     store.discard([keep(1)])
     assert store.refs() == ["0000_tool_result"]
 
@@ -227,10 +227,10 @@ def test_a_failing_disk_leaves_nothing_behind(
     error: type[Exception],
     call: str,
 ) -> None:
-    store.keep([keep(0)], SOURCE)
-    monkeypatch.setattr(extracted, call, failing(code))
+    store.add([keep(0)], SOURCE)
+    monkeypatch.setattr(originals, call, failing(code))
     with pytest.raises(error, match=os.strerror(code)):
-        store.keep([keep(1)], SOURCE)
+        store.add([keep(1)], SOURCE)
     assert listing(store) == ["0000_tool_result.json"]
 
 
@@ -241,13 +241,13 @@ def failing(code: int) -> Callable[..., None]:
 def test_ctrl_c_leaves_nothing_behind(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Syncing, "sync", raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        store.keep([keep(0), keep(1)], SOURCE)
+        store.add([keep(0), keep(1)], SOURCE)
     assert not store.directory.exists()
 
 
 def test_missing_and_rotten_files_are_told_apart(store: SessionStore) -> None:
     assert store.load("0000_tool_result", digest(LINES[0])) is Missing.GONE
-    store.keep([keep(0)], SOURCE)
+    store.add([keep(0)], SOURCE)
     store.file("0000_tool_result").write_bytes(b"rot")
     assert store.load("0000_tool_result", digest(LINES[0])) is Missing.CORRUPT
 
@@ -282,8 +282,8 @@ def test_many_files_are_synced_at_once_where_the_kernel_tells_of_errors(
     monkeypatch.setattr(filesystem, "magic", lambda _: 0xEF53)
     filesystem._kernel_reports.cache_clear()
     try:
-        store.keep([keep(0, ref=f"{n:04d}_user") for n in range(3)], SOURCE)
-        store.keep([keep(0, ref=f"{n:04d}_thinking") for n in range(70)], SOURCE)
+        store.add([keep(0, ref=f"{n:04d}_user") for n in range(3)], SOURCE)
+        store.add([keep(0, ref=f"{n:04d}_thinking") for n in range(70)], SOURCE)
     finally:
         filesystem._kernel_reports.cache_clear()
     assert calls == ["3 files", "syncfs" if kernel.startswith("6") else "70 files"]
@@ -297,7 +297,7 @@ def test_an_error_of_syncing_at_once_leaves_nothing_behind(
     monkeypatch.setattr(filesystem, "_libc", Mock(syncfs=lambda _: -1))
     monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EIO)
     with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
-        store.keep([keep(0), keep(1)], SOURCE)
+        store.add([keep(0), keep(1)], SOURCE)
     assert not store.directory.exists()
 
 
@@ -326,10 +326,10 @@ def test_the_disk_begins_early_and_each_of_its_errors_is_told(
     keeps = [keep(0, ref=f"{n:04d}_user") for n in range(5)]
     if failing:
         with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
-            store.keep(keeps, SOURCE)
+            store.add(keeps, SOURCE)
         assert not store.directory.exists()
     else:
-        store.keep(keeps, SOURCE)
+        store.add(keeps, SOURCE)
     assert calls == ["bsd-sync", "bsd-sync", "MainThread"]
 
 
@@ -360,9 +360,9 @@ def test_ctrl_c_waits_for_what_the_disk_has_begun(
     monkeypatch.setattr(filesystem, "Thread", Early)
     monkeypatch.setattr(filesystem, "_can_sync_as_a_whole", lambda _: True)
     monkeypatch.setattr(filesystem, "_sync_file_system", syncfs)
-    monkeypatch.setattr(extracted, "write_all", write_all)
+    monkeypatch.setattr(originals, "write_all", write_all)
     with pytest.raises(KeyboardInterrupt):
-        store.keep([keep(0, ref=f"{n:04d}_user") for n in range(5)], SOURCE)
+        store.add([keep(0, ref=f"{n:04d}_user") for n in range(5)], SOURCE)
     assert open_still == [True]
     assert not store.directory.exists()
 
@@ -380,7 +380,7 @@ def test_an_error_of_one_sync_among_many_leaves_nothing_behind(
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
-        store.keep([keep(0, ref=f"{n:04d}_user") for n in range(count)], SOURCE)
+        store.add([keep(0, ref=f"{n:04d}_user") for n in range(count)], SOURCE)
     assert not store.directory.exists()
 
 
@@ -388,7 +388,7 @@ def test_an_error_of_one_sync_among_many_leaves_nothing_behind(
 def test_what_is_no_file_is_corrupt_and_not_waited_for(
     store: SessionStore, put: Callable[[Path], None]
 ) -> None:
-    store.keep([keep(0), keep(1)], SOURCE)
+    store.add([keep(0), keep(1)], SOURCE)
     path = store.file("0000_tool_result")
     path.unlink()
     put(path)

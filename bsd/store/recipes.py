@@ -1,0 +1,115 @@
+"""How the former bytes of a line are made again from what is kept elsewhere anyway.
+
+What can be had from the line as it is now, or from a stored file, is not kept twice by the history.
+So content that retention deletes is not kept by the history either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from bsd.transcripts.spans import ValuePath
+from bsd.transcripts.splice import SpliceError, find
+
+_WORTH_LOOKING = 64  # bytes: shorter pieces are simply kept
+
+
+class Place(StrEnum):
+    """Where a piece's bytes are."""
+
+    NOW = "now"  # in the line as the operation left it
+    STORED = "stored"  # in a stored file
+    KEPT = "kept"  # in the history itself
+
+
+class Piece(NamedTuple):
+    """Bytes `[start, end)` of one of these."""
+
+    place: Place
+    start: int
+    end: int
+
+
+Recipe = tuple[Piece, ...]
+
+
+def whole_file(size: int) -> Recipe:
+    """Return the recipe of a line that is a stored file, byte for byte."""
+    return (Piece(Place.STORED, 0, size),)
+
+
+def write_recipe(was: bytes, now: bytes) -> tuple[Recipe, bytes]:
+    """Return how `was` is made from `now`, and what must be kept: all between their ends."""
+    limit = min(len(was), len(now))
+    head = _greatest(limit, lambda length: was[:length] == now[:length])
+    tail = _greatest(limit - head, lambda length: was[len(was) - length :] == now[-length:])
+    kept = was[head : len(was) - tail]
+    pieces = (
+        Piece(Place.NOW, 0, head),
+        Piece(Place.KEPT, 0, len(kept)),
+        Piece(Place.NOW, len(now) - tail, len(now)),
+    )
+    return tuple(piece for piece in pieces if piece.end > piece.start), kept
+
+
+def write_recipe_with(
+    was: bytes, now: bytes, stored: bytes, paths: Collection[ValuePath]
+) -> tuple[Recipe, bytes]:
+    """The same, where a stored file has the values at some paths."""
+    pieces: list[Piece] = []
+    kept = bytearray()
+    done = used = 0  # bytes of `was` and of `now`
+
+    def add_between(end: int) -> None:
+        """Add what stands before the next value."""
+        nonlocal used
+        between = was[done:end]
+        if len(between) > _WORTH_LOOKING and (at := now.find(between, used)) >= 0:
+            used = at + len(between)
+            pieces.append(Piece(Place.NOW, at, used))
+        elif between:
+            pieces.append(Piece(Place.KEPT, len(kept), len(kept) + len(between)))
+            kept.extend(between)
+
+    for start, end, there in _shared(was, stored, paths):
+        add_between(start)
+        pieces.append(Piece(Place.STORED, there, there + end - start))
+        done = end
+    add_between(len(was))
+    return tuple(pieces), bytes(kept)
+
+
+def follow(recipe: Recipe, now: bytes, stored: bytes, kept: bytes) -> bytes:
+    """Make the former line. Wrong ingredients make a wrong line: the caller checks its hash."""
+    source = {Place.NOW: now, Place.STORED: stored, Place.KEPT: kept}
+    return b"".join(source[place][start:end] for place, start, end in recipe)
+
+
+def _greatest(limit: int, holds: Callable[[int], bool]) -> int:
+    """Return the greatest length up to `limit` for which `holds`; it holds for all below, too."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def _shared(
+    was: bytes, stored: bytes, paths: Collection[ValuePath]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the values that stand in both, in order: start and end in `was`, start in `stored`."""
+    found = []
+    for path in paths:
+        try:
+            (start, end), (there, until) = find(was, [path])[path], find(stored, [path])[path]
+        except SpliceError:  # not in both, or not to be told apart: kept as it stands
+            continue
+        if was[start:end] == stored[there:until]:
+            found.append((start, end, there))
+    done = 0
+    for start, end, there in sorted(found):
+        if start >= done:  # a value inside another is there already
+            yield start, end, there
+            done = end

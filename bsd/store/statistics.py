@@ -1,0 +1,98 @@
+"""What is counted of a session while the search index reads it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+from bsd.transcripts.agents.entry import Entry, Marker, answer_of, model_of, tokens_of
+from bsd.transcripts.agents.format import EntryInfo, Rank, Title, better
+
+_MOST_MODELS = 50
+
+
+class TakenOut(NamedTuple):
+    """What is out of the lines of a session, by the markers that stand in them."""
+
+    entries: int  # with a marker
+    content: int  # bytes of their original lines
+    saved: int  # bytes by which the lines are shorter than these
+
+    def __add__(self, other: object) -> TakenOut:
+        """Return the sum of both."""
+        if not isinstance(other, TakenOut):
+            return NotImplemented
+        return TakenOut(*map(sum, zip(self, other, strict=True)))
+
+
+NOTHING_OUT = TakenOut(0, 0, 0)
+
+
+def out_of(entry: Entry, size: int) -> TakenOut:
+    """Return what is out of an entry; `size` is the length of its line in bytes."""
+    marker = Marker.of(entry)
+    return NOTHING_OUT if marker is None else TakenOut(1, marker.size, max(0, marker.size - size))
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What was counted in the lines of a session. Times are milliseconds since 1970."""
+
+    entries: int = 0
+    messages: int = 0
+    tool_calls: int = 0
+    tool_outputs: int = 0
+    models: list[str] = field(default_factory=list)  # in order of appearance
+    tokens: dict[str, int] = field(default_factory=dict)  # input, output, cache_…, total
+    created_ms: float | None = None
+    last_ms: float | None = None
+    extracted_entries: int = 0  # with a marker
+    extracted_bytes: int = 0  # of their original lines
+    saved_bytes: int = 0  # by which the lines are shorter than they were
+    title: str | None = None  # by the content of the session
+    title_rank: int = 0  # `bsd.transcripts.agents.format.Rank`
+    _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
+
+    def take(self, entry: Entry, info: EntryInfo | None, title: Title | None, size: int) -> None:
+        """Count an entry; `size` is its line's bytes. In a foreign format `info` is None."""
+        self.entries += 1
+        out = out_of(entry, size)
+        self.extracted_entries += out.entries
+        self.extracted_bytes += out.content
+        self.saved_bytes += out.saved
+        model = model_of(entry)
+        if model and model not in self.models and len(self.models) < _MOST_MODELS:
+            self.models.append(model)
+        answer = answer_of(entry)
+        if answer is None or answer != self._answer:
+            for word, count in tokens_of(entry).items():
+                self.tokens[word] = self.tokens.get(word, 0) + count
+        self._answer = answer or self._answer
+        if info is None:
+            return
+        old = None if self.title is None else Title(self.title, Rank(self.title_rank))
+        if title is not None and better(old, title) is title:
+            self.title, self.title_rank = title
+        self.messages += info.is_message
+        self.tool_calls += len(info.calls)
+        self.tool_outputs += info.kind == "tool_result"
+        if info.time_ms is not None:
+            self.created_ms = min(info.time_ms, self.created_ms or info.time_ms)
+            self.last_ms = max(info.time_ms, self.last_ms or info.time_ms)
+
+    def dumps(self) -> str:
+        """Return it as JSON in ASCII, since a model's name may be any text; zeros are left out."""
+        counted = {name: value for name in _STORED if (value := getattr(self, name))}
+        return json.dumps(counted, separators=(",", ":"))
+
+    @classmethod
+    def loads(cls, text: str) -> Statistics:
+        """Read what `dumps` wrote; the text of another version counts nothing."""
+        with suppress(ValueError, TypeError):
+            return cls(**json.loads(text))
+        return cls()
+
+
+_STORED = tuple(each.name for each in fields(Statistics) if not each.name.startswith("_"))
