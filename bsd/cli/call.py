@@ -265,9 +265,9 @@ class Call:
         self.log(writes=changes)
         self._begun, self._writes = True, changes
         if changes:
-            from bsd.core.clock import look
+            from bsd.core.clock import note_first_use
 
-            look(self.layout)  # `bsd retention` compares the clocks with what they showed now
+            note_first_use(self.layout)  # `bsd retention` compares the clocks with these
             surgeon = context.surgeon()
             if self.layout.has_moves():  # seldom, and it imports all of maintenance
                 from bsd.maintenance.interrupted import recover

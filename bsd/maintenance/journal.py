@@ -103,11 +103,15 @@ def cannot_be_read(path: Path, error: Exception) -> Conflict:
     )
 
 
-def pending_journals(layout: Layout) -> Iterator[Path]:
-    """Yield the journals of all kinds, also those of running processes; raises BsdError."""
+def pending_journals(layout: Layout, *aims: str) -> Iterator[Path]:
+    """Yield the journals with one of these aims, also those of running processes; raises BsdError.
+
+    The file name tells the aim, so that a journal that cannot be read is found, too.
+    """
     directory = layout.refuse_outside(layout.moving)
     try:
-        names = sorted(name for name in os.listdir(directory) if name.endswith(_ENDING))
+        endings = tuple(f".{aim}{_ENDING}" for aim in aims)
+        names = sorted(name for name in os.listdir(directory) if name.endswith(endings))
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A deleted session in the trash: where its parts lie, what is known of it, and the journal.
+"""A deleted session in the trash: where its parts lie, and what is known of it.
 
 In the trash lie, for each session, `<name>_<time>.jsonl`, the directories of its store and its
 history, `<name>_extracted_<time>/` and `<name>_history_<time>/`, and `<name>_<time>.meta.json`.
@@ -13,11 +13,10 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -34,9 +33,7 @@ from bsd.core.files import (
     plain_file,
     read_plain,
     skip_hole,
-    sync_dir,
     why_not_our_file,
-    write_private,
 )
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
@@ -46,7 +43,7 @@ from bsd.transcripts.reader import is_too_large
 _FORMAT = 1
 _META = ".meta.json"
 # What reading one of our documents raises when somebody has put something else there.
-_BROKEN = (
+BROKEN = (
     *(NotPlain, TooLarge, BsdError, RecursionError),
     *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
 )
@@ -63,6 +60,11 @@ class TrashPlace:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise Invalid(f"{self.id!r} is no id of the trash", hint="`bsd trash list` has them")
+
+    @classmethod
+    def of(cls, meta: Path) -> TrashPlace:
+        """Return the place of the session that this meta file is about."""
+        return cls(meta.parent, meta.name.removesuffix(_META))
 
     @classmethod
     def new(cls, layout: Layout, name: SessionName, now: float) -> TrashPlace:
@@ -265,8 +267,8 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
         found = Trashed.of(_read(path))
         if found.id != path.name.removesuffix(_META):
             raise ValueError(found.id)
-        _refuse_another(layout, path.parent, found)
-    except _BROKEN as error:
+        refuse_another(layout, path.parent, found)
+    except BROKEN as error:
         raise Conflict(
             f"{path} cannot be used: {error!r}",
             hint=f"the session's files lie beside it; "
@@ -275,7 +277,7 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
     return found
 
 
-def _refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
+def refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
     """Raise ValueError unless the id is one of this session's."""
     if TrashPlace(trash, item.id).base != layout.store_name(item.name):
         raise ValueError(f"{item.id} is none of {item.name}")
@@ -404,103 +406,22 @@ class Returned:
         dict[str, str], Field(description="Children that had to stay, by id: why")
     ]
 
-
-class Aim(StrEnum):
-    """Where a journal's sessions are on their way to."""
-
-    TRASH = "trash"
-    BACK = "back"
-    AWAY = "away"  # for good
-
-
-@dataclass(slots=True)
-class Journal:
-    """Sessions on their way. It is durable before the first step, and goes after the last."""
-
-    path: Path
-    aim: Aim
-    actor: str
-    at: float  # epoch seconds
-    items: list[Trashed]
-    permanent: bool = False  # aim TRASH: and then away
-
     @classmethod
-    def begin(
-        cls, layout: Layout, aim: Aim, actor: str, at: float, items: list[Trashed]
-    ) -> Journal:
-        """A journal that is not written yet."""
+    def of(
+        cls, items: Sequence[Trashed], keys_taken: Iterable[str], not_restored: Mapping[str, BsdError]
+    ) -> Returned:
+        """Return the answer for these sessions."""
         return cls(
-            layout.refuse_outside(layout.moving) / f"{items[0].id}.{aim}.json",
-            aim,
-            actor,
-            at,
-            items,
+            items=tuple(items),
+            id=items[0].id,
+            session=items[0].session,
+            sessions=[item.session for item in items],
+            bytes=sum(item.size for item in items),
+            extracted_files=sum(item.extracted_files for item in items),
+            extracted_bytes=sum(item.extracted_bytes for item in items),
+            keys_taken=tuple(keys_taken),
+            not_restored={id_: problem.message for id_, problem in not_restored.items()},
         )
-
-    @property
-    def deletes(self) -> bool:
-        """Whether it began with sessions in their place."""
-        return self.aim is Aim.TRASH or self.permanent
-
-    def save(self) -> None:
-        """Make it durable as it is; raises OSError."""
-        document = {
-            "aim": self.aim,
-            "actor": self.actor,
-            "at": self.at,
-            "permanent": self.permanent,
-            "items": [item.document() for item in self.items],
-        }
-        write_private(self.path, json.dumps(document).encode())
-
-    def update(self, item: Trashed, **changes: Any) -> Trashed:
-        """Note something more of an item, not yet durably; returns the item as it is now."""
-        now = replace(item, **changes)
-        self.items[self.items.index(item)] = now
-        return now
-
-    def end(self) -> None:
-        self.path.unlink(missing_ok=True)
-        sync_dir(self.path.parent)
-
-    @classmethod
-    def read(cls, layout: Layout, path: Path) -> Journal:
-        """Read one; raises Conflict, also for one that bsd has not written, and OSError."""
-        if why := why_not_ours(layout, path):
-            raise Conflict(
-                f"the journal {path} is left alone, it is not bsd's own: {why}",
-                hint="look at who put it there, then move it away",
-            )
-        try:
-            said = _read(path)
-            items = [Trashed.of(item) for item in said["items"]]
-            for item in items:
-                _refuse_another(layout, layout.trash_dir(), item)
-            return cls(
-                path,
-                Aim(said["aim"]),
-                str(said["actor"]),
-                float(said["at"]),
-                items,
-                said["permanent"] is True,
-            )
-        except _BROKEN as error:
-            raise Conflict(
-                f"the journal {path} cannot be read: {error!r}",
-                hint="was it written by a newer bsd? what it is about is left as it is",
-            ) from error
-
-
-def journals(layout: Layout) -> Iterator[Path]:
-    """The journals that somebody has not ended, or is at; raises BsdError."""
-    moving = layout.refuse_outside(layout.moving)
-    try:
-        found = sorted(path for path in moving.iterdir() if path.suffix == ".json")
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise os_problem(error, f"reading {moving}") from error
-    yield from found
 
 
 # --- what is told without a meta file ---
