@@ -64,6 +64,7 @@ class CleanedPlace:
     cleaned: int
     bytes: int
     errors: int
+    packed: Internal[int | None] = None  # bytes of new packs; None: nothing is packed
 
     @classmethod
     def of(cls, target: RetentionTarget, time: RunTime, done: Cleaned, keep: str) -> CleanedPlace:
@@ -197,7 +198,7 @@ class RetentionRun:
         budget = RetryBudget(0.0, clock=self._clock)
         not_forgotten = forget_on(layout, actor=self._actor, budget=budget)
         catch_up(layout)
-        store, archived_bytes = self.clean_store(
+        store = self.clean_store(
             config.retention,
             into_archive=config.archive and not forget,
             archive_keep=config.archive_retention,
@@ -206,7 +207,7 @@ class RetentionRun:
         sessions = self.clean_gone(config.archive_sessions)
         return CleanedAll(
             store=store,
-            archived_bytes=archived_bytes,
+            archived_bytes=store.packed,
             archive=archive,
             sessions=replace(sessions, errors=sessions.errors + not_forgotten),
             history=self.clean_history(config.trash_retention),
@@ -215,20 +216,17 @@ class RetentionRun:
 
     def clean_store(
         self, keep: str, *, into_archive: bool = False, archive_keep: str = NEVER
-    ) -> tuple[CleanedPlace, int | None]:
+    ) -> CleanedPlace:
         """Clean the store of all sessions, also of those that no longer exist, and audit it.
 
         Args:
             into_archive: what goes is packed before, and is not lost.
             archive_keep: the setting `archive_retention`.
-
-        Returns:
-            What went, and the size of the new packs; None without `into_archive`.
         """
         layout = self._layout
+        packed_at = self._time.now if into_archive else None
         store = ExtractedFiles(
-            layout, keep, wait=self._wait, packed_at=self._time.now if into_archive else None,
-            archive_keep=archive_keep,
+            layout, keep, wait=self._wait, packed_at=packed_at, archive_keep=archive_keep
         )
         if into_archive:
             # A problem is logged if there is anything to pack.
@@ -243,13 +241,13 @@ class RetentionRun:
             if lifetime is not None:
                 more["expired_before"] = iso_utc(self._time.now - lifetime)
             self._audit(done, "retention", **more)
-            return cleaned, None
+            return cleaned
         for one in filter(lambda packed: packed.pack, store.packed):
             files, size = len(one.files), format_size(one.packed)
             _log.info(f"[RETENTION] Packed {files} of them into {one.pack} ({size})")
         archived_bytes = sum(one.packed for one in store.packed)
         self._audit(done, "archive", **more, bytes_archived=archived_bytes)
-        return cleaned, archived_bytes
+        return replace(cleaned, packed=archived_bytes)
 
     def clean_archive(self, keep: str, most: int) -> CleanedPlace:
         """Delete packs that are older than `keep`, then what is over `most` bytes; 0: no limit."""

@@ -16,7 +16,7 @@ from bsd.core.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFo
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.maintenance.shelves import TrashShelf
+from bsd.maintenance.targets import TrashedSessions
 from bsd.maintenance.trashed import Trashed, TrashPlace
 from bsd.maintenance.verify import verify
 from bsd.transcripts.agents.openclaw.lock import SessionLock
@@ -288,10 +288,11 @@ def test_what_has_lost_its_meta_file_expires_all_the_same(
     put(layout)
     (item,) = trash_of(layout).delete(NAME).items
     damage(TrashPlace(layout.trash, item.id).meta)
-    (lot,) = TrashShelf(layout, "14d").lots()
-    assert [thing.mtime for thing in lot.things()] == [item.trashed_at]
-    assert lot.delete(lambda _thing: False).cleaned == 0
-    assert lot.delete(lambda _thing: True).cleaned > 0
+    trash = TrashedSessions(layout, "14d")
+    (place,) = trash.places()
+    assert [file.mtime for file in trash.look(place).files] == [item.trashed_at]
+    assert trash.delete(place, lambda _: False).cleaned == 0
+    assert trash.delete(place, lambda _: True).cleaned > 0
     assert not list(layout.trash.iterdir())
 
 
