@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -30,8 +31,8 @@ from bsd.daemon.state import DaemonState
 from bsd.daemon.status import DaemonStatus, Health
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.worker import Workers
-from bsd.maintenance.disk_use import disk_use
 from bsd.maintenance.archive_limit import ArchiveOverLimit, archive_use
+from bsd.maintenance.disk_use import disk_use
 from bsd.maintenance.expiry import Forecast, RetentionTarget, forecast
 from bsd.maintenance.retention import archive_forecast
 from bsd.maintenance.targets import ArchivePacks, ExtractedFiles, TrashedSessions

@@ -167,6 +167,8 @@ class ArchiveOverLimit(RetentionTarget):
 
     def delete(self, place: Path, expired: Expired) -> Cleaned:
         part = self.going[place]
+        if not any(map(expired, part.files)):
+            return Cleaned()
         if part.gone is not None:
             with suppress(NotFound):
                 self._forgetting.session(part.gone.name, part.gone)

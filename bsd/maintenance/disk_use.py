@@ -20,8 +20,8 @@ from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
-from bsd.maintenance.catalog import with_stats
 from bsd.maintenance.archive_limit import USUAL_RATIO, archive_use
+from bsd.maintenance.catalog import with_stats
 from bsd.maintenance.titles import Titles
 from bsd.sessions.commit.displaced import KEEP_NS
 from bsd.sessions.commit.inflight import InFlight

@@ -29,7 +29,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.keepers import Begun, Keepers, begun, emptied, lines_of, values_of
-from bsd.maintenance.keeping import gone_sessions, open_or_copy
+from bsd.maintenance.keeping import open_or_copy
 from bsd.maintenance.leftovers import drafts_of, is_there
 from bsd.maintenance.rehome import Departing, HandDown
 from bsd.maintenance.trash import Trash

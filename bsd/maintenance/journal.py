@@ -85,14 +85,19 @@ def read_journal(layout: Layout, path: Path) -> Journal:
             hint="look at who put it there, then move it away",
         )
     try:
-        data = read_plain(path, LARGEST_RECORD)
-        if is_too_large(data):
-            raise ValueError("it would take too much memory")
-        document: dict[str, Any] = dict(json.loads(data))
+        document: dict[str, Any] = dict(read_json(path))
         aim, actor = str(document.pop("aim")), str(document.pop("actor"))
         return Journal(path, aim, actor, float(document.pop("at")), document)
     except (NotPlain, TooLarge, LookupError, TypeError, ValueError, RecursionError) as error:
         raise cannot_be_read(path, error) from error
+
+
+def read_json(path: Path) -> Any:
+    """Return what a file says; raises ValueError for what is no JSON, or too much, and OSError."""
+    data = read_plain(path, LARGEST_RECORD)
+    if is_too_large(data):
+        raise ValueError(f"{path} would take too much memory")
+    return json.loads(data)
 
 
 def cannot_be_read(path: Path, error: Exception) -> Conflict:

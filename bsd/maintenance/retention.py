@@ -381,9 +381,7 @@ def archive_forecast(layout: Layout, config: PruningConfig, time: RunTime) -> Fo
         return replace(found, held=time.doubt)
     over = ArchiveOverLimit(layout, config.archive_max_bytes)
     known = {file.path for file in found.going}
-    more = [
-        file for part in over.going.values() for file in part.files if file.path not in known
-    ]
+    more = [file for part in over.going.values() for file in part.files if file.path not in known]
     packs = sum(file.path.name.endswith((PACK, SET_ASIDE)) for file in more)
     going = sorted([*found.going, *more], key=lambda file: file.mtime)
     return replace(found, going=tuple(going), staying=found.staying - packs)

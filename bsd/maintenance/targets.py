@@ -116,7 +116,11 @@ class _StoredFiles(RetentionTarget):
                 done += Cleaned(errors=1)
         return done
 
-    def _let_go(self, place: Path, going: list[ExpirableFile]) -> Iterable[ExpirableFile]:
+    def _let_go(
+        self,
+        place: Path,  # noqa: ARG002 - for those that pack first
+        going: list[ExpirableFile],
+    ) -> Iterable[ExpirableFile]:
         """Return the files that may be deleted now."""
         return going
 
@@ -196,9 +200,7 @@ class ExtractedFiles(_StoredFiles):
     def _let_go(self, place: Path, going: list[ExpirableFile]) -> Iterable[ExpirableFile]:
         return going if self._packed_at is None else self._pack(place, going, self._packed_at)
 
-    def _pack(
-        self, place: Path, going: list[ExpirableFile], now: float
-    ) -> Iterator[ExpirableFile]:
+    def _pack(self, place: Path, going: list[ExpirableFile], now: float) -> Iterator[ExpirableFile]:
         """Yield the files whose lines are in the archive now."""
         archive = SessionArchive(self.layout.refuse_outside(self.layout.archive / place.name))
         archive.sweep()
@@ -403,9 +405,7 @@ class TrashedSessions(RetentionTarget):
 
     def look(self, place: Path) -> SessionFiles:
         trashed, sizes = self._sizes(place)
-        return SessionFiles(
-            [ExpirableFile(place, sum(sizes), trashed.trashed_at)] if sizes else []
-        )
+        return SessionFiles([ExpirableFile(place, sum(sizes), trashed.trashed_at)] if sizes else [])
 
     def delete(self, place: Path, expired: Expired) -> Cleaned:
         trashed, sizes = self._sizes(place)

@@ -17,8 +17,8 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ class TrashMoves:
             return None
         make_private_dir(place.trash)
         path = self._layout.transcript(item.name)
-        if problem := self._put_back_staged(item, place, path):
+        if problem := self._put_back_staged(place, path):
             return problem
         if problem := self._take_transcript(item, place, path, place.transcript):
             return problem
@@ -207,9 +207,7 @@ class TrashMoves:
         rename(path, target)
         return None
 
-    def _put_back_staged(
-        self, item: Trashed, place: TrashPlace, path: Path
-    ) -> Conflict | None:
+    def _put_back_staged(self, place: TrashPlace, path: Path) -> Conflict | None:
         """Undo the delete of a version that copied transcripts across mounts, and was killed."""
         staged = place.beside(path, "deleted")
         if not os.path.lexists(staged):

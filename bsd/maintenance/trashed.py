@@ -18,29 +18,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from bsd.core.answers import Internal, as_json
 from bsd.core.errors import BsdError, Conflict, Invalid, os_problem
 from bsd.core.files import (
-    LARGEST_RECORD,
     MEND_PLANTED,
     NotPlain,
     TooLarge,
     makers,
     plain_file,
-    read_plain,
     skip_hole,
     why_not_our_file,
 )
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
+from bsd.maintenance.journal import read_json
 from bsd.store.index import INDEX_FILE
-from bsd.transcripts.reader import is_too_large
 
-_FORMAT = 1
 _META = ".meta.json"
 # What reading one of our documents raises when somebody has put something else there.
 BROKEN = (
@@ -194,7 +191,7 @@ class Trashed:
     def document(self) -> dict[str, Any]:
         """What the meta file says: the contract's fields, and what restoring needs."""
         return {
-            "format": _FORMAT,
+            "format": 1,
             **as_json(self),
             "transcript": self.transcript,
             "sessions_json": self.sessions_json,
@@ -202,56 +199,40 @@ class Trashed:
 
     @classmethod
     def of(cls, document: Any) -> Trashed:
-        """Read a document; raises KeyError, TypeError, ValueError, Invalid."""
-        if document["format"] != _FORMAT:
-            raise ValueError(f"format {document['format']}")
-        known = document["transcript"]
-        expires = document["expires_at"]
-        if not _ID.fullmatch(document["id"]):
-            raise ValueError(f"{document['id']!r} is no id")
+        """Return what a document says; raises ValueError, Invalid."""
+        said = _TrashDocument.model_validate(document)
+        if not _ID.fullmatch(said.id):
+            raise ValueError(f"{said.id!r} is no id")
         return cls(
-            id=document["id"],
-            name=SessionName.parse(document["session"]),
-            trashed_at=_seconds(document["trashed_at"]),
-            expires_at=None if expires is None else _seconds(expires),
-            parent=_text(document["parent"]),
-            original_path=str(document["original_path"]),
-            transcript=None if known is None else _numbers(known),
-            entries=int(document["entry_count"]),
-            extracted_files=int(document["extracted_files"]),
-            extracted_bytes=int(document["extracted_bytes"]),
-            sessions_json=_excerpt(document["sessions_json"]),
+            id=said.id,
+            name=SessionName.parse(said.session),
+            trashed_at=said.trashed_at.timestamp(),
+            expires_at=None if said.expires_at is None else said.expires_at.timestamp(),
+            parent=said.parent,
+            original_path=said.original_path,
+            transcript=said.transcript,
+            entries=said.entry_count,
+            extracted_files=said.extracted_files,
+            extracted_bytes=said.extracted_bytes,
+            sessions_json=said.sessions_json,
         )
 
 
-def _excerpt(value: object) -> str | None:
-    text = _text(value)
-    if text is not None and not isinstance(json.loads(text), dict):
-        raise TypeError("what its owner's list said of it is no map")
-    return text
+class _TrashDocument(BaseModel):
+    """A meta file, or a session in a journal: the members that are read."""
 
-
-def _text(value: object) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _numbers(known: list[int]) -> tuple[int, int, int, int]:
-    inode, size, mtime_ns, mode = map(int, known)
-    return inode, size, mtime_ns, mode
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
-def _read(path: Path) -> Any:
-    """What a file says; raises ValueError if it is not JSON that can be read, OSError."""
-    data = read_plain(path, LARGEST_RECORD)
-    if is_too_large(data):
-        raise ValueError(f"{path} would take too much memory")
-    return json.loads(data)
+    format: Literal[1]
+    id: str
+    session: str
+    original_path: str
+    trashed_at: AwareDatetime
+    expires_at: AwareDatetime | None
+    parent: str | None
+    entry_count: int
+    transcript: tuple[int, int, int, int] | None
+    extracted_files: int
+    extracted_bytes: int
+    sessions_json: str | None
 
 
 def why_not_ours(layout: Layout, path: Path) -> str | None:
@@ -264,7 +245,7 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
     if why := why_not_ours(layout, path):
         raise Conflict(f"{path} is not bsd's own: {why}", hint=MEND_PLANTED.format(path))
     try:
-        found = Trashed.of(_read(path))
+        found = Trashed.of(read_json(path))
         if found.id != path.name.removesuffix(_META):
             raise ValueError(found.id)
         refuse_another(layout, path.parent, found)
@@ -408,7 +389,10 @@ class Returned:
 
     @classmethod
     def of(
-        cls, items: Sequence[Trashed], keys_taken: Iterable[str], not_restored: Mapping[str, BsdError]
+        cls,
+        items: Sequence[Trashed],
+        keys_taken: Iterable[str],
+        not_restored: Mapping[str, BsdError],
     ) -> Returned:
         """Return the answer for these sessions."""
         return cls(

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -133,11 +134,6 @@ def open_memory(
         name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
     }
 
-    def forgets_by(changes: bool) -> float:
-        look = begin_run if changes else check_clock
-        run = look(layout, "memory", clock, steady)
-        return run.now - run.ahead
-
     return Memory(
         settings.database or layout.refuse_outside(layout.facts_db, hint),
         classes=classes,
@@ -146,9 +142,20 @@ def open_memory(
         actor=actor,
         audit=AuditLog(layout.audit_file, clock),
         clock=clock,
-        forgets_by=forgets_by,
+        forgets_by=partial(_forgetting_time, layout, clock, steady),
         stopping=stopping,
     )
+
+
+def _forgetting_time(
+    layout: Layout,
+    clock: Callable[[], float],
+    steady: Callable[[], float],
+    changes: bool,  # noqa: FBT001 - as `forgets_by` has it
+) -> float:
+    look = begin_run if changes else check_clock
+    run = look(layout, "memory", clock, steady)
+    return run.now - run.ahead
 
 
 def classes_of(settings: MemorySettings | None) -> Classes:

@@ -1,7 +1,8 @@
 """Processes that are killed after each step of a delete or a restore, each in a root of its own.
 
-`python -m tests.maintenance.killed_moves ACT DIRECTORY [MOST]` makes `DIRECTORY/1`, `DIRECTORY/2`, … from `DIRECTORY/0` until a process comes through alive, or MOST of them, and
-prints how many were killed.
+`python -m tests.maintenance.killed_moves ACT DIRECTORY [MOST]` makes `DIRECTORY/1`, `DIRECTORY/2`,
+… from `DIRECTORY/0` until a process comes through alive, or MOST of them, and prints how many were
+killed.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from bsd.core.layout import Layout, SessionName
 from bsd.http.entries import StoredDocument
 from bsd.maintenance import catalog
 from bsd.maintenance import search as care_search
+from bsd.maintenance.archive_limit import archive_use
 from bsd.maintenance.retention import RetentionRun, forecast_all, in_plain_words
 from bsd.maintenance.search import search, search_as_it_is
-from bsd.maintenance.archive_limit import archive_use
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget

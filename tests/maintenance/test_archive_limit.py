@@ -11,8 +11,8 @@ from bsd.core.clock import RunTime
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
 from bsd.daemon.report import _archive
-from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.archive_limit import ArchiveOverLimit
+from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import RetentionRun, forecast_all
 from bsd.maintenance.search import search
 from bsd.store.copies import copies_of

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bsd.maintenance.relocate import link_back
+from tests.maintenance.test_trash_of_earlier_versions import ID, meta
 from tests.waiting import DEADLINE_SECONDS
 
 
@@ -49,7 +50,7 @@ def test_where_there_are_no_links_it_is_renamed_unless_the_name_is_taken(
 
 
 _SCRIPT = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout, SessionName
@@ -75,7 +76,6 @@ path.unlink()
 trash.restore(sys.argv[2])
 assert path.read_bytes() == before[0]
 assert [p.name for p in path.parent.iterdir()] == ["s1.jsonl"]
-import os
 os.utime(path, (1_700_000_000, 1_700_000_000))
 trash.delete(name, permanent=True)
 assert not list(path.parent.iterdir())
@@ -84,8 +84,6 @@ print("refused")
 
 
 def test_a_bind_mount_of_the_sessions(tmp_path: Path) -> None:
-    from tests.maintenance.test_trash_of_earlier_versions import ID, meta
-
     sessions = tmp_path / "root/agents/main/sessions"
     elsewhere = tmp_path / "elsewhere"
     for directory in (sessions, elsewhere):
@@ -94,7 +92,14 @@ def test_a_bind_mount_of_the_sessions(tmp_path: Path) -> None:
     os.utime(elsewhere / "s1.jsonl", (1_700_000_000, 1_700_000_000))
     steps = f'mount --bind "{elsewhere}" "{sessions}" && exec "$@"'
     here = Path(__file__).parents[2]
-    program = [sys.executable, "-c", _SCRIPT, str(tmp_path / "root"), ID, meta(sessions / "s1.jsonl")]
+    program = [
+        sys.executable,
+        "-c",
+        _SCRIPT,
+        str(tmp_path / "root"),
+        ID,
+        meta(sessions / "s1.jsonl"),
+    ]
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", steps, "sh", *program],
         cwd=here,

@@ -138,8 +138,8 @@ def test_a_run_by_a_clock_that_was_set_destroys_nothing_and_the_next_one_does(
     config = PruningConfig(archive=False)
 
     def run(wall: float, steady: float) -> CleanedAll:
-        clocks = {"clock": lambda: wall, "steady": lambda: steady}
-        return RetentionRun(real_layout, actor="cli", **clocks).clean_all(config)
+        begun = RetentionRun(real_layout, actor="cli", clock=lambda: wall, steady=lambda: steady)
+        return begun.clean_all(config)
 
     RetentionRun(real_layout, actor="cli", clock=lambda: NOW - HOUR, steady=lambda: 1000.0)
     held = run(NOW + 30 * HOUR, 1000.0 + HOUR)

@@ -85,9 +85,7 @@ class Machine:
     steady: float = 10 * DAY
 
     def run(self, kind: str = "retention", *, trust: bool = False) -> RunTime:
-        return begin_run(
-            self.layout, kind, lambda: self.wall, lambda: self.steady, trust=trust
-        )
+        return begin_run(self.layout, kind, lambda: self.wall, lambda: self.steady, trust=trust)
 
     def check(self, kind: str = "retention") -> RunTime:
         return check_clock(self.layout, kind, lambda: self.wall, lambda: self.steady)
@@ -146,8 +144,7 @@ def test_what_an_earlier_version_has_noted_is_a_reading(machine: Machine) -> Non
     path = machine.layout.clock_file
     path.parent.mkdir(mode=0o700)
     earlier = {"wall": NOW, "steady": machine.steady, "boot": clock.boot_id()}
-    more = {"running": 5.0, "gained": 0.0, "newest": None, "steps": []}
-    path.write_bytes(orjson.dumps({**earlier, **more}))
+    path.write_bytes(orjson.dumps({**earlier, "running": 5.0, "newest": None, "steps": []}))
     os.chmod(path, 0o600)
     machine.put_forward(30 * HOUR)
     assert machine.check().doubt
