@@ -98,7 +98,7 @@ def test_a_bind_mount_of_the_sessions(tmp_path: Path) -> None:
         _SCRIPT,
         str(tmp_path / "root"),
         ID,
-        meta(sessions / "s1.jsonl"),
+        meta(sessions / "s1.jsonl", sessions_json=None),
     ]
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", steps, "sh", *program],

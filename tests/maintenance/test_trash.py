@@ -127,11 +127,13 @@ def test_time_in_the_trash_is_no_time_in_the_store(layout: Layout) -> None:
 
 
 def test_permanent_leaves_nothing(layout: Layout) -> None:
-    put(layout)
+    path = put(layout)
     listed = register(layout, "main", registry(a={"sessionId": "s1"}))
     done = trash_of(layout).delete(NAME, permanent=True)
     assert as_json(done)["moved_to_trash"] is False
-    assert not list(layout.trash.iterdir())
+    assert not layout.trash.exists(), "it is not even moved there"
+    assert not list(path.parent.glob("*s1*"))
+    assert not [each for each in os.listdir(path.parent) if ".bsd" in each]
     assert not list(layout.extracted.iterdir())
     assert json.loads(listed.read_bytes()) == {}
     assert [line["movedToTrash"] for line in audit(layout) if line["action"] == "delete"] == [False]
