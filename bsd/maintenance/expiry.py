@@ -167,7 +167,7 @@ class ExpiredFile:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run at `at` would delete, and what comes after it."""
+    """What a run at `at` (epoch seconds) would delete, and what comes after it."""
 
     at: Internal[float]
     keep: str
