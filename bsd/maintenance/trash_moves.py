@@ -3,7 +3,7 @@
 Parts move by renames, so each is whole in one place. Into the trash go the transcript, its entries
 in its program's list, the store, archive and history, and last the meta file is written. Until the
 transcript is gone nothing has happened; from then on `Trash.recover` finishes. Out of the trash
-come the transcript, the directories and the entries. A permanent delete does not use the trash: the
+come the directories, the transcript and the entries. A permanent delete does not use the trash: the
 transcript gets a hidden name beside its own, and goes last.
 
 Steps, as `after_step` hears of them, for each session: transcript, excerpt, entries, store, meta,
@@ -259,16 +259,20 @@ class TrashMoves:
         if place.meta.exists():
             path = self._layout.transcript(item.name)
             make_directories(path.parent)
+            # First what the session refers to: it never stands there without its values.
+            self._return_directories(item, place)
+            self._after_step("store")
             if item.transcript is not None:
                 try:
                     set_mode(place.transcript, item.transcript[3])
                     link_back(place.transcript, path, place.beside(path, "restored"))
                 except FileExistsError:
                     set_mode(place.transcript, 0o600)
+                    for there, here in place.directories(self._layout, item.name):
+                        if there.is_dir() and not here.is_dir():
+                            rename(there, here)
                     return there_again(item)
             self._after_step("transcript")
-            self._return_directories(item, place)
-            self._after_step("store")
             self._return_entries(item)
             self._after_step("entries")
             remove_file(place.meta)

@@ -330,7 +330,7 @@ def test_a_session_is_not_restored_from_the_trash_through_a_link(
     flip = Flip(path.parent if where == "sessions" else path.parent.parent, outside)
 
     def after_step(step: str) -> None:
-        if step == "journal":
+        if step == "store":
             flip.before(monkeypatch, call)
 
     with suppress(BsdError, OSError):

@@ -167,7 +167,7 @@ def test_a_session_that_appears_while_it_comes_back_is_not_replaced(layout: Layo
     trash_of(layout).delete(NAME)
 
     def appear(step: str) -> None:
-        if step == "journal":
+        if step == "store":
             path.write_bytes(HEADER)
 
     with pytest.raises(Conflict, match="again"):
@@ -185,7 +185,7 @@ def test_what_cannot_come_back_keeps_its_store_in_the_trash(layout: Layout) -> N
     trash_of(layout).delete(NAME)
 
     def appear(step: str) -> None:
-        if step == "journal":
+        if step == "store":
             path.write_bytes(HEADER)
             set_idle(path)
 
