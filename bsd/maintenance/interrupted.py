@@ -1,13 +1,11 @@
-"""Finishes or undoes what an earlier process left half done.
-
-Deletes and restores, what was being forgotten, and commits.
-"""
+"""Finishes or undoes what an earlier process left half done: deletes, restores, forget, commits."""
 
 from __future__ import annotations
 
 import structlog
 
-from bsd.core.errors import BsdError, ConfigError
+from bsd.core.errors import BsdError
+from bsd.core.formatting import NEVER
 from bsd.maintenance.forgetting import forget_on
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.displaced import Recovered
@@ -23,21 +21,12 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
     To be called once at start, and then regularly; returns what became of each commit in flight.
     """
     if surgeon.layout.has_moves():
-        keep, budget = _trash_retention(surgeon), RetryBudget(clock=surgeon.budget.clock)
-        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, budget=budget)
+        budget = RetryBudget(clock=surgeon.budget.clock)
+        # By no setting, so that broken settings stop no recovery.
+        trash = Trash(surgeon.layout, NEVER, actor=surgeon.actor, budget=budget)
         try:
             trash.recover()
-        except BsdError as problem:  # sessions are none the worse for it
+        except BsdError as problem:  # commits can be recovered all the same
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
         forget_on(surgeon.layout, actor=surgeon.actor, budget=budget)
     return surgeon.operator.recover()
-
-
-def _trash_retention(surgeon: Surgeon) -> str:
-    # Restoring and undoing need no settings, and shall not wait until broken ones are mended;
-    # whoever needs some learns of it then.
-    try:
-        return surgeon.config.current.trash_retention
-    except ConfigError as problem:
-        _log.warning("Settings are broken", problem=problem.message)
-        return "never"

@@ -55,7 +55,7 @@ def _copy_file(source: Path, target: Path) -> None:
     """Copy a file with its times, mode, owner and attributes; durable but for its name."""
     fd = open_in_place(source)
     try:
-        remove_file(target)  # what a killed call left, or another user's file
+        remove_file(target)  # left by a killed call, or another user's
         copy = open_in_place(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             found = os.fstat(fd)

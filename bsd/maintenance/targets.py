@@ -57,7 +57,7 @@ WAIT_SECONDS = 5.0
 _SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
 
 
-class _StoredFiles(RetentionTarget):
+class _IndexedFiles(RetentionTarget):
     """Files in a directory per session, beside an index.
 
     Attributes:
@@ -151,7 +151,7 @@ class _StoredFiles(RetentionTarget):
             _log.warning("[RETENTION] Index not updated", path=str(path), problem=problem.message)
 
 
-class ExtractedFiles(_StoredFiles):
+class ExtractedFiles(_IndexedFiles):
     """Originals in the store, which are deleted, or packed into the archive.
 
     Args:
@@ -270,7 +270,7 @@ def _log_not_moved(place: Path, error: Exception) -> None:
     _log.warning("[RETENTION] Not moved", where=str(place), problem=str(problem), hint=hint)
 
 
-class HistoryFiles(_StoredFiles):
+class HistoryFiles(_IndexedFiles):
     """What undo needs; and the notes that last, once the session and its originals are gone."""
 
     name = "history"

@@ -1,4 +1,4 @@
-"""A deleted session in the trash: where its parts lie, and what is known of it.
+"""A deleted session in the trash: its parts, its meta file, and the answers about it.
 
 In the trash lie, for each session, `<name>_<time>.jsonl`, the directories of its store and its
 history, `<name>_extracted_<time>/` and `<name>_history_<time>/`, and `<name>_<time>.meta.json`.
@@ -39,7 +39,7 @@ from bsd.maintenance.journal import read_json
 from bsd.store.index import INDEX_FILE
 
 _META = ".meta.json"
-# What reading one of our documents raises when somebody has put something else there.
+# Raised by reading a document of ours if something else lies there.
 BROKEN = (
     *(NotPlain, TooLarge, BsdError, RecursionError),
     *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
@@ -80,12 +80,12 @@ class TrashPlace:
 
     @property
     def is_there(self) -> bool:
-        """Whether any part of it lies in the trash."""
+        """True if any part of it lies in the trash."""
         return any(map(os.path.lexists, self.parts))
 
     @property
     def base(self) -> str:
-        """What the session's store directory and lock are called."""
+        """The name of the session's store directory and lock."""
         return self.id.rpartition("_")[0]
 
     def name(self, layout: Layout) -> SessionName | None:
@@ -128,7 +128,7 @@ class TrashPlace:
         ]
 
     def has_taken(self, session: Path) -> bool:
-        """Whether a session's transcript has left its place for this one."""
+        """Return True if a session's transcript has left its place for this one."""
         return any(map(os.path.lexists, (self.transcript, self.beside(session, "deleted"))))
 
     def beside(self, session: Path, what: str) -> Path:
@@ -189,7 +189,7 @@ class Trashed:
         fill(self, "keys", tuple(key for key, value in entries.items() if value != 0))
 
     def document(self) -> dict[str, Any]:
-        """What the meta file says: the contract's fields, and what restoring needs."""
+        """Return the content of the meta file: the contract's fields, and those to restore by."""
         return {
             "format": 1,
             **as_json(self),
@@ -199,7 +199,7 @@ class Trashed:
 
     @classmethod
     def of(cls, document: Any) -> Trashed:
-        """Return what a document says; raises ValueError, Invalid."""
+        """Read the content of a meta file; raises ValueError, Invalid."""
         said = _TrashDocument.model_validate(document)
         if not _ID.fullmatch(said.id):
             raise ValueError(f"{said.id!r} is no id")
@@ -236,7 +236,7 @@ class _TrashDocument(BaseModel):
 
 
 def why_not_ours(layout: Layout, path: Path) -> str | None:
-    """What keeps bsd from believing a file in the trash, or a journal; raises OSError."""
+    """Return why a file in the trash, or a journal, is not trusted; raises OSError."""
     return why_not_our_file(path.lstat(), makers(layout.root))
 
 
@@ -281,7 +281,7 @@ def ids(layout: Layout) -> list[str]:
 
 
 def _id_of(part: str) -> str | None:
-    """The id of what a file or directory of this name would be a part of."""
+    """Return the id of the session to which a file or directory of this name would belong."""
     for ending in (_META, ".jsonl"):
         if part.endswith(ending):
             return part.removesuffix(ending)
@@ -408,11 +408,11 @@ class Returned:
         )
 
 
-# --- what is told without a meta file ---
+# --- without a meta file ---
 
 
 def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:
-    """What is known without the meta file, of which `problem` says what is wrong with it.
+    """Return what the names and sizes tell; `problem` says what is wrong with the meta file.
 
     A name that was too long to stand in the trash whole is the beginning of one.
     """

@@ -13,7 +13,7 @@ import pytest
 from bsd.core.errors import LeftAlone
 from bsd.core.files import make_private_dir, write_private
 from bsd.core.layout import Layout
-from bsd.maintenance.trashed import TrashPlace
+from bsd.maintenance.trashed import Trashed, TrashPlace
 from tests.maintenance.trashing import NAME, SESSION, put, register, registry, trash_of
 from tests.refusing import raising
 
@@ -68,6 +68,12 @@ def journal(layout: Layout, aim: str, item: str, *, permanent: bool = False) -> 
 def transcript(path: Path) -> list[int]:
     found = path.stat()
     return [found.st_ino, found.st_size, found.st_mtime_ns, 0o644]
+
+
+def test_the_format_is_the_same() -> None:
+    said = json.loads(meta(Path("/root/agents/main/sessions/s1.jsonl")))
+    item = Trashed.of(said)
+    assert json.loads(json.dumps(item.document())) == said
 
 
 def test_it_is_listed_and_comes_back(layout: Layout) -> None:
