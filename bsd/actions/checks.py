@@ -99,4 +99,4 @@ def _checks(context: ActionContext) -> Iterator[Check]:
     file = layout.config_file
     state = "valid" if file.exists() else "not there yet; the defaults hold"
     yield Check("config", Level.OK, f"{file} is {state}; enabled: {str(config.enabled).lower()}")
-    yield clock(layout, config.retention, config.trash_retention)
+    yield clock(layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bsd.actions.context import ActionContext
-from bsd.core.clock import Ages, look, trust
+from bsd.core.clock import RunTime, check_clock
 from bsd.core.errors import BsdError
 from bsd.maintenance.retention import Retention, RetentionRun, forecast_all
 
@@ -22,24 +22,27 @@ def run_retention(
     Args:
         dry_run: say what would go, and when, and change nothing.
         forget: delete extracted content for good instead of archiving it.
-        trust_clock: the clock of this machine is right, though it was put forward.
+        trust_clock: the clock of this machine is right, although it was set.
 
     Returns:
         `ForecastAll` of a dry run, else `CleanedAll`. If the clock is in doubt, nothing is deleted
-        and the answer says so.
+        and the answer says so; the next run deletes again.
     """
     layout, config = context.layout, context.config
     if dry_run:
-        ages = Ages(context.now()) if trust_clock else look(layout, context.now, keep=False)
-        return forecast_all(layout, config.current, ages, forget=forget)
-    if trust_clock:
-        trust(layout)
+        time = check_clock(layout, "retention", context.now)
+        time = RunTime(time.now) if trust_clock else time
+        return forecast_all(layout, config.current, time, forget=forget)
     started = context.now()
-    run = RetentionRun(layout, actor=context.actor, clock=context.now, stopping=context.stopping)
+    run = RetentionRun(
+        layout,
+        actor=context.actor,
+        clock=context.now,
+        trust_clock=trust_clock,
+        stopping=context.stopping,
+    )
     done = run.clean_all(config.current, forget=forget)
     context.cleaned()
-    if done.held is not None:
-        return done
     try:
         config.note_run("last_retention_run_at", started)
     except BsdError as problem:  # what has gone is told all the same

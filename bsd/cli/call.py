@@ -265,15 +265,15 @@ class Call:
         self.log(writes=changes)
         self._begun, self._writes = True, changes
         if changes:
-            from bsd.core.clock import look
+            from bsd.core.clock import note_first_use
 
-            look(self.layout)  # `bsd retention` compares the clocks with what they showed now
+            note_first_use(self.layout)  # `bsd retention` compares the clocks with these
             if self.layout.has_moves():  # seldom, and it imports all of maintenance
                 from bsd.maintenance.interrupted import recover
                 from bsd.sessions.commit.inflight import InFlight
 
                 inflight = InFlight(self.layout)
-                recover(self.layout, context.config, inflight, context.now, context.actor)
+                recover(self.layout, inflight, context.now, context.actor)
             else:
                 context.recover()
 

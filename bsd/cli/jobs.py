@@ -12,7 +12,7 @@ import click
 from bsd.cli.call import BsdGroup, Call
 from bsd.cli.client import Client
 from bsd.cli.completion import offering
-from bsd.cli.output import note, one_line, print_json, print_table, say
+from bsd.cli.output import one_line, print_json, print_table, say
 from bsd.cli.status_lines import spell_when
 from bsd.core.durations import spell_seconds
 
@@ -52,20 +52,7 @@ def run_job(call: Call, name: str) -> int:
         say(f"{job['name']} is done, in {result['seconds']:.1f} s")
     else:
         say(f"{job['name']} failed: {result['error']}")
-    held = result["ok"] and job["name"] == "retention" and _held(client.get("/api/status"))
-    if held:
-        note(f"Not all that is old enough may be deleted: {held}")
-        note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
-    return 0 if result["ok"] and not held else 1
-
-
-def _held(status: Mapping[str, Any]) -> str | None:
-    """Return why the clock holds retention back."""
-    retention = status.get("retention", {})
-    for place in (retention, retention.get("archive", {}), retention.get("trash", {})):
-        if place.get("held"):
-            return str(place["held"])
-    return None
+    return 0 if result["ok"] else 1
 
 
 @jobs.command("list")

@@ -23,7 +23,7 @@ _MOST_FILES = 20  # files that are named in a dry run
 @click.option(
     "--forget", is_flag=True, help="Delete extracted content for good instead of archiving it."
 )
-@click.option("--trust-clock", is_flag=True, help="The clock is right, though it was put forward.")
+@click.option("--trust-clock", is_flag=True, help="The clock is right, although it was set.")
 @click.pass_obj
 def retention_command(call: Call, /, dry_run: bool, forget: bool, trust_clock: bool) -> int:
     """Archive what was kept long enough, or say what goes.
@@ -33,8 +33,8 @@ def retention_command(call: Call, /, dry_run: bool, forget: bool, trust_clock: b
     schedule in `retention_cron`. With `--forget`, or where the setting `archive` is false, it is
     deleted for good. The archive is kept for `archive_retention`, up to `archive_max_bytes`. What
     is in the trash, and what undo needs, is kept for `trash_retention`.
-    When the clock of this machine was put forward, and no sleep explains it, nothing goes until the
-    machine has run for as long as things are kept: exit code 1.
+    If the clock of this machine was set by more than an hour since the last run, this run deletes
+    nothing, and its exit code is 1; what moves into the archive moves all the same.
 
     \b
     Examples:
@@ -58,7 +58,10 @@ def tell_retention(call: Call, answer: Retention) -> None:
     for what, why in answer.held_places.items():
         note(f"Nothing of {what} is deleted: {why}.")
     if answer.held_places:
-        note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
+        note(
+            "Try: set the clock right; the next run deletes again. If it is right now: "
+            "`bsd retention --trust-clock`"
+        )
     if isinstance(answer, CleanedAll) and (found := in_flight_use(call.layout)).files:
         note(in_flight_line(found.as_json(), time.time()))
 

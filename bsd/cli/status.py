@@ -17,9 +17,8 @@ from bsd.cli.client import Client, NotRunning
 from bsd.cli.output import print_json, say
 from bsd.cli.problem import problem_of
 from bsd.cli.status_lines import disk_lines, status_lines
-from bsd.core.clock import look
+from bsd.core.clock import check_clock
 from bsd.core.errors import BsdError
-from bsd.core.formatting import lifetime_seconds
 from bsd.maintenance.disk_use import disk_use
 
 
@@ -70,8 +69,7 @@ def _without_daemon(call: Call, problem: NotRunning) -> int:
             raise
         call.finish_due()
         disk = disk_use(call.layout)
-        keep = lifetime_seconds(call.pruning.current.retention)
-        clock = look(call.layout, keep=False).why_held(keep)
+        clock = check_clock(call.layout, "retention").doubt
     if call.json:
         print_json({**shown.as_json(), "disk": disk, "clock": clock})
     elif disk is not None:

@@ -125,7 +125,7 @@ class Layout:
     orphans = _Place(".brainsurgeon/orphans")
     """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
     moving = _Place(".brainsurgeon/moving")
-    """Journals of sessions on their way into the trash, out of it, or away for good."""
+    """Crash journals, see `maintenance/journal.py`: of sessions on their way, among others."""
 
     def has_moves(self) -> bool:
         """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""

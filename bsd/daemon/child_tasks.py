@@ -23,7 +23,7 @@ from bsd.store.search import SearchIndex, use
 def recover(child: Child) -> list[Recovered]:
     """Finish or undo what is in flight, deletes and restores of sessions included."""
     context = child.context("daemon")
-    return recover_all(child.layout, child.config, child.in_flight, context.now, context.actor)
+    return recover_all(child.layout, child.in_flight, context.now, context.actor)
 
 
 def reindex(child: Child, name: SessionName) -> bool:

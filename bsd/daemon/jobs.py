@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from bsd.core.clock import look
+from bsd.core.clock import check_clock
 from bsd.core.errors import (
     BsdError,
     Busy,
@@ -22,7 +22,7 @@ from bsd.core.errors import (
     TemporaryFailure,
     Unavailable,
 )
-from bsd.core.formatting import iso_utc, lifetime_seconds
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.daemon import child_tasks, directories
 from bsd.daemon.child import Stopping
@@ -87,13 +87,9 @@ class JobRunner:
         return self._state.enqueuer.has_time(seen, wall) and not self._state.settings.readonly
 
     def _look_at_clock(self) -> None:
-        """See at once that it was put forward: what is destroyed by the clock may come later."""
-        state = self._state
-        clocks, config = state.clocks, state.config.current
-        ages = look(state.layout, clocks.wall, clocks.steady, keep=not state.settings.readonly)
-        settings = (config.retention, config.trash_retention, config.archive_retention)
-        kept = map(lifetime_seconds, settings)
-        why = next(filter(None, map(ages.why_held, kept)), None)
+        """Log when it was set: then the next retention run deletes nothing."""
+        clocks = self._state.clocks
+        why = check_clock(self._state.layout, "retention", clocks.wall, clocks.steady).doubt
         if why is not None and self._held is None:
             _log.warning("The clock cannot be believed", problem=why)
         elif why is None and self._held is not None:
@@ -222,6 +218,11 @@ class JobRunner:
             raise Unavailable(
                 f"not all could be moved or deleted (failures: {done.failures})",
                 hint=f"{state.layout.log_file} says which, and why",
+            )
+        if held := next(iter(done.held_places.values()), None):
+            raise Unavailable(
+                f"nothing was deleted by age, as {held}; the next run does",
+                hint="set the clock right; if it is right: `bsd retention --trust-clock`",
             )
 
     def keep_sessions(self) -> int:

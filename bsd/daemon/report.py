@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -14,10 +15,10 @@ import orjson
 
 from bsd import __version__
 from bsd.core.answers import as_json
-from bsd.core.clock import Ages, look
+from bsd.core.clock import RunTime, check_clock
 from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError
-from bsd.core.formatting import document, iso_utc, lifetime_seconds
+from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import Layout
 from bsd.core.sources import Source
 from bsd.daemon.children import Children
@@ -30,10 +31,11 @@ from bsd.daemon.state import DaemonState
 from bsd.daemon.status import DaemonStatus, Health
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.worker import Workers
+from bsd.maintenance.archive_limit import ArchiveOverLimit, archive_use
 from bsd.maintenance.disk_use import disk_use
-from bsd.maintenance.expiry import Forecast, Shelf, forecast
-from bsd.maintenance.retention import OverLimit, archive_forecast
-from bsd.maintenance.shelves import ArchiveShelf, StoreShelf, TrashShelf, archive_use
+from bsd.maintenance.expiry import Forecast, RetentionTarget, forecast
+from bsd.maintenance.retention import archive_forecast
+from bsd.maintenance.targets import ArchivePacks, ExtractedFiles, TrashedSessions
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.commit.reach import unreached
 from bsd.store.copies_overview import NO_COPIES, copies_use
@@ -260,15 +262,17 @@ def _retention(
     layout: Layout, clocks: Clocks, config: PruningConfig, next_run: float | None
 ) -> dict[str, Any]:
     """What the next run of the retention (epoch seconds) will delete, as status tells it."""
-    at = clocks.wall() if next_run is None else next_run
-    ages = look(layout, clocks.wall, clocks.steady, keep=False)
-    trash = _forecast(TrashShelf(layout, config.trash_retention), ages, at)
+    run = check_clock(layout, "retention", clocks.wall, clocks.steady)
+    if next_run is not None:
+        run = replace(run, now=next_run)
+    trash = _forecast(TrashedSessions(layout, config.trash_retention), run)
     trash["sessions"] = trash.pop("files")  # each of them is one
     trash |= _in_trash(layout, config)
+    packed_at = run.now if config.archive else None
     return {
         "next_run": None if next_run is None else iso_utc(next_run),
-        **_forecast(StoreShelf(layout, config.retention), ages, at),
-        "archive": _archive(layout, config, ages, at),
+        **_forecast(ExtractedFiles(layout, config.retention, packed_at=packed_at), run),
+        "archive": _archive(layout, config, run),
         "copies": {"keep": config.archive_sessions, **_copies(layout)},
         "trash": trash,
     }
@@ -277,8 +281,8 @@ def _retention(
 def _in_trash(layout: Layout, config: PruningConfig) -> dict[str, int]:
     """Return everything that lies there, due or not."""
     with suppress(BsdError, OSError):  # it is told as a problem of the trash
-        lots = TrashShelf(layout, config.trash_retention).lots()
-        found = [thing.size for lot in lots for thing in lot.things()]
+        trash = TrashedSessions(layout, config.trash_retention)
+        found = [file.size for place in trash.places() for file in trash.look(place).files]
         return {"all_sessions": len(found), "all_bytes": sum(found)}
     return {"all_sessions": 0, "all_bytes": 0}
 
@@ -289,33 +293,36 @@ def _copies(layout: Layout) -> dict[str, Any]:
     return as_json(NO_COPIES)
 
 
-def _archive(layout: Layout, config: PruningConfig, ages: Ages, at: float) -> dict[str, Any]:
+def _archive(layout: Layout, config: PruningConfig, run: RunTime) -> dict[str, Any]:
     """What the archive holds and saves, and what goes from it."""
-    shelf = ArchiveShelf(layout, config.archive_retention)
-    answer = _forecast(shelf, ages, at, partial(archive_forecast, layout, config))
+    packs = ArchivePacks(layout, config.archive_retention)
+    answer = _forecast(packs, run, partial(archive_forecast, layout, config))
     most = config.archive_max_bytes
     answer |= {"on": config.archive, "most_bytes": most, "used_bytes": None, "nearly_full": False}
     with suppress(BsdError, OSError):  # it has been told as a problem
         answer |= archive_use(layout).as_json()
         if most:
-            limit = OverLimit(layout, most)
+            limit = ArchiveOverLimit(layout, most)
             answer |= {"used_bytes": limit.used, "nearly_full": limit.is_near}
     return answer
 
 
 def _forecast(
-    shelf: Shelf, ages: Ages, at: float, foretell: Callable[[Ages], Forecast] | None = None
+    target: RetentionTarget,
+    run: RunTime,
+    foretell: Callable[[RunTime], Forecast] | None = None,
 ) -> dict[str, Any]:
     """What goes at a later moment, and why nothing goes now."""
-    held = ages.why_held(lifetime_seconds(shelf.keep))
-    answer = {"keep": shelf.keep, "held": held, "files": 0, "bytes": 0, "next_expiry": None}
+    held = target.why_held(run)
+    answer = {"keep": target.keep, "held": held, "files": 0, "bytes": 0, "next_expiry": None}
     try:
-        found = foretell(ages.at(at)) if foretell else forecast(shelf, ages.at(at))
+        found = foretell(run) if foretell else forecast(target, run)
     except BsdError as problem:
         return {**answer, "problem": problem.message}
     expiry = found.next_expiry
     return {
         **answer,
+        "held": found.held,
         "files": len(found.going),
         "bytes": found.bytes,
         "next_expiry": None if expiry is None else iso_utc(expiry),

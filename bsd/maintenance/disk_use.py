@@ -1,4 +1,4 @@
-"""What bsd itself takes on disk, and what it saves there; and by hour, as the audit log tells."""
+"""The bytes that bsd takes on disk and saves there, in all, and by hour from the audit log."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
+from bsd.maintenance.archive_limit import USUAL_RATIO, archive_use
 from bsd.maintenance.catalog import with_stats
-from bsd.maintenance.shelves import USUAL_RATIO, archive_use
 from bsd.maintenance.titles import Titles
 from bsd.sessions.commit.displaced import KEEP_NS
 from bsd.sessions.commit.inflight import InFlight
@@ -29,7 +29,7 @@ from bsd.store.copies import archived, copy_directories
 from bsd.store.index import INDEX_FILE
 from bsd.store.statistics import NOTHING_OUT, TakenOut
 
-_DISK_BLOCK = 512  # what st_blocks counts, on every system
+_DISK_BLOCK = 512  # the unit of st_blocks, on every system
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ class InFlightUse:
 
 @dataclass(frozen=True, slots=True)
 class DiskBalance:
-    """What left sessions, what bsd keeps for that, and the difference: one figure for all doors.
+    """What left sessions, what bsd keeps for that, and the difference: one figure everywhere.
 
     What left is the bytes by which sessions that are in their places are shorter, by the markers
     that stand in them. What bsd keeps is what the disk has given out.
     """
 
     left: int
-    kept: dict[str, int]  # by what it is for
+    kept: dict[str, int]  # by purpose
     whole_sessions: dict[str, int]  # copies, trash, replaced versions: not what has left
-    uncounted: int  # sessions of which it is not known what left them
-    packed: int  # what `kept` will be once the store is packed
+    uncounted: int  # sessions of which the bytes that left are not known
+    packed: int  # the sum of `kept` once the store is packed
 
     @property
     def net(self) -> int:
@@ -83,13 +83,13 @@ class DiskBalance:
 
 # Of sessions that the index does not know as they are, so many bytes are read at most.
 BUDGET = 1 << 30
-_BLOCKS = 4096  # what most file systems give out at once
+_BLOCKS = 4096  # the unit in which most file systems give out bytes
 
 
 def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
-    """Bytes that the disk has given out, by what they are for, and the `DiskBalance`.
+    """Return the bytes that the disk has given out, by purpose, and the `DiskBalance`.
 
-    What cannot be looked at counts for nothing.
+    Files that cannot be looked at count 0.
     """
     in_flight = in_flight_use(layout)
     state, index = _database(layout.state_db), _database(layout.search_db)
@@ -119,7 +119,7 @@ def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
 
 
 def _all_out(layout: Layout, budget: int) -> tuple[TakenOut, int]:
-    """What is out of all sessions that are in their places; and how many could not be counted.
+    """Return what is out of all sessions in their places, and how many could not be counted.
 
     Of sessions that the index does not know as they are, up to `budget` bytes are read.
     """
@@ -144,7 +144,7 @@ def _copies_of_sessions(layout: Layout) -> list[Path]:
 
 
 def _packed(layout: Layout) -> int:
-    """What the store will take in the archive, by what its packs have saved until now.
+    """Return the bytes that the store will take in the archive, by the ratio of its packs.
 
     As long as there are none, by the least that was measured.
     """
@@ -160,7 +160,7 @@ def _packed(layout: Layout) -> int:
 
 
 def in_flight_use(layout: Layout) -> InFlightUse:
-    """What commits have left that nobody has finished yet."""
+    """Return the files of commits that are not finished yet."""
     files = size = 0
     due_at: float | None = None
     for directory in InFlight(layout).directories():
@@ -173,7 +173,7 @@ def in_flight_use(layout: Layout) -> InFlightUse:
 
 
 def _taken(place: Path, but: Collection[Path] = ()) -> int:
-    """What the disk has given out for all below a directory (or for a file), directories too."""
+    """Return the bytes on disk of all below a directory (or of a file), directories too."""
     return sum(
         found.st_blocks * _DISK_BLOCK
         for path, found in _all(place, but)
@@ -203,7 +203,7 @@ def _all(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.sta
 
 _HOUR = 3600
 _BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-_MOST_HOURS = 24 * 366  # what is older is added to the oldest
+_MOST_HOURS = 24 * 366  # older hours are added to the oldest
 _BLOCK = 1 << 20
 
 
@@ -238,12 +238,12 @@ class SavedByHour:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._file: tuple[int, int] | None = None  # device and inode of what was read
+        self._file: tuple[int, int] | None = None  # device and inode of the log that was read
         self._offset = 0
         self._hours: dict[int, _Sum] = {}
 
     def savings(self) -> Savings:
-        """What is known now; raises Unavailable, Forbidden."""
+        """Read on and return the sums; raises Unavailable, Forbidden."""
         with self._lock:
             self._read()
             points = [
@@ -262,7 +262,7 @@ class SavedByHour:
         try:
             file = plain_file(self._path)
         except FileNotFoundError:
-            return  # rotated or never written; what is known stays known
+            return  # rotated or never written; the sums stay
         with file:
             stat = os.fstat(file.fileno())
             if self._file != (stat.st_dev, stat.st_ino) or stat.st_size < self._offset:

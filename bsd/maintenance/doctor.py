@@ -21,12 +21,12 @@ from itertools import islice
 from pathlib import Path
 
 from bsd import __version__
-from bsd.core.clock import look
+from bsd.core.clock import check_clock
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import BsdError
 from bsd.core.files import MEND_PLANTED, is_there
 from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
-from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
+from bsd.core.formatting import format_size, iso_utc
 from bsd.core.layout import Layout
 from bsd.core.processes import described
 from bsd.maintenance import catalog
@@ -330,13 +330,11 @@ def _in_flight(layout: Layout) -> Iterator[Check]:
         yield Check("in flight", Level.WARN, message, MEND_PLANTED.format(path))
 
 
-def clock(layout: Layout, *keep: str) -> Check:
-    """Whether things that are kept for so long may be deleted by the clock."""
-    ages = look(layout, keep=False)
-    for each in keep:
-        if why := ages.why_held(lifetime_seconds(each)):
-            hint = "wait, or `bsd retention --trust-clock` if it is right"
-            return Check("clock", Level.WARN, why, hint)
+def clock(layout: Layout) -> Check:
+    """Tell whether the next retention run deletes by age."""
+    if why := check_clock(layout, "retention").doubt:
+        hint = "the next run deletes nothing; `bsd retention --trust-clock` if the clock is right"
+        return Check("clock", Level.WARN, why, hint)
     return Check("clock", Level.OK, "no reason to doubt it")
 
 

@@ -1,19 +1,22 @@
-"""What is kept for a time, and then deleted: by age, lot by lot, or only foretold."""
+"""Deleting by age: what a retention target is, one run over it, and its forecast.
+
+The targets themselves are in `targets.py`. Times are epoch seconds, sizes bytes.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar
 
 import structlog
 from pydantic import Field
 
 from bsd.core.answers import Internal
-from bsd.core.clock import Ages
+from bsd.core.clock import RunTime
 from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.formatting import format_size, iso_utc, lifetime_seconds
 
@@ -21,47 +24,26 @@ _log = structlog.stdlib.get_logger(module="retention")
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """One file (or directory) that is kept for a time; its age counts from `mtime` (epoch s)."""
+class ExpirableFile:
+    """One file, or a directory that goes as a whole; its age counts from `mtime`."""
 
     path: Path
     size: int
     mtime: float
 
 
-Expired = Callable[[Thing], bool]
+Expired = Callable[[ExpirableFile], bool]
 
 
-class Lot(ABC):
-    """Things that are deleted together, under one lock."""
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """The files of one session in a target, as they were found without a lock.
 
-    path: Path
+    `is_untidy`: there are leftovers of an operation that was killed, whatever their age.
+    """
 
-    @abstractmethod
-    def things(self) -> list[Thing]:
-        """What lies there now; raises OSError."""
-
-    @abstractmethod
-    def delete(self, expired: Expired) -> Cleaned:
-        """Delete what is expired when looked at under the lock; raises BsdError, OSError."""
-
-    def is_untidy(self) -> bool:
-        """Whether `things` found what is of no use to anybody: leftovers of what was cut short."""
-        return False
-
-    def tidy(self) -> None:  # noqa: B027 - where nothing is left over, or it has a journal
-        """Remove such things; raises Busy at once if somebody is at work there."""
-
-
-class Shelf(Protocol):
-    """A place where things are kept for as long as one setting says."""
-
-    name: str  # as in `Deleted 15 extracted files`
-    keep: str  # a duration, or `never`
-
-    def lots(self) -> Iterable[Lot]:
-        """All that lies there; raises BsdError."""
-        ...
+    files: list[ExpirableFile]
+    is_untidy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +60,101 @@ class Cleaned:
         )
 
 
+class RetentionTarget(ABC):
+    """One kind of content, which is kept as long as one setting says.
+
+    Each session's files lie in one place (a directory or a file) and go under the session's lock.
+
+    Attributes:
+        name: as in `Deleted 15 extracted files`.
+        keep: a duration, or `never`.
+        destroys: False if nothing is lost: then it goes also if the clock is in doubt.
+    """
+
+    name: ClassVar[str]
+    keep: str
+    destroys: bool = True
+
+    @abstractmethod
+    def places(self) -> Iterator[Path]:
+        """Yield one path per session; raises BsdError."""
+
+    @abstractmethod
+    def look(self, place: Path) -> SessionFiles:
+        """Return what lies in a place now; raises OSError."""
+
+    @abstractmethod
+    def delete(self, place: Path, expired: Expired) -> Cleaned:
+        """Delete what is expired when looked at under the lock; raises BsdError, OSError."""
+
+    def tidy(self, place: Path) -> None:  # noqa: B027 - some targets have no leftovers
+        """Remove leftovers; raises Busy at once if the session is locked."""
+
+    def why_held(self, time: RunTime) -> str | None:
+        """Return why nothing may be deleted by age; None if the clock is believed."""
+        return time.doubt if self.destroys and lifetime_seconds(self.keep) is not None else None
+
+    def expired(self, time: RunTime) -> Expired:
+        """Return the predicate that tells files that are old enough."""
+        lifetime = lifetime_seconds(self.keep)
+        if lifetime is None or self.why_held(time):
+            return lambda _: False
+        return lambda file: time.now - file.mtime > lifetime
+
+
+def clean(
+    target: RetentionTarget, time: RunTime, stopping: Callable[[], bool] = lambda: False
+) -> Cleaned:
+    """Delete what is old enough; failures and a clock in doubt are logged.
+
+    `stopping` is asked before each session: what is left then goes with the next run.
+    """
+    if held := target.why_held(time):
+        _log.warning("[RETENTION] Nothing is deleted", target=target.name, problem=held)
+        return Cleaned()
+    return clean_expired(target, target.expired(time), stopping)
+
+
+def clean_expired(
+    target: RetentionTarget, expired: Expired, stopping: Callable[[], bool]
+) -> Cleaned:
+    """Delete what `expired` is true of, as `clean` does."""
+    done = Cleaned()
+    try:
+        for place in target.places():
+            if stopping():
+                break
+            done += _clean_place(target, place, expired)
+    except BsdError as problem:
+        _log.error("[RETENTION] The store cannot be read", problem=problem.message)
+        done += Cleaned(errors=1)
+    if done.cleaned:
+        amount = f"{done.cleaned} {target.name} file{'' if done.cleaned == 1 else 's'}"
+        _log.info(f"[RETENTION] Deleted {amount} ({format_size(done.bytes)})")
+    return done
+
+
+def _clean_place(target: RetentionTarget, place: Path, expired: Expired) -> Cleaned:
+    try:
+        # Without the lock: most sessions have nothing expired, and need not be locked for that.
+        found = target.look(place)
+        if any(map(expired, found.files)):
+            return target.delete(place, expired)
+        if found.is_untidy:
+            with suppress(Busy):
+                target.tidy(place)
+        return Cleaned()
+    except FileNotFoundError:
+        return Cleaned()  # it went by itself
+    except (BsdError, OSError) as error:
+        problem = os_problem(error, f"in {place}")
+        _log.warning("[RETENTION] Not deleted", where=str(place), problem=problem.message)
+        return Cleaned(errors=1)
+
+
+# --- forecast ---
+
+
 @dataclass(frozen=True, slots=True)
 class ExpiredFile:
     """One file that goes, and since when it is old enough. Times are ISO 8601."""
@@ -88,22 +165,14 @@ class ExpiredFile:
     expired: str
 
 
-def _expired_files(found: Forecast) -> tuple[ExpiredFile, ...]:
-    lifetime = lifetime_seconds(found.keep) or 0.0
-    return tuple(
-        ExpiredFile(str(one.path), one.size, iso_utc(one.mtime), iso_utc(one.mtime + lifetime))
-        for one in found.going
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What a run at `at` (epoch seconds) would delete, and what comes after it."""
 
     at: Internal[float]
     keep: str
-    going: Internal[tuple[Thing, ...]]  # the oldest first
-    next_expiry: Internal[float | None]  # of what stays: epoch seconds
+    going: Internal[tuple[ExpirableFile, ...]]  # the oldest first
+    next_expiry: Internal[float | None]  # of what stays
     cleaned: int = field(init=False, default=0)
     bytes: int = field(init=False, default=0)
     staying: int
@@ -121,94 +190,36 @@ class Forecast:
 
     def __post_init__(self) -> None:
         """Fill the members that follow from others."""
+        lifetime = lifetime_seconds(self.keep) or 0.0
+        files = tuple(
+            ExpiredFile(
+                str(file.path), file.size, iso_utc(file.mtime), iso_utc(file.mtime + lifetime)
+            )
+            for file in self.going
+        )
         expires = None if self.next_expiry is None else iso_utc(self.next_expiry)
         fill = object.__setattr__
         fill(self, "cleaned", len(self.going))
-        fill(self, "bytes", sum(thing.size for thing in self.going))
+        fill(self, "bytes", sum(file.size for file in self.going))
         fill(self, "expires", expires)
-        fill(self, "files", _expired_files(self))
+        fill(self, "files", files)
 
 
-def clean(shelf: Shelf, ages: Ages, stopping: Callable[[], bool] = lambda: False) -> Cleaned:
-    """Delete what is old enough; failures are logged and counted, a clock in doubt is logged.
-
-    `stopping` is asked before each lot: what is left then goes with the next run.
-    """
-    lifetime = lifetime_seconds(shelf.keep)
-    if held := ages.why_held(lifetime):
-        _log.warning("[RETENTION] Nothing is deleted", shelf=shelf.name, problem=held)
-        return Cleaned()
-
-    def expired(thing: Thing) -> bool:
-        return lifetime is not None and ages.age(thing.mtime, lifetime) > lifetime
-
-    return clean_lots(shelf, expired, stopping)
-
-
-def clean_lots(shelf: Shelf, expired: Expired, stopping: Callable[[], bool]) -> Cleaned:
-    """Delete what is expired, whatever that means, as `clean` does."""
-    done = Cleaned()
-    try:
-        for lot in shelf.lots():
-            if stopping():
-                break
-            done += _clean_lot(lot, expired)
-    except BsdError as problem:
-        _log.error("[RETENTION] The store cannot be read", problem=problem.message)
-        done += Cleaned(errors=1)
-    if done.cleaned:
-        amount = f"{done.cleaned} {shelf.name} file{'' if done.cleaned == 1 else 's'}"
-        _log.info(f"[RETENTION] Deleted {amount} ({format_size(done.bytes)})")
-    return done
-
-
-def _clean_lot(lot: Lot, expired: Expired) -> Cleaned:
-    try:
-        # Without the lock: most lots have nothing to give, and need not be locked to know it.
-        if any(map(expired, lot.things())):
-            return lot.delete(expired)
-        if lot.is_untidy():
-            with suppress(Busy):
-                lot.tidy()
-        return Cleaned()
-    except FileNotFoundError:
-        return Cleaned()  # it went by itself
-    except (BsdError, OSError) as error:
-        problem = os_problem(error, f"in {lot.path}")
-        _log.warning("[RETENTION] Not deleted", where=str(lot.path), problem=problem.message)
-        return Cleaned(errors=1)
-
-
-def forecast(shelf: Shelf, ages: Ages) -> Forecast:
+def forecast(target: RetentionTarget, time: RunTime) -> Forecast:
     """Say what `clean` would delete; changes nothing. Raises BsdError."""
-    lifetime = lifetime_seconds(shelf.keep)
-    held = ages.held_for(lifetime)
-    going, oldest, staying = [], float("-inf"), 0
-    for lot in shelf.lots():
+    lifetime, expired = lifetime_seconds(target.keep), target.expired(time)
+    going: list[ExpirableFile] = []
+    staying: list[float] = []  # times of files
+    for place in target.places():
         with suppress(OSError):
-            for thing in lot.things():
-                age = 0.0 if lifetime is None else ages.age(thing.mtime, lifetime)
-                if lifetime is not None and age > lifetime and not held:
-                    going.append(thing)
-                    continue
-                staying += 1
-                oldest = max(oldest, age)
+            for file in target.look(place).files:
+                if expired(file):
+                    going.append(file)
+                else:
+                    staying.append(file.mtime)
+    going.sort(key=lambda file: file.mtime)
     expiry = None
     if staying and lifetime is not None:
-        expiry = ages.wall + max(lifetime - oldest, held)
-    going.sort(key=lambda thing: thing.mtime)
-    why = ages.why_held(lifetime)
-    return Forecast(ages.wall, shelf.keep, tuple(going), expiry, staying, why)
-
-
-def unlink(thing: Thing) -> Cleaned:
-    """Delete one file; a failure is logged and counted."""
-    try:
-        thing.path.unlink()
-    except FileNotFoundError:
-        return Cleaned()
-    except OSError as error:
-        problem = os_problem(error, f"deleting {thing.path}").message
-        _log.warning("[RETENTION] Not deleted", where=str(thing.path), problem=problem)
-        return Cleaned(errors=1)
-    return Cleaned(1, thing.size)
+        expiry = max(time.now, min(staying) + lifetime)
+    held = target.why_held(time)
+    return Forecast(time.now, target.keep, tuple(going), expiry, len(staying), held)

@@ -23,16 +23,13 @@ import structlog
 from pydantic import Field
 
 from bsd.core.audit import AuditLog
-from bsd.core.config import OFF
 from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
 from bsd.core.files import sync_dir
-from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance.bring_back import clear_returning
-from bsd.maintenance.expiry import Cleaned, Expired, Lot, Thing
 from bsd.maintenance.keepers import Begun, Keepers, begun, emptied, lines_of, values_of
-from bsd.maintenance.keeping import gone_sessions, open_or_copy
+from bsd.maintenance.keeping import open_or_copy
 from bsd.maintenance.leftovers import drafts_of, is_there
 from bsd.maintenance.rehome import Departing, HandDown
 from bsd.maintenance.trash import Trash
@@ -445,46 +442,6 @@ def forget_on(layout: Layout, *, actor: str, budget: RetryBudget | None = None) 
             _log.warning("Forgetting cannot be finished", problem=problem)
             failed += 1
     return failed
-
-
-# --- when their time is up ---
-
-
-class GoneShelf:
-    """Sessions that are gone, each a lot; age counts from when that was noticed."""
-
-    name = "copied"
-
-    def __init__(
-        self, layout: Layout, keep: str, *, actor: str = "cli", budget: RetryBudget | None = None
-    ) -> None:
-        self.keep = NEVER if keep == OFF else keep  # then only `forget` takes what there is
-        self._layout = layout
-        self._forgetting = Forgetting(layout, actor=actor, budget=budget)
-
-    def lots(self) -> Iterator[Lot]:
-        for copy in gone_sessions(self._layout):
-            if copy.gone_at is not None:
-                yield _GoneLot(copy, self._forgetting)
-
-
-class _GoneLot(Lot):
-    def __init__(self, copy: SessionCopy, forgetting: Forgetting) -> None:
-        self.path = copy.directory
-        self._copy = copy
-        self._forgetting = forgetting
-
-    def things(self) -> list[Thing]:
-        copy = read_copy(self.path)
-        if copy is None or copy.gone_at is None:
-            return []
-        return [Thing(self.path, copy.packed, copy.gone_at)]
-
-    def delete(self, expired: Expired) -> Cleaned:
-        gone = list(filter(expired, self.things()))
-        if gone:
-            self._forgetting.session(self._copy.name, self._copy)
-        return Cleaned(len(gone), sum(thing.size for thing in gone))
 
 
 @contextmanager

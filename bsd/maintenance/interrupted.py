@@ -1,7 +1,4 @@
-"""Finishes or undoes what an earlier process left half done.
-
-Deletes and restores, what was being forgotten, and commits.
-"""
+"""Finishes or undoes what an earlier process left half done: deletes, restores, forget, commits."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ from collections.abc import Callable
 
 import structlog
 
-from bsd.core.config_file import ConfigService
-from bsd.core.errors import BsdError, ConfigError
+from bsd.core.errors import BsdError
+from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout
 from bsd.maintenance.forgetting import forget_on
 from bsd.maintenance.trash import Trash
@@ -24,7 +21,6 @@ _log = structlog.stdlib.get_logger(module="surgeon")
 
 def recover(
     layout: Layout,
-    config: ConfigService,
     inflight: InFlight,
     clock: Callable[[], float],
     actor: str,
@@ -35,19 +31,11 @@ def recover(
     """
     if layout.has_moves():
         budget = RetryBudget(clock=clock)
+        # By no setting, so that broken settings stop no recovery.
+        trash = Trash(layout, NEVER, actor=actor, budget=budget)
         try:
-            Trash(layout, _trash_retention(config), actor=actor, budget=budget).recover()
-        except BsdError as problem:  # sessions are none the worse for it
+            trash.recover()
+        except BsdError as problem:  # commits can be recovered all the same
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
         forget_on(layout, actor=actor, budget=budget)
     return recover_commits(inflight, now_ns=lambda: int(clock() * 1e9))
-
-
-def _trash_retention(config: ConfigService) -> str:
-    # Restoring and undoing need no settings, and shall not wait until broken ones are mended;
-    # whoever needs some learns of it then.
-    try:
-        return config.current.trash_retention
-    except ConfigError as problem:
-        _log.warning("Settings are broken", problem=problem.message)
-        return "never"

@@ -1,9 +1,8 @@
-"""What is left without its session: stores without a transcript, late bytes without a place.
+"""Stores without a transcript, and late bytes without a place in their session.
 
-Programs delete transcripts, compress them, put them aside, and give them other names. What was
-taken out of them stays in the store until its time is up, and nothing is wrong with that; but
-whoever looks for it wants to know where the transcript may be. Of late bytes it is told whether
-they say anything that their session does not have.
+Programs delete transcripts, compress, rename or move them. Their extracted values stay in the store
+until `retention` ends, which is no fault; the user is told where the transcript may be. Late bytes
+are compared with their session, which may have them already.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ class StoreWithoutTranscript:
 
     @property
     def message(self) -> str:
-        """What is known of it, as one sentence."""
+        """Describe it in one sentence."""
         stored = "1 stored file" if self.files == 1 else f"{self.files} stored files"
         where = "; ".join(self.where) or "its program or somebody has deleted it"
         return f"{stored} ({self.size:,} bytes) of a session whose transcript is not there: {where}"
 
     @property
     def hint(self) -> str:
-        """What to do about it: mostly nothing."""
+        """Say what to do about it: mostly nothing."""
         if self.beside:
             return "nothing, unless you need it: its program can bring the file back"
         what = f"`bsd delete {self.session} --permanent`" if self.session else "deleting it"
@@ -104,7 +103,7 @@ def kept_beside(layout: Layout, name: SessionName, *, strictly: bool = False) ->
 
 
 def drafts_of(layout: Layout, name: SessionName) -> list[Path]:
-    """What people wrote to sessions of this name and could not be applied; no agent is told."""
+    """Return the drafts of edits to sessions of this name that could not be applied."""
     mine = re.compile(re.escape(name.session[:100]) + r"-[a-z0-9_]{8}")
     with suppress(OSError, BsdError):
         edits = layout.refuse_outside(layout.edits)
@@ -121,7 +120,7 @@ def _directories(path: Path) -> list[str]:
 
 
 def _stored(store: Path) -> list[int]:
-    """The sizes of what lies in a store."""
+    """Return the sizes of the files in a store."""
     sizes = []
     with os.scandir(store) as found:
         for file in found:
@@ -132,7 +131,7 @@ def _stored(store: Path) -> list[int]:
 
 
 def is_there(layout: Layout, name: SessionName) -> bool:
-    """Whether something is at the transcript's place, whatever it is.
+    """Return True if anything is at the transcript's place.
 
     Raises BsdError if that cannot be told: content is deleted on account of the answer.
     """
@@ -145,7 +144,7 @@ def is_there(layout: Layout, name: SessionName) -> bool:
 
 
 class _KnownSessions:
-    """Where sessions are: looked up once, and only as far as somebody asks."""
+    """The places of sessions; each kind of look-up is made once, when it is needed."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -156,7 +155,7 @@ class _KnownSessions:
 
     @cached_property
     def stores(self) -> set[str]:
-        """What the stores of all sessions are called whose transcripts are there."""
+        """The names of the stores of all sessions whose transcripts are there."""
         return {self._layout.store_name(name) for name in self._names}
 
     @cached_property
@@ -187,7 +186,7 @@ class _KnownSessions:
         yield from self._agent_of(name)
 
     def _agent_of(self, name: SessionName) -> Iterator[str]:
-        """What is to be said of the agent's directory."""
+        """Say why an agent's directory may hold no transcript."""
         try:
             directory = self._layout.sessions_dir(name.agent)
             if database := program_of(self._layout, name.agent).database():
@@ -235,7 +234,7 @@ def _listed(names: Iterator[str]) -> str:
 
 
 def adds_nothing(layout: Layout, orphan: Orphan) -> bool:
-    """Whether each of its lines stands in the session or is stored, as far as that can be told.
+    """Return True if each of its lines stands in the session or is stored.
 
     Zeros, which a power cut leaves, say nothing; of a line that was begun the session has, or
     had, one that begins so.
@@ -263,7 +262,7 @@ def _said(file: Path) -> tuple[Counter[bytes], bytes]:
                     return lines, line.raw.strip(b"\0")
                 if said := line.raw.strip(b"\0"):
                     lines[hashlib.sha256(said).digest()] += 1
-    except NotFound:  # somebody has taken it away, and not what is told of it
+    except NotFound:  # it was taken away meanwhile
         pass
     return lines, b""
 
@@ -279,7 +278,7 @@ def _standing(session: Path, wanted: Counter[bytes]) -> Counter[bytes]:
 
 
 def _is_stored(stored: Contents, line: bytes) -> bool:
-    """Whether a store has the whole line, as it was taken out."""
+    """Return True if a store has the whole line, as it was taken out."""
     return any(place.line() is not None for place in stored.with_hash(f"sha256:{line.hex()}"))
 
 

@@ -1,18 +1,17 @@
-"""Ends the time for which things are kept: the one place that destroys content (SPEC §7, §7a).
+"""Retention: moves and deletes what has been kept long enough (SPEC §7, §7a).
 
-What is kept lies on shelves; each has a setting that says how long. What leaves the store is not
-destroyed but packed, as long as there shall be an archive; that is bounded by its size, too.
+Each target has a setting that says how long it is kept. What leaves the store is packed into the
+archive if `archive` is on. If the clock is in doubt (`core/clock.py`), a run deletes nothing; what
+only moves into the archive moves all the same.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated
 
 import structlog
@@ -20,46 +19,39 @@ from pydantic import Field
 
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.audit import AuditLog
-from bsd.core.clock import Ages, look, steady
+from bsd.core.clock import RunTime, begin_run, steady
 from bsd.core.config import PruningConfig
-from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.formatting import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.core.layout import Layout
 from bsd.core.logs import BoundLogger
+from bsd.maintenance.archive_limit import USUAL_RATIO, ArchiveOverLimit, archive_use
 from bsd.maintenance.expiry import (
     Cleaned,
-    Expired,
     ExpiredFile,
     Forecast,
-    Lot,
-    Thing,
+    RetentionTarget,
     clean,
-    clean_lots,
+    clean_expired,
     forecast,
 )
-from bsd.maintenance.forgetting import Forgetting, GoneShelf, forget_on
-from bsd.maintenance.keeping import gone_sessions, is_gone
+from bsd.maintenance.forgetting import Forgetting, forget_on
 from bsd.maintenance.search import catch_up, letting_go
-from bsd.maintenance.shelves import (
-    USUAL_RATIO,
+from bsd.maintenance.targets import (
     WAIT_SECONDS,
-    ArchiveShelf,
-    HistoryShelf,
-    Packing,
-    StoreShelf,
-    TrashShelf,
-    archive_use,
-    own_lock_of,
+    ArchivePacks,
+    ExtractedFiles,
+    GoneSessions,
+    HistoryFiles,
+    TrashedSessions,
 )
 from bsd.maintenance.trash import Trash
 from bsd.sessions.idle import RetryBudget
-from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
 from bsd.store.pack import PACK, SET_ASIDE
 
 _log: BoundLogger = structlog.get_logger(module="retention")
 
-_SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
 _HELD = "Why nothing is deleted: the clock is not believed"
 
 
@@ -72,11 +64,12 @@ class CleanedPlace:
     cleaned: int
     bytes: int
     errors: int
+    packed: Internal[int | None] = None  # bytes of new packs; None: nothing is packed
 
     @classmethod
-    def of(cls, keep: str, held: str | None, done: Cleaned) -> CleanedPlace:
-        """Return what `done` says of a place."""
-        return cls(keep, held, done.cleaned, done.bytes, done.errors)
+    def of(cls, target: RetentionTarget, time: RunTime, done: Cleaned, keep: str) -> CleanedPlace:
+        """Return what a run has done with a target; `keep` is the setting."""
+        return cls(keep, target.why_held(time), done.cleaned, done.bytes, done.errors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +99,8 @@ class Retention:
 
     def __post_init__(self) -> None:
         """Fill the members that are those of the store."""
-        for one in ("keep", "held", "cleaned", "bytes"):
-            object.__setattr__(self, one, getattr(self.store, one))
+        for name in ("keep", "held", "cleaned", "bytes"):
+            object.__setattr__(self, name, getattr(self.store, name))
 
     @property
     def held_places(self) -> dict[str, str]:
@@ -162,15 +155,17 @@ class ForecastAll(Retention):
 
     def __post_init__(self) -> None:
         Retention.__post_init__(self)
-        for one in ("staying", "expires", "files"):
-            object.__setattr__(self, one, getattr(self.store, one))
+        for name in ("staying", "expires", "files"):
+            object.__setattr__(self, name, getattr(self.store, name))
 
 
 class RetentionRun:
-    """One run. How old things are is told by a look at the clock when it begins.
+    """One run over all targets, or over one of them.
 
-    `wait` is in seconds, for a session on which another bsd works; `stopping` is asked before each
-    lot, and what is left then goes with the next run.
+    Args:
+        trust_clock: the wall clock is right, although it was set.
+        wait: seconds, for a session on which another bsd works.
+        stopping: asked before each session; what is left then goes with the next run.
     """
 
     def __init__(
@@ -180,6 +175,7 @@ class RetentionRun:
         actor: str,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady,
+        trust_clock: bool = False,
         wait: float = WAIT_SECONDS,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -188,124 +184,159 @@ class RetentionRun:
         self._clock = clock
         self._wait = wait
         self._stopping = stopping
-        self._ages = look(layout, clock, steady)
+        self._budget = RetryBudget(wait, clock=clock)
+        self._time = begin_run(layout, "retention", clock, steady, trust=trust_clock)
 
     def clean_all(self, config: PruningConfig, *, forget: bool = False) -> CleanedAll:
-        """Move and delete what has been kept long enough, as far as the clock can be believed.
+        """Move and delete what has been kept long enough.
 
-        With `forget` what leaves the store is deleted, whatever `archive` says.
+        Args:
+            forget: what leaves the store is deleted, whatever the setting `archive` says.
         """
-        _log.trace("Retention begins", root=str(self._layout.root))
+        layout = self._layout
+        _log.trace("Retention begins", root=str(layout.root))
         budget = RetryBudget(0.0, clock=self._clock)
-        not_forgotten = forget_on(self._layout, actor=self._actor, budget=budget)
-        catch_up(self._layout)
-        keep, others, archived = config.retention, config.trash_retention, config.archive_retention
-        held, held_others, held_archive = (
-            self._ages.why_held(lifetime_seconds(each)) for each in (keep, others, archived)
+        not_forgotten = forget_on(layout, actor=self._actor, budget=budget)
+        catch_up(layout)
+        store = self.clean_store(
+            config.retention,
+            into_archive=config.archive and not forget,
+            archive_keep=config.archive_retention,
         )
-        packing = None if forget or not config.archive else self._packing(archived)
-        store = self.clean_store(keep, packing)
-        archive = self.clean_archive(archived, config.archive_max_bytes)
+        archive = self.clean_archive(config.archive_retention, config.archive_max_bytes)
         sessions = self.clean_gone(config.archive_sessions)
-        history, trash = self.clean_history(others), self.clean_trash(others)
         return CleanedAll(
-            store=CleanedPlace.of(keep, held, store),
-            archived_bytes=sum(taken.packed for taken in packing.done) if packing else None,
-            archive=CleanedPlace.of(archived, held_archive, archive),
+            store=store,
+            archived_bytes=store.packed,
+            archive=archive,
             sessions=replace(sessions, errors=sessions.errors + not_forgotten),
-            history=CleanedPlace.of(others, held_others, history),
-            trash=CleanedPlace.of(others, held_others, trash),
+            history=self.clean_history(config.trash_retention),
+            trash=self.clean_trash(config.trash_retention),
         )
 
-    def _packing(self, keep: str) -> Packing:
-        lifetime = lifetime_seconds(keep)
-        with suppress(OSError, BsdError):  # there it is told, if there is anything to pack
-            make_private_dir(self._layout.refuse_outside(self._layout.archive))
-        return Packing(self._clock(), None if lifetime is None else lifetime / _SPAN)
+    def clean_store(
+        self, keep: str, *, into_archive: bool = False, archive_keep: str = NEVER
+    ) -> CleanedPlace:
+        """Clean the store of all sessions, also of those that no longer exist, and audit it.
 
-    def clean_store(self, keep: str, packing: Packing | None = None) -> Cleaned:
-        """Clean the store of all sessions, those that no longer exist included, and audit it.
-
-        With `packing` what goes is in the archive before; else it is destroyed.
+        Args:
+            into_archive: what goes is packed before, and is not lost.
+            archive_keep: the setting `archive_retention`.
         """
-        shelf = StoreShelf(self._layout, keep, wait=self._wait, packing=packing)
+        layout = self._layout
+        packed_at = self._time.now if into_archive else None
+        store = ExtractedFiles(
+            layout, keep, wait=self._wait, packed_at=packed_at, archive_keep=archive_keep
+        )
+        if into_archive:
+            # A problem is logged if there is anything to pack.
+            with suppress(OSError, BsdError):
+                make_private_dir(layout.refuse_outside(layout.archive))
+        with letting_go(layout, store.deleted):
+            done = clean(store, self._time, self._stopping)
+        cleaned = CleanedPlace.of(store, self._time, done, keep)
         lifetime = lifetime_seconds(keep)
-        with letting_go(self._layout, shelf.deleted):
-            done = clean(shelf, self._ages, self._stopping)
-        more: dict[str, object] = {}
-        if lifetime is not None:
-            more["keep"] = keep
-        if packing is not None:
-            for taken in filter(lambda one: one.pack, packing.done):
-                files, size = len(taken.files), format_size(taken.packed)
-                _log.info(f"[RETENTION] Packed {files} of them into {taken.pack} ({size})")
-            more["bytes_archived"] = sum(taken.packed for taken in packing.done)
-        elif lifetime is not None:
-            more["expired_before"] = iso_utc(self._ages.now_for(lifetime) - lifetime)
-        self._audit(done, "retention" if packing is None else "archive", **more)
-        return done
+        more: dict[str, object] = {} if lifetime is None else {"keep": keep}
+        if not into_archive:
+            if lifetime is not None:
+                more["expired_before"] = iso_utc(self._time.now - lifetime)
+            self._audit(done, "retention", **more)
+            return cleaned
+        for one in filter(lambda packed: packed.pack, store.packed):
+            files, size = len(one.files), format_size(one.packed)
+            _log.info(f"[RETENTION] Packed {files} of them into {one.pack} ({size})")
+        archived_bytes = sum(one.packed for one in store.packed)
+        self._audit(done, "archive", **more, bytes_archived=archived_bytes)
+        return replace(cleaned, packed=archived_bytes)
 
-    def clean_archive(self, keep: str, most: int) -> Cleaned:
-        """Delete packs that are older than `keep`; and what is over `most` bytes, with copies.
+    def clean_archive(self, keep: str, most: int) -> CleanedPlace:
+        """Delete packs that are older than `keep`, then what is over `most` bytes; 0: no limit."""
+        packs = ArchivePacks(self._layout, keep, wait=self._wait)
+        with letting_go(self._layout, packs.deleted):
+            done = clean(packs, self._time, self._stopping)
+        self._audit_archive(done, packs, keep=keep)
+        if most and self._time.doubt is None:
+            over, deleted = self._clean_over(most)
+            if deleted is not None:
+                self._audit_archive(over, deleted, keep=keep, max_bytes=most)
+            done += over
+        cleaned = CleanedPlace.of(packs, self._time, done, keep)
+        return replace(cleaned, held=self._time.doubt) if most else cleaned
 
-        0 is no limit.
-        """
-        shelf = ArchiveShelf(self._layout, keep, wait=self._wait)
-        with letting_go(self._layout, shelf.deleted):
-            done = clean(shelf, self._ages, self._stopping)
-        self._audit_archive(done, shelf, keep=keep)
-        if not most:
-            return done
-        shelf = ArchiveShelf(self._layout, keep, wait=self._wait)
-        with letting_go(self._layout, shelf.deleted):
-            over = self._clean_over(shelf, most)
-        self._audit_archive(over, shelf, keep=keep, max_bytes=most)
-        return done + over
-
-    def _audit_archive(self, done: Cleaned, shelf: ArchiveShelf, **more: object) -> None:
-        if shelf.newest:
-            more["expired_before"] = iso_utc(shelf.newest)
-        self._audit(done, "archive_retention", **more)
-
-    def _clean_over(self, shelf: ArchiveShelf, most: int) -> Cleaned:
+    def _clean_over(self, most: int) -> tuple[Cleaned, ArchivePacks | None]:
+        layout = self._layout
         try:
-            budget = RetryBudget(self._wait, clock=self._clock)
-            forgetting = Forgetting(self._layout, actor=self._actor, budget=budget)
-            over = OverLimit(self._layout, most, forgetting)
+            forgetting = Forgetting(layout, actor=self._actor, budget=self._budget)
+            over = ArchiveOverLimit(layout, most, forgetting, wait=self._wait)
         except (BsdError, OSError) as error:
-            problem = os_problem(error, f"looking into {self._layout.archive}").message
+            problem = os_problem(error, f"looking into {layout.archive}").message
             _log.error("[RETENTION] The archive is not made smaller", problem=problem)
-            return Cleaned(errors=1)
-        done = clean_lots(over, everything, self._stopping)
-        return done + clean_lots(shelf, over.packs(), self._stopping)
+            return Cleaned(errors=1), None
+        with letting_go(layout, over.packs.deleted):
+            return clean_expired(over, lambda _: True, self._stopping), over.packs
+
+    def _audit_archive(self, done: Cleaned, packs: ArchivePacks, **more: object) -> None:
+        if packs.newest:
+            more["expired_before"] = iso_utc(packs.newest)
+        self._audit(done, "archive_retention", **more)
 
     def clean_gone(self, keep: str) -> CleanedPlace:
         """Forget sessions that have been gone for longer than `keep`; each is audited."""
-        budget = RetryBudget(self._wait, clock=self._clock)
-        shelf = GoneShelf(self._layout, keep, actor=self._actor, budget=budget)
-        held = self._ages.why_held(lifetime_seconds(shelf.keep))
-        return CleanedPlace.of(keep, held, clean(shelf, self._ages, self._stopping))
+        forgetting = Forgetting(self._layout, actor=self._actor, budget=self._budget)
+        return self._clean(GoneSessions(self._layout, keep, forgetting), keep)
 
-    def clean_history(self, keep: str) -> Cleaned:
+    def clean_history(self, keep: str) -> CleanedPlace:
         """Forget operations that are older than `keep`: they can no longer be undone.
 
-        And drafts of edits, which hold the same texts.
+        Drafts of edits, which hold the same texts, go too.
         """
-        drafts = _forget_drafts(self._layout, lifetime_seconds(keep), self._ages)
-        shelf = HistoryShelf(self._layout, keep, wait=self._wait)
-        done = drafts + clean(shelf, self._ages, self._stopping)
+        history = HistoryFiles(self._layout, keep, wait=self._wait)
+        errors = self._clean_drafts(history)
+        done = clean(history, self._time, self._stopping) + Cleaned(errors=errors)
         self._audit(done, "history_retention")
-        return done
+        return CleanedPlace.of(history, self._time, done, keep)
 
-    def clean_trash(self, keep: str) -> Cleaned:
+    def clean_trash(self, keep: str) -> CleanedPlace:
         """Delete for good what was deleted longer ago than `keep`; each session is audited.
 
-        Counts files. What an earlier process has left half done is finished first.
+        Counts files. What a killed process has left half done is finished first.
         """
-        budget = RetryBudget(self._wait, clock=self._clock)
-        trash = Trash(self._layout, keep, actor=self._actor, budget=budget)
+        trash = Trash(self._layout, keep, actor=self._actor, budget=self._budget)
         trash.recover()
-        return clean(TrashShelf(self._layout, keep, trash), self._ages, self._stopping)
+        return self._clean(TrashedSessions(self._layout, keep, trash), keep)
+
+    def _clean(self, target: RetentionTarget, keep: str) -> CleanedPlace:
+        done = clean(target, self._time, self._stopping)
+        return CleanedPlace.of(target, self._time, done, keep)
+
+    def _clean_drafts(self, history: HistoryFiles) -> int:
+        """Delete drafts that nobody has touched for as long as history is kept.
+
+        Returns how many could not be deleted.
+        """
+        lifetime = lifetime_seconds(history.keep)
+        if lifetime is None or history.why_held(self._time):
+            return 0
+        errors, edits = 0, self._layout.edits
+        try:
+            drafts = sorted(self._layout.refuse_outside(edits).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"reading {edits}").message
+            _log.warning("[RETENTION] Not deleted", where=str(edits), problem=problem)
+            return 1
+        for draft in drafts:
+            try:
+                if not draft.is_symlink() and draft.is_dir():
+                    times = [path.lstat().st_mtime for path in draft.iterdir()]
+                    newest = max(times, default=draft.lstat().st_mtime)
+                    if self._time.now - newest > lifetime:
+                        shutil.rmtree(draft)
+            except OSError as error:
+                _log.warning("[RETENTION] Not deleted", where=str(draft), problem=str(error))
+                errors += 1
+        return errors
 
     def _audit(self, done: Cleaned, action: str, **more: object) -> None:
         if done.cleaned:
@@ -320,39 +351,39 @@ class RetentionRun:
 
 
 def forecast_all(
-    layout: Layout, config: PruningConfig, ages: Ages, *, forget: bool = False
+    layout: Layout, config: PruningConfig, time: RunTime, *, forget: bool = False
 ) -> ForecastAll:
-    """Say what would go; changes nothing. Raises BsdError."""
-    keep, others = config.retention, config.trash_retention
-    store = forecast(StoreShelf(layout, keep), ages)
+    """Say what a run would move and delete; changes nothing. Raises BsdError."""
+    into_archive = config.archive and not forget
+    packed_at = time.now if into_archive else None
+    store = forecast(ExtractedFiles(layout, config.retention, packed_at=packed_at), time)
     packed = None
-    if config.archive and not forget:
+    if into_archive:
         packed = round(store.bytes / (archive_use(layout).ratio or USUAL_RATIO))
+    others = config.trash_retention
+    sessions = forecast(GoneSessions(layout, config.archive_sessions), time)
     return ForecastAll(
         store=store,
         archived_bytes=packed,
-        archive=archive_forecast(layout, config, ages),
-        sessions=replace(
-            forecast(GoneShelf(layout, config.archive_sessions), ages), keep=config.archive_sessions
-        ),
-        history=forecast(HistoryShelf(layout, others), ages),
-        trash=forecast(TrashShelf(layout, others), ages),
+        archive=archive_forecast(layout, config, time),
+        sessions=replace(sessions, keep=config.archive_sessions),
+        history=forecast(HistoryFiles(layout, others), time),
+        trash=forecast(TrashedSessions(layout, others), time),
     )
 
 
-def archive_forecast(layout: Layout, config: PruningConfig, ages: Ages) -> Forecast:
-    """What the archive would lose by age, and then by its size; raises BsdError."""
-    shelf = ArchiveShelf(layout, config.archive_retention)
-    found = forecast(shelf, ages)
+def archive_forecast(layout: Layout, config: PruningConfig, time: RunTime) -> Forecast:
+    """Say what the archive would lose by age, and then by its size; raises BsdError."""
+    found = forecast(ArchivePacks(layout, config.archive_retention), time)
     if not config.archive_max_bytes:
         return found
-    over = [
-        one for goer in OverLimit(layout, config.archive_max_bytes).going for one in goer.things
-    ]
-    known = {thing.path for thing in found.going}
-    more = [thing for thing in over if thing.path not in known]
-    packs = sum(thing.path.name.endswith((PACK, SET_ASIDE)) for thing in more)
-    going = sorted([*found.going, *more], key=lambda thing: thing.mtime)
+    if time.doubt is not None:
+        return replace(found, held=time.doubt)
+    over = ArchiveOverLimit(layout, config.archive_max_bytes)
+    known = {file.path for file in found.going}
+    more = [file for part in over.going.values() for file in part.files if file.path not in known]
+    packs = sum(file.path.name.endswith((PACK, SET_ASIDE)) for file in more)
+    going = sorted([*found.going, *more], key=lambda file: file.mtime)
     return replace(found, going=tuple(going), staying=found.staying - packs)
 
 
@@ -391,179 +422,3 @@ WHAT_IS_NEW = (
     "the archive, and can be restored from there; to delete it as before: `bsd config set archive "
     "false`."
 )
-
-
-# --- drafts of edits ---
-
-
-def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> Cleaned:
-    """Delete edits that could not be applied, and that nobody has touched for so many seconds.
-
-    Only what could not be deleted is counted.
-    """
-    if lifetime is None or ages.held_for(lifetime):
-        return Cleaned()
-    try:
-        edits = layout.refuse_outside(layout.edits)
-    except BsdError as problem:
-        _log.warning("[RETENTION] Not deleted", where=str(layout.edits), problem=problem.message)
-        return Cleaned(errors=1)
-    errors = 0
-    for directory in _drafts(edits):
-        try:
-            touched = [
-                entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(directory)
-            ]
-            newest = max(touched, default=directory.lstat().st_mtime)
-            if ages.age(newest, lifetime) > lifetime:
-                shutil.rmtree(directory)
-        except OSError as error:
-            _log.warning("[RETENTION] Not deleted", where=str(directory), problem=str(error))
-            errors += 1
-    return Cleaned(errors=errors)
-
-
-def _drafts(edits: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError), os.scandir(edits) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield Path(entry.path)
-
-
-# --- the archive is bounded: packs and copies of sessions together take no more than was set ---
-
-# Copies of sessions that are still in their places go first, since nothing is lost by that now;
-# then what is oldest. A copy goes whole. A session that is gone goes with its packs, by the
-# youngest of all that is kept of it: brought back without its values it would be none.
-_NEARLY = 0.9  # of what may be taken: then people are told
-
-
-@dataclass(frozen=True, slots=True)
-class Goer:
-    """What goes together, in this order."""
-
-    age_from: float  # epoch seconds
-    things: tuple[Thing, ...]
-    copy: Path | None = None
-    gone: SessionCopy | None = None  # the session that goes with all that is kept of it
-    first: bool = False  # nothing is lost by it now
-
-    @property
-    def size(self) -> int:
-        return sum(thing.size for thing in self.things)
-
-
-class OverLimit:
-    """What has to go so that the archive takes no more bytes than `limit`; packs are a shelf's."""
-
-    name = "archived"
-    keep = NEVER  # by age nothing of it goes
-
-    def __init__(self, layout: Layout, limit: int, forgetting: Forgetting | None = None) -> None:
-        self._layout = layout
-        self._limit = limit
-        self._forgetting = forgetting or Forgetting(layout)
-        self._all = list(self._found())
-        self.used = sum(goer.size for goer in self._all)
-        self.going = list(self._chosen())
-
-    @property
-    def is_near(self) -> bool:
-        """Whether there is hardly any room left."""
-        return self.used >= _NEARLY * self._limit
-
-    def _chosen(self) -> Iterator[Goer]:
-        over = self.used - self._limit
-        for goer in sorted(self._all, key=lambda one: (not one.first, one.age_from)):
-            if over <= 0:
-                return
-            over -= goer.size
-            yield goer
-
-    def _found(self) -> Iterator[Goer]:
-        layout = self._layout
-        gone = {copy.directory: copy for copy in gone_sessions(layout)}
-        packs = {lot.path: lot.things() for lot in ArchiveShelf(layout, NEVER).lots()}
-        for archive in archived(layout):
-            copies = list(copy_directories(archive))
-            own = packs.pop(archive, [])
-            for directory in copies:
-                copy, size = gone.get(directory), _size_of(directory)
-                thing = Thing(directory, size, _kept_at(directory))
-                if copy is None:
-                    spare = _is_spare(layout, directory)
-                    yield Goer(thing.mtime, (thing,), directory, first=spare)
-                elif len(copies) > 1 or not is_gone(layout, copy.name):
-                    yield Goer(thing.mtime, (thing,), directory, copy)
-                else:
-                    together = (thing, *own)
-                    own = []
-                    youngest = max(one.mtime for one in together)
-                    yield Goer(youngest, together, directory, copy)
-            yield from (Goer(pack.mtime, (pack,)) for pack in own)
-
-    def lots(self) -> Iterator[Lot]:
-        """Those of the goers that are not packs alone."""
-        for goer in self.going:
-            if goer.copy is not None:
-                yield _CopyLot(self._layout, goer.copy, goer, self._forgetting)
-
-    def packs(self) -> Expired:
-        """Tells the packs that go alone."""
-        paths = {goer.things[0].path for goer in self.going if goer.copy is None}
-        return lambda thing: thing.path in paths
-
-
-class _CopyLot(Lot):
-    def __init__(self, layout: Layout, path: Path, goer: Goer, forgetting: Forgetting) -> None:
-        self.path = path
-        self._layout = layout
-        self._goer = goer
-        self._forgetting = forgetting
-
-    def things(self) -> list[Thing]:
-        return list(self._goer.things)
-
-    def delete(self, expired: Expired) -> Cleaned:
-        goer = self._goer
-        if not any(map(expired, goer.things)):
-            return Cleaned()
-        if goer.gone is not None:
-            with suppress(NotFound):
-                self._forgetting.session(goer.gone.name, goer.gone)
-            return Cleaned(len(goer.things), goer.size)
-        with own_lock_of(self._layout, self.path.parent, 0.0):
-            if goer.first and not _is_spare(self._layout, self.path):
-                return Cleaned()  # its session has gone meanwhile
-            forget_copy(self.path)
-        return Cleaned(1, goer.size)
-
-
-def _is_spare(layout: Layout, directory: Path) -> bool:
-    """Whether it is a copy of a session that is still in its place."""
-    with suppress(Unavailable):
-        copy = read_copy(directory)
-        return copy is not None and copy.gone_at is None and not is_gone(layout, copy.name)
-    return False
-
-
-def _kept_at(directory: Path) -> float:
-    with suppress(Unavailable):
-        if copy := read_copy(directory):
-            return copy.kept_at
-    with suppress(OSError):  # nobody can say more of one that is damaged
-        return directory.stat().st_mtime
-    return 0.0
-
-
-def _size_of(directory: Path) -> int:
-    found = 0
-    for path in directory.iterdir():
-        with suppress(FileNotFoundError):
-            found += path.lstat().st_size
-    return found
-
-
-def everything(_: Thing) -> bool:
-    """What is chosen goes, whatever its age."""
-    return True

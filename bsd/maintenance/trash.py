@@ -1,11 +1,12 @@
 """The trash (SPEC §7): delete, list, bring back, delete for good; a session with its children.
 
-What is under way is written into a journal first (`trashed.Journal`) and made in small steps
-(`trash_moves.Moves`); `recover` finishes or undoes what a crash has left.
+A session goes into the trash by renames inside one file system. Each operation writes a journal
+first and makes its steps in `trash_moves.py`; `recover` finishes or undoes what a crash has left.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -27,6 +28,8 @@ from bsd.core.errors import (
     NotFound,
     os_problem,
 )
+from bsd.core.files import make_private_dir
+from bsd.core.filesystem import refuse_unless_reached
 from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
@@ -34,18 +37,20 @@ from bsd.core.logs import BoundLogger
 from bsd.maintenance.catalog import Member, family
 from bsd.maintenance.leftovers import drafts_of, is_there, kept_beside
 from bsd.maintenance.rehome import Departing, HandDown
-from bsd.maintenance.relocate import in_the_way
-from bsd.maintenance.trash_moves import JOINED, Moves
-from bsd.maintenance.trashed import (
+from bsd.maintenance.trash_moves import (
     Aim,
+    TrashMoves,
+    is_occupied,
+    pending_moves,
+    there_again,
+)
+from bsd.maintenance.trashed import (
     Deleted,
-    Journal,
     Returned,
     Trashed,
     TrashPlace,
     count_lines,
     ids,
-    journals,
     known_from_names,
     read_meta,
     weigh,
@@ -64,9 +69,11 @@ _log: BoundLogger = structlog.get_logger(module="trash")
 
 
 class Trash:
-    """Deletes and brings back, for whoever asks; `actor` is written to audit and log.
+    """Deletes and brings back.
 
-    `keep` is the setting `trash_retention`.
+    Args:
+        keep: the setting `trash_retention`.
+        actor: written to audit and log.
     """
 
     def __init__(
@@ -89,23 +96,25 @@ class Trash:
     # --- looking ---
 
     def items(self) -> list[Trashed]:
-        """All that lies in the trash, the oldest first.
+        """Return all sessions in the trash, the oldest first.
 
-        What has a `problem` cannot be brought back, only deleted for good.
+        One that has a `problem` cannot be brought back, only deleted for good.
         """
-        hidden = self._on_their_way(Aim.AWAY)
+        hidden = self._moving(Aim.AWAY)
         found = []
-        for each in ids(self.layout):
-            if each in hidden:
-                continue
-            try:
-                found.append(self._read(self._place(each)))
-            except NotFound:
-                continue
+        for id_ in ids(self.layout):
+            if id_ not in hidden:
+                with suppress(NotFound):
+                    found.append(self._read(self._place(id_)))
         return found
 
     def find(self, text: str) -> Trashed:
-        """The one with this id, or the only one of this session; raises NotFound, Invalid."""
+        """Return the one with this id, or the only one of this session.
+
+        Raises:
+            NotFound: there is none.
+            Invalid: there are several of this session, or `text` is neither id nor name.
+        """
         if "/" not in text:
             place = self._place(text)
             if place.is_there:
@@ -120,15 +129,20 @@ class Trash:
                 return found[0]
         raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
 
+    def doomed(self, name: SessionName) -> list[Trashed]:
+        """Return what deleting a session would take: itself and its children, as they are now."""
+        self._refuse_others(name)
+        return self._as_items(self._family(name))
+
     def _place(self, id_: str) -> TrashPlace:
         return TrashPlace(self.layout.trash_dir(), id_)
 
     def _read(self, place: TrashPlace) -> Trashed:
-        """What is known of one; raises NotFound if it is on its way, or gone."""
+        """Return one session in the trash; raises NotFound if it is on its way, or gone."""
         try:
             item = read_meta(self.layout, place.meta)
         except FileNotFoundError:
-            if place.id in self._on_their_way(*Aim) or not place.is_there:
+            if place.id in self._moving(*Aim) or not place.is_there:
                 raise NotFound(f"{place.id} is not in the trash now", hint="again later") from None
             problem = f"{place.meta} is gone: of what it said only the files beside it are known"
             item = known_from_names(self.layout, place, problem)
@@ -143,18 +157,26 @@ class Trash:
         lifetime = lifetime_seconds(self._keep)
         return None if lifetime is None else trashed_at + lifetime
 
-    def doomed(self, name: SessionName) -> list[Trashed]:
-        """What deleting a session would take: itself and its children, as they are now."""
-        self._refuse_others(name)
-        now = self._now()
-        return [self._look(m, None, now) for m in self._family(name)]
+    def _moving(self, *aims: Aim) -> set[str]:
+        """Return the ids of sessions that a process is moving, or was when it was killed."""
+        found = set()
+        for path in pending_moves(self.layout):
+            with suppress(OSError, Conflict):
+                moves = TrashMoves.read(self.layout, path)
+                if moves.aim in aims:
+                    found |= {item.id for item in moves.items}
+        return found
 
     # --- into the trash ---
 
     def delete(self, name: SessionName, *, permanent: bool = False) -> Deleted:
-        """Move a session and its children to the trash, or `permanent`ly away.
+        """Move a session and its children to the trash, or delete them for good.
 
-        All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
+        All of them or, if one is in use, none.
+
+        Raises:
+            NotFound, Busy, Forbidden.
+            LeftAlone: only its program can delete it, or the trash is on another file system.
         """
         _log.trace("A session is deleted", session=str(name))
         self._refuse_others(name)
@@ -164,7 +186,7 @@ class Trash:
             self._idle_policy.settle(names)
             self._idle_policy.wait_for(names, waiting)
             if permanent:
-                self._rehome_references.provide([self._leaving(each) for each in names], names)
+                self._rehome_references.provide([self._departing(each) for each in names], names)
             with ExitStack() as gateway:
                 for each in names:
                     gateway.enter_context(self._idle_policy.program_lock(each, waiting.left))
@@ -172,22 +194,22 @@ class Trash:
                 self._refuse_others(name)  # it may be back by now
                 if permanent:
                     self._idle_policy.blank(names)
-                journal = self._journal(members, permanent=permanent)
-                self._refuse_closed(journal.items)
-                head = journal.items[0].id
-                moves = self._run(journal)
-            moves.end(journal)
-        self._forget(journal)
-        if permanent:
-            self._forget_beside(journal)
-        if head in moves.refused:
-            raise moves.refused[head]
-        return Deleted.of(journal.items, permanent=permanent)
+                items = self._as_items(members)
+                self._refuse_closed(items)
+                if not permanent:
+                    self._refuse_other_mounts(items)
+                moves = self._begin(Aim.TRASH, items, permanent=permanent)
+                self._run(moves)
+            moves.end()
+        self._forget_beside(moves, for_good=permanent)
+        if items[0].id in moves.refused:
+            raise moves.refused[items[0].id]
+        return Deleted.of(moves.items, permanent=permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
-        """Raise LeftAlone for what only its owner can delete: not for what is left of it.
+        """Raise LeftAlone for a session that only its program can delete, or that is none.
 
-        And for a file that is no session.
+        What is left of a session whose transcript is gone is not refused.
         """
         program = program_of(self.layout, name.agent)
         hint = "delete them with the program that owns them"
@@ -206,27 +228,26 @@ class Trash:
             raise LeftAlone(f"{name} lies in {kept}: {program.undeletable}", hint=hint)
 
     def _family(self, name: SessionName) -> list[Member]:
-        """The session and its children; raises NotFound if nothing at all is left of it."""
+        """Return the session and its children; raises NotFound if nothing at all is left of it."""
+        layout = self.layout
         members = []
-        for member in family(self.layout, name):
-            if is_there(self.layout, member.name):
-                self.layout.session_file(member.name)  # a plain file
-            elif not self._is_there(member.name):
-                if member.name == name:
-                    raise self.layout.no_session(name)
-                continue
+        for member in family(layout, name):
+            if is_there(layout, member.name):
+                layout.session_file(member.name)  # raises unless it is a plain file
+            else:
+                program = program_of(layout, member.name.agent)
+                kept = (layout.store_dir(member.name), layout.archive_dir(member.name))
+                listed = program.registry().keys(member.name.session)
+                if not listed and not any(directory.is_dir() for directory in kept):
+                    if member.name == name:
+                        raise layout.no_session(name)
+                    continue
             members.append(member)
         return members
 
-    def _is_there(self, name: SessionName) -> bool:
-        """Whether there is a trace of a session without its transcript."""
-        listed = program_of(self.layout, name.agent).registry().keys(name.session)
-        kept = (self.layout.store_dir(name), self.layout.archive_dir(name))
-        return bool(listed) or any(directory.is_dir() for directory in kept)
-
     @contextmanager
     def _family_locked(self, name: SessionName) -> Iterator[list[Member]]:
-        """The family under bsd's own locks; a child that is born meanwhile is locked, too."""
+        """Yield the family under bsd's own locks, also of children that appear meanwhile."""
         names: set[SessionName] = set()
         while True:
             with ExitStack() as locks:
@@ -244,51 +265,61 @@ class Trash:
         return own_lock(self.layout, name, budget.wait, sleep=budget.sleep)
 
     def _now(self) -> float:
-        """The time, as exact as it is written down."""
+        """Return the time, as exact as it is written down."""
         return round(self.budget.clock() * 1000) / 1000
 
-    def _journal(self, members: list[Member], *, permanent: bool) -> Journal:
+    def _as_items(self, members: Iterable[Member]) -> list[Trashed]:
+        """Return what is there of each session now; children name the id of their parent."""
         now = self._now()
         items: dict[SessionName, Trashed] = {}
         for member in members:
-            parent = items.get(member.parent) if member.parent else None
-            items[member.name] = self._look(member, parent.id if parent else None, now)
-        found = list(items.values())
-        journal = Journal.begin(self.layout, Aim.TRASH, self._actor, now, found)
-        journal.permanent = permanent
-        return journal
+            name, parent = member.name, items.get(member.parent) if member.parent else None
+            path = self.layout.transcript(name)
+            files, amount = weigh(self.layout.store_dir(name))
+            try:
+                found = path.lstat()
+            except FileNotFoundError:
+                transcript, entries = None, 0
+            else:
+                mode = stat.S_IMODE(found.st_mode)
+                transcript = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
+                entries = count_lines(path)
+            items[name] = Trashed(
+                id=TrashPlace.new(self.layout, name, now).id,
+                name=name,
+                trashed_at=now,
+                expires_at=self._expiry(now),
+                parent=parent.id if parent else None,
+                original_path=str(path),
+                transcript=transcript,
+                entries=entries,
+                extracted_files=files,
+                extracted_bytes=amount,
+            )
+        return list(items.values())
 
-    def _look(self, member: Member, parent: str | None, now: float) -> Trashed:
-        """What is there of a session now."""
-        path = self.layout.transcript(member.name)
-        files, amount = weigh(self.layout.store_dir(member.name))
-        try:
-            found = path.lstat()
-        except FileNotFoundError:
-            known, entries = None, 0
-        else:
-            mode = stat.S_IMODE(found.st_mode)
-            known = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
-            entries = count_lines(path)
-        return Trashed(
-            id=TrashPlace.new(self.layout, member.name, now).id,
-            name=member.name,
-            trashed_at=now,
-            expires_at=self._expiry(now),
-            parent=parent,
-            original_path=str(path),
-            transcript=known,
-            entries=entries,
-            extracted_files=files,
-            extracted_bytes=amount,
-        )
+    def _refuse_other_mounts(self, items: Iterable[Trashed]) -> None:
+        """Raise LeftAlone, before anything goes, if a rename cannot bring a part into the trash."""
+        trash = make_private_dir(self.layout.trash_dir())
+        for item in items:
+            directories = self._place(item.id).directories(self.layout, item.name)
+            for path in (self.layout.transcript(item.name), *(pair[0] for pair in directories)):
+                if os.path.lexists(path) and not _reaches(path, trash):
+                    raise LeftAlone(
+                        f"{path} lies on another file system than the trash {trash}, and bsd moves "
+                        "nothing from one to another; nothing was changed",
+                        hint=f"`bsd delete {item.name} --permanent` deletes it for good; or copy "
+                        "the file elsewhere before",
+                    )
 
     # --- out of the trash ---
 
     def restore(self, text: str) -> Returned:
         """Bring a session back, and the children that went with it.
 
-        Raises NotFound, Busy, LeftAlone, and Conflict if a session of that name is there again.
+        Raises:
+            NotFound, Busy, LeftAlone.
+            Conflict: a session of that name is there again, or the meta file is of no use.
         """
         wanted = self._with_children(self.find(text))
         head = wanted[0]
@@ -309,24 +340,50 @@ class Trash:
                     raise refused[head.id]
                 coming = [item for item in items if item.id not in refused]
                 self._refuse_closed(coming, back=True)
-                journal = Journal.begin(self.layout, Aim.BACK, self._actor, self._now(), coming)
-                moves = self._run(journal)
-            moves.end(journal)
+                moves = self._begin(Aim.BACK, coming)
+                self._run(moves)
+            moves.end()
         if head.id in moves.refused:
             raise moves.refused[head.id]
-        stayed = {**refused, **moves.refused}
-        returned = tuple(journal.items)
-        return Returned(
-            items=returned,
-            id=returned[0].id,
-            session=returned[0].session,
-            sessions=[item.session for item in returned],
-            bytes=sum(item.size for item in returned),
-            extracted_files=sum(item.extracted_files for item in returned),
-            extracted_bytes=sum(item.extracted_bytes for item in returned),
-            keys_taken=tuple(key for done in moves.put_back.values() for key in done.taken),
-            not_restored={each: problem.message for each, problem in stayed.items()},
+        return Returned.of(
+            moves.items,
+            keys_taken=[key for done in moves.put_back.values() for key in done.taken],
+            not_restored={**refused, **moves.refused},
         )
+
+    def _with_children(self, item: Trashed) -> list[Trashed]:
+        by_parent: dict[str | None, list[Trashed]] = {}
+        for each in self.items():
+            by_parent.setdefault(each.parent, []).append(each)
+        found = [item]
+        for each in found:  # it grows while it is walked
+            found += [child for child in by_parent.get(each.id, ()) if child not in found]
+        return found
+
+    @contextmanager
+    def _locked(self, items: list[Trashed]) -> Iterator[list[Trashed]]:
+        """Yield those of the items that still lie in the trash, under bsd's own locks."""
+        with ExitStack() as locks:
+            for name in sorted({item.name for item in items}):
+                locks.enter_context(self._own_lock(name))
+            yield [item for item in items if self._place(item.id).is_there]
+
+    def _in_the_way(self, item: Trashed) -> Conflict | None:
+        """Return why a session cannot come back."""
+        if is_there(self.layout, item.name):
+            return there_again(item)
+        for there, here in self._place(item.id).directories(self.layout, item.name):
+            if here.is_dir() and is_occupied(there):
+                return Conflict(
+                    f"{there} is there, and so is {here}, which would come back to its place",
+                    hint="move one of the two away, then try again",
+                )
+            if here.is_dir() and there.parent.is_dir() and not _reaches(here, there.parent):
+                return LeftAlone(
+                    f"{here} lies on another file system than {there.parent}",
+                    hint=f"`mv {here} {there}`, then try again",
+                )
+        return None
 
     def _refuse_closed(self, items: Iterable[Trashed], *, back: bool = False) -> None:
         """Raise Forbidden, before anything goes, for directories that we cannot move."""
@@ -340,69 +397,72 @@ class Trash:
                         "`bsd doctor` names those that belong to somebody else",
                     )
 
-    def _in_the_way(self, item: Trashed) -> Conflict | None:
-        """Why a session cannot come back."""
-        if is_there(self.layout, item.name):
-            return Conflict(
-                f"there is a session {item.name} again",
-                hint="delete or rename that one, then try again",
-            )
-        for there, here in self._place(item.id).directories(self.layout, item.name):
-            if names := [name for name in in_the_way(here, there) if name not in JOINED]:
-                return Conflict(
-                    f"{there} has another {names[0]} than the one in the trash",
-                    hint="move that directory away, then try again",
-                )
-        return None
-
     def remove(self, text: str) -> Trashed:
         """Delete one session in the trash for good; raises NotFound, Busy."""
         item = self.find(text)
-        with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
+        with self._locked([item]) as there, _explained(f"deleting {item.id}"):
+            if not there:
+                raise NotFound(f"{item.id} has just left the trash", hint="`bsd trash list`")
             self._refuse_closed([item], back=True)
             self._idle_policy.blank([item.name])  # it may have been deleted a moment ago
-            self._rehome_references.provide([self._gone(item)], [item.name])
-            journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
-            moves = self._run(journal)
-            moves.end(journal)
-        self._forget_beside(journal)
+            self._rehome_references.provide([self._trashed(item)], [item.name])
+            moves = self._begin(Aim.AWAY, [item])
+            self._run(moves)
+            moves.end()
+        self._forget_beside(moves, for_good=True)
         return item
 
-    def _leaving(self, name: SessionName) -> Departing:
-        """What goes with a session that is still in its place."""
+    def _departing(self, name: SessionName) -> Departing:
+        """Return what goes with a session that is still in its place."""
         stores = (self.layout.store_dir(name), self.layout.archive_dir(name))
         return Departing(name, stores, self.layout.transcript(name))
 
-    def _gone(self, item: Trashed) -> Departing:
-        """What goes with a session that lies in the trash."""
+    def _trashed(self, item: Trashed) -> Departing:
+        """Return what goes with a session that lies in the trash."""
         place = self._place(item.id)
         return Departing(item.name, (place.store, place.archive), place.transcript)
 
-    def _with_children(self, item: Trashed) -> list[Trashed]:
-        by_parent: dict[str | None, list[Trashed]] = {}
-        for each in self.items():
-            by_parent.setdefault(each.parent, []).append(each)
-        found = [item]
-        for each in found:  # it grows while it is walked
-            found += [child for child in by_parent.get(each.id, ()) if child not in found]
-        return found
+    # --- moving, and after a crash ---
 
-    @contextmanager
-    def _locked(self, items: list[Trashed], *, to_delete: bool = False) -> Iterator[list[Trashed]]:
-        """Those of the items that still lie in the trash, under bsd's own locks."""
-        with ExitStack() as locks:
-            for name in sorted({item.name for item in items}):
-                locks.enter_context(self._own_lock(name))
-            there = [item for item in items if self._place(item.id).is_there]
-            if to_delete and not there:
-                raise NotFound(f"{items[0].id} has just left the trash", hint="`bsd trash list`")
-            yield there
+    def _begin(self, aim: Aim, items: list[Trashed], *, permanent: bool = False) -> TrashMoves:
+        return TrashMoves.begin(
+            self.layout,
+            aim,
+            self._actor,
+            self._now(),
+            items,
+            permanent=permanent,
+            clock=self.budget.clock,
+            after_step=self._after_step,
+        )
 
-    # --- after a crash ---
+    def _run(self, moves: TrashMoves) -> None:
+        """Write the journal and make the steps; `moves.end` must follow."""
+        moves.save()
+        self._after_step("journal")
+        try:
+            moves.run()
+        finally:
+            contents_of(self.layout).changed()  # a slow look just before holds no longer
+
+    def _forget_beside(self, moves: TrashMoves, *, for_good: bool) -> None:
+        """Take what is deleted out of the search index, from which restoring reads it again.
+
+        `for_good`: late bytes and drafts go, too, unless a session of that name is there.
+        """
+        if moves.deletes:
+            forget_sessions(self.layout.search_db, [item.name for item in moves.items])
+        for item in moves.items if for_good else ():
+            if not is_there(self.layout, item.name):
+                for orphan in list_orphans(self.layout):
+                    if orphan.session == str(item.name):
+                        forget_orphan(orphan)
+                for draft in drafts_of(self.layout, item.name):
+                    shutil.rmtree(draft, ignore_errors=True)
 
     def recover(self) -> None:
         """Finish or undo what an earlier process left half done; what is busy waits for later."""
-        for path in journals(self.layout):
+        for path in pending_moves(self.layout):
             try:
                 self._recover(path)
             except FileNotFoundError:
@@ -418,53 +478,39 @@ class Trash:
                         audit.refused(path, why, self._actor)
 
     def _recover(self, path: Path) -> None:
-        names = sorted({item.name for item in Journal.read(self.layout, path).items})
+        names = sorted({item.name for item in TrashMoves.read(self.layout, path).items})
         with ExitStack() as locks:
             for name in names:
                 locks.enter_context(own_lock(self.layout, name, 0.0))
             # Its process may have ended it until just now.
-            journal = Journal.read(self.layout, path)
-            _log.info("Finishing what was interrupted", aim=str(journal.aim), journal=str(path))
-            if journal.aim is Aim.AWAY or journal.permanent:  # copies may have been made since
-                leaving = [self._gone(item) for item in journal.items]
-                if journal.aim is Aim.TRASH:
-                    leaving += [self._leaving(item.name) for item in journal.items]
-                self._rehome_references.provide(leaving, names, at_once=True)
-            if journal.aim is Aim.TRASH:
-                for item in [each for each in journal.items if self._goes_on(each)]:
-                    journal.items.remove(item)
+            moves = TrashMoves.read(
+                self.layout, path, clock=self.budget.clock, after_step=self._after_step
+            )
+            for_good = moves.permanent or moves.aim is Aim.AWAY
+            _log.info("Finishing what was interrupted", aim=str(moves.aim), journal=str(path))
+            if for_good:  # other sessions may have come to need it since
+                departing = [self._trashed(item) for item in moves.items]
+                if moves.aim is Aim.TRASH:
+                    departing += [self._departing(item.name) for item in moves.items]
+                self._rehome_references.provide(departing, names, at_once=True)
+            if moves.aim is Aim.TRASH:
+                for item in [each for each in moves.items if self._goes_on(each)]:
+                    moves.items.remove(item)
                     with suppress(Busy), self._idle_policy.program_lock(item.name, 0.0):
-                        pass  # the lock that the killed process held is buried
-                journal.save()
+                        pass  # the lock that the killed process held is removed
+                moves.save()
             with ExitStack() as gateway:
-                for item in journal.items if journal.deletes else ():
+                for item in moves.items if moves.deletes else ():
                     lock = self._idle_policy.program_lock(item.name, 0.0)
                     gateway.enter_context(lock)
-                moves = self._moves()
-                moves.run(journal)
-            moves.end(journal)
-        if journal.deletes:
-            self._forget(journal)
-        if journal.aim is Aim.AWAY:
-            self._forget_beside(journal)
-
-    def _forget(self, journal: Journal) -> None:
-        """Take what is gone out of the search index; restoring reads it again."""
-        forget_sessions(self.layout.search_db, [item.name for item in journal.items])
-
-    def _forget_beside(self, journal: Journal) -> None:
-        """Take late bytes and drafts of what is gone for good, unless a session of that name is."""
-        for item in journal.items:
-            if is_there(self.layout, item.name):
-                continue
-            for orphan in list_orphans(self.layout):
-                if orphan.session == str(item.name):
-                    forget_orphan(orphan)
-            for draft in drafts_of(self.layout, item.name):
-                shutil.rmtree(draft, ignore_errors=True)
+                moves.run()
+            moves.end()
+        for problem in moves.refused.values():
+            _log.warning("A delete or restore was undone", problem=problem.message)
+        self._forget_beside(moves, for_good=for_good)
 
     def _goes_on(self, item: Trashed) -> bool:
-        """Whether a session that was to be deleted is still in its place, and was used since."""
+        """Return True if a session that was to be deleted is in its place, and was used since."""
         path, place = self.layout.transcript(item.name), self._place(item.id)
         if item.transcript is None or place.has_taken(path) or place.meta.exists():
             return False
@@ -476,29 +522,16 @@ class Trash:
             return True
         return self._idle_policy.why_not(item.name) is not None
 
-    def _on_their_way(self, *aims: Aim) -> set[str]:
-        """The ids of what somebody is moving, or was when it was killed."""
-        found = set()
-        for path in journals(self.layout):
-            with suppress(OSError, Conflict):
-                journal = Journal.read(self.layout, path)
-                if journal.aim in aims:
-                    found |= {item.id for item in journal.items}
-        return found
 
-    def _run(self, journal: Journal) -> Moves:
-        """Do what a new journal says; `end` of what is returned must follow."""
-        journal.save()
-        self._after_step("journal")
-        moves = self._moves()
-        try:
-            moves.run(journal)
-        finally:
-            contents_of(self.layout).changed()  # a slow look just before holds no longer
-        return moves
-
-    def _moves(self) -> Moves:
-        return Moves(self.layout, self.budget.clock, self._after_step)
+def _reaches(path: Path, directory: Path) -> bool:
+    """Return True if a rename can bring `path` into `directory`; raises OSError."""
+    try:
+        refuse_unless_reached(path, directory)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
 
 
 @contextmanager

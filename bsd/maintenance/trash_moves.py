@@ -1,11 +1,13 @@
-"""The ways into the trash, out of it, and away for good; each may be cut off between any two steps.
+"""The steps of a delete, a restore and a removal; a process may be killed between any two of them.
 
-The order: into the trash go the transcript, then its entries in its owner's list, then the store,
-then the meta file is written. Until the transcript has gone, nothing has happened; from then on a
-recovery finishes. Out of it come the store, the transcript, the entries. Away goes the meta file
-last. Steps, as `after_step` hears of them, for each session: (staged, copied across mounts,)
-transcript, excerpt, entries, store, meta, audited; transcript_gone, store_gone, gone on the way
-away; ended when the journal is gone.
+Parts move by renames, so each is whole in one place. Into the trash go the transcript, its entries
+in its program's list, the store, archive and history, and last the meta file is written. Until the
+transcript is gone nothing has happened; from then on `Trash.recover` finishes. Out of the trash
+come the directories, the transcript and the entries. A permanent delete does not use the trash: the
+transcript gets a hidden name beside its own, and goes last.
+
+Steps, as `after_step` hears of them, for each session: transcript, excerpt, entries, store, meta,
+audited; for good: store_gone, gone. `ended` when the journal is gone.
 """
 
 from __future__ import annotations
@@ -13,157 +15,221 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from bsd.core.audit import AuditLog
 from bsd.core.directories import make_directories, opened
-from bsd.core.errors import BsdError, Busy, Conflict
+from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.core.files import is_there, make_private_dir, sync_dir, write_private
 from bsd.core.layout import Layout
+from bsd.maintenance.journal import Journal, cannot_be_read, pending_journals, read_journal
 from bsd.maintenance.relocate import (
-    copy_file,
-    copy_tree,
-    give_up_for_copy,
     link_back,
-    move_tree,
     remove_file,
     remove_tree,
     rename,
     set_mode,
-    sync_names,
 )
-from bsd.maintenance.trashed import Aim, Journal, Trashed, TrashPlace, read_meta, weigh
+from bsd.maintenance.trashed import BROKEN, Trashed, TrashPlace, read_meta, refuse_another, weigh
+from bsd.sessions.commit.exchange import Step, no_step
 from bsd.store.entry_notes import FORGOTTEN, RESTORED, UNDONE, EntryNotes, join_forgotten
-from bsd.store.index import INDEX_FILE, Index
-from bsd.store.originals import SessionStore
+from bsd.store.index import INDEX_FILE
 from bsd.transcripts.agents.program import PutBack
 from bsd.transcripts.agents.programs import program_of
 
 _log = structlog.stdlib.get_logger(module="trash")
 
-# What a session and one in the trash may have both.
-JOINED = (INDEX_FILE, UNDONE, RESTORED, FORGOTTEN)
+# What bsd may have noted of a session while it lay in the trash: it is joined, or made anew.
+_JOINED = {INDEX_FILE, UNDONE, RESTORED, FORGOTTEN}
 _REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
 
 
-class Taken(Conflict):
-    """A session of that name is there again."""
+class Aim(StrEnum):
+    """Where the sessions of a journal are on their way to."""
+
+    TRASH = "trash"
+    BACK = "back"
+    AWAY = "away"  # for good, from the trash
 
 
-class Replaced(Busy):
-    """Another file is in the place of the one that was to be moved."""
+class TrashMoves:
+    """Sessions on their way. The caller holds bsd's own lock of each.
 
-
-class Moves:
-    """Makes the steps of a journal. The caller holds bsd's own lock of every session in it."""
+    Attributes:
+        permanent: with aim TRASH: the sessions are deleted for good, not into the trash.
+        refused: why a session stayed where it was, by id.
+        put_back: what came back into the program's list, by id.
+    """
 
     def __init__(
         self,
         layout: Layout,
-        clock: Callable[[], float],
-        after_step: Callable[[str], None],
+        journal: Journal,
+        items: Iterable[Trashed],
+        *,
+        permanent: bool = False,
+        clock: Callable[[], float] = time.time,
+        after_step: Step = no_step,
     ) -> None:
+        self.journal = journal
+        self.aim = Aim(journal.aim)
+        self.items = list(items)
+        self.permanent = permanent
+        self.refused: dict[str, Conflict] = {}
+        self.put_back: dict[str, PutBack] = {}
         self._layout = layout
-        self._clock = clock
         self._after_step = after_step
         self._audit = AuditLog(layout.audit_file, clock)
-        self.put_back: dict[str, PutBack] = {}  # by id of what came back
-        self.refused: dict[str, Taken | Replaced] = {}  # by id of what stayed where it was
 
-    def run(self, journal: Journal) -> None:
+    @classmethod
+    def begin(
+        cls, layout: Layout, aim: Aim, actor: str, at: float, items: list[Trashed], **more: Any
+    ) -> TrashMoves:
+        """Return moves of which nothing is written or done yet; `more`: see the class."""
+        return cls(layout, Journal.begin(layout, items[0].id, aim, actor, at), items, **more)
+
+    @classmethod
+    def read(cls, layout: Layout, path: Path, **more: Any) -> TrashMoves:
+        """Return the moves that a journal is about; raises as `read_journal`."""
+        journal = read_journal(layout, path)
+        try:
+            items = [Trashed.of(item) for item in journal.details["items"]]
+            for item in items:
+                refuse_another(layout, layout.trash_dir(), item)
+            permanent = journal.details["permanent"] is True
+            return cls(layout, journal, items, permanent=permanent, **more)
+        except BROKEN as error:
+            raise cannot_be_read(path, error) from error
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it began with sessions in their places."""
+        return self.aim is Aim.TRASH or self.permanent
+
+    def save(self) -> None:
+        """Make the journal durable as it is; raises OSError."""
+        items = [item.document() for item in self.items]
+        self.journal.details = {"permanent": self.permanent, "items": items}
+        self.journal.write()
+
+    def run(self) -> None:
         """Take every session all the way, or note why it is `refused`; then `end` must follow.
 
         Raises BsdError, OSError.
         """
-        if journal.aim is Aim.TRASH:
-            make_private_dir(self._layout.trash_dir())
-            self._each(journal, self._into_trash)
-            if journal.permanent:
-                journal.aim = Aim.AWAY
-                journal.save()
-                self._after_step("condemned")
-        elif journal.aim is Aim.BACK:
-            self._each(journal, self._back)
-        if journal.aim is Aim.AWAY:
-            self._each(journal, self._away)
+        move = {Aim.TRASH: self._delete, Aim.BACK: self._restore, Aim.AWAY: self._remove}[self.aim]
+        if self.aim is Aim.TRASH and self.permanent:
+            move = self._delete_for_good
+        # The last deleted comes back first: so each finds its place in the program's list again.
+        for item in self.items[::-1] if self.aim is Aim.BACK else self.items[:]:
+            if (problem := move(item)) is not None:
+                self.refused[item.id] = problem
+                self.items = [each for each in self.items if each.id != item.id]
+                self.save()
 
-    def end(self, journal: Journal) -> None:
-        """All is done, and the gateway's locks are given back."""
-        journal.end()
+    def end(self) -> None:
+        """Remove the journal: all is done, and the program's locks are given back."""
+        self.journal.end()
         self._after_step("ended")
 
-    def _each(self, journal: Journal, move: Callable[[Journal, Trashed], None]) -> None:
-        # Last out, first in: then each finds its place in that list as it left it.
-        for item in journal.items[::-1] if journal.aim is Aim.BACK else journal.items[:]:
-            try:
-                move(journal, item)
-            except (Taken, Replaced) as refusal:
-                self.refused[item.id] = refusal
-                journal.items = [each for each in journal.items if each.id != item.id]
-                journal.save()
+    def _update(self, item: Trashed, **changes: Any) -> Trashed:
+        now = replace(item, **changes)
+        self.items[self.items.index(item)] = now
+        return now
 
     def _place(self, item: Trashed) -> TrashPlace:
         return TrashPlace(self._layout.trash_dir(), item.id)
 
-    # --- into the trash ---
+    # --- delete ---
 
-    def _into_trash(self, journal: Journal, item: Trashed) -> None:
+    def _delete(self, item: Trashed) -> Conflict | None:
         place = self._place(item)
-        if place.meta.exists():
-            item = read_meta(self._layout, place.meta)
-        else:
-            if item.transcript is not None:
-                self._take_transcript(journal, item, place)
-            self._after_step("transcript")
-            back = is_there(self._layout.transcript(item.name))  # somebody began it anew
-            if not back:
-                item = self._take_entries(journal, item)
-            self._after_step("entries")
-            item = self._take_store(journal, item, place, copy=back)
-            self._after_step("store")
-            if not journal.permanent:
-                write_private(place.meta, json.dumps(item.document(), indent=2).encode() + b"\n")
-            self._after_step("meta")
-        self._tell_deleted(journal, item)
-        self._after_step("audited")
-
-    def _take_transcript(self, journal: Journal, item: Trashed, place: TrashPlace) -> None:
+        if place.meta.exists():  # a killed process has done all but the audit
+            self._report_deleted(read_meta(self._layout, place.meta))
+            return None
+        make_private_dir(place.trash)
         path = self._layout.transcript(item.name)
-        staged = place.beside(path, "deleted")
-        if os.path.lexists(path) and not place.has_taken(path):
-            if item.transcript is None or path.lstat().st_ino != item.transcript[0]:
-                raise Replaced(f"session {item.name} was written anew meanwhile", hint="try again")
-            if not rename(path, place.transcript):
-                rename(path, staged)
-                self._after_step("staged")
-        if os.path.lexists(staged) and not journal.permanent:
-            copy_file(staged, place.transcript)
-            sync_names(place.transcript)
-            self._after_step("copied")
-            if not give_up_for_copy(staged, place.transcript):
-                raise Busy(
-                    f"somebody has session {item.name} open; its file waits in {staged}",
-                    hint="the next call of bsd finishes it",
-                )
+        if problem := self._put_back_staged(place, path):
+            return problem
+        if problem := self._take_transcript(item, place, path, place.transcript):
+            return problem
         set_mode(place.transcript, 0o600)
+        self._after_step("transcript")
+        if is_there(path):
+            # A session of that name has begun since a crash, and may refer to what the store has.
+            # The lines of the one in the trash are found there by their hashes.
+            item = self._update(item, extracted_files=0, extracted_bytes=0)
+        else:
+            item = self._take_entries(item)
+            self._after_step("entries")
+            for there, here in place.directories(self._layout, item.name):
+                if there.is_dir() and not here.is_dir():
+                    rename(there, here)
+            files, amount = weigh(place.store)
+            item = self._update(item, extracted_files=files, extracted_bytes=amount)
+        self._after_step("store")
+        write_private(place.meta, json.dumps(item.document(), indent=2).encode() + b"\n")
+        self._after_step("meta")
+        self._report_deleted(item)
+        return None
 
-    def _take_entries(self, journal: Journal, item: Trashed) -> Trashed:
+    def _delete_for_good(self, item: Trashed) -> Conflict | None:
+        place, path = self._place(item), self._layout.transcript(item.name)
+        hidden = place.beside(path, "deleted")
+        if problem := self._take_transcript(item, place, path, hidden):
+            return problem
+        self._after_step("transcript")
+        if not is_there(path):  # else a session of that name has begun since a crash
+            item = self._take_entries(item)
+            self._after_step("entries")
+            for there, _ in place.directories(self._layout, item.name):
+                remove_tree(there)
+        self._remove_parts(item)
+        self._report_deleted(item)
+        return None
+
+    def _take_transcript(
+        self, item: Trashed, place: TrashPlace, path: Path, target: Path
+    ) -> Conflict | None:
+        """Rename the transcript, unless that was done; return why it has to stay."""
+        if item.transcript is None or not os.path.lexists(path) or place.has_taken(path):
+            return None
+        if path.lstat().st_ino != item.transcript[0]:
+            return Busy(f"session {item.name} was written anew meanwhile", hint="try again")
+        rename(path, target)
+        return None
+
+    def _put_back_staged(self, place: TrashPlace, path: Path) -> Conflict | None:
+        """Undo the delete of a version that copied transcripts across mounts, and was killed."""
+        staged = place.beside(path, "deleted")
+        if not os.path.lexists(staged):
+            return None
+        link_back(staged, path, place.beside(path, "restored"))
+        remove_file(place.transcript)  # the copy, perhaps of a part
+        return LeftAlone(f"{path} lies on another file system than the trash")
+
+    def _take_entries(self, item: Trashed) -> Trashed:
+        """Take a session out of its program's list; the journal has its entries before."""
+
         def keep(text: str) -> None:
             nonlocal item
-            item = journal.update(item, sessions_json=text)
-            journal.save()
+            item = self._update(item, sessions_json=text)
+            self.save()
             self._after_step("excerpt")
 
         try:
             program = program_of(self._layout, item.name.agent)
             program.unlist(item.name.session, keep, wait=_REGISTRY_WAIT_SECONDS)
+        except Busy:
+            raise
         except Conflict as problem:
-            if isinstance(problem, Busy):
-                raise
             _log.warning(
                 "Entries of a deleted session stay in its owner's list",
                 session=str(item.name),
@@ -171,90 +237,65 @@ class Moves:
             )
         return item
 
-    def _take_store(
-        self, journal: Journal, item: Trashed, place: TrashPlace, *, copy: bool
-    ) -> Trashed:
-        for there, here in place.directories(self._layout, item.name):
-            if not copy:
-                move_tree(there, here)
-            elif there.is_dir() and not here.is_dir():
-                copy_tree(there, here)  # the new session may refer to it, too
-        files, amount = weigh(place.store)
-        return journal.update(item, extracted_files=files, extracted_bytes=amount)
-
-    def _tell_deleted(self, journal: Journal, item: Trashed) -> None:
-        kept = not journal.permanent
+    def _report_deleted(self, item: Trashed) -> None:
+        kept = not self.permanent
         _log.info(
             f"delete: {item.name}, entries {item.entries}",
-            actor=journal.actor,
+            actor=self.journal.actor,
             trash_id=item.id if kept else None,
             bytes=item.size,
         )
-        self._record(journal, "delete", item, moved_to_trash=kept, bytes=item.size)
+        self._record("delete", item, moved_to_trash=kept, bytes=item.size)
         if item.extracted_files:
-            self._record(
-                journal,
-                "delete_extracted",
-                item,
-                files_removed=item.extracted_files,
-                bytes_removed=item.extracted_bytes,
-            )
+            counts = {"files_removed": item.extracted_files, "bytes_removed": item.extracted_bytes}
+            self._record("delete_extracted", item, **counts)
+        self._after_step("audited")
 
-    # --- back ---
+    # --- restore ---
 
-    def _back(self, journal: Journal, item: Trashed) -> None:
+    def _restore(self, item: Trashed) -> Conflict | None:
         place = self._place(item)
-        path = self._layout.transcript(item.name)
         if place.meta.exists():
+            path = self._layout.transcript(item.name)
             make_directories(path.parent)
-            self._return_store(journal, item, place)
+            # First what the session refers to: it never stands there without its values.
+            self._return_directories(item, place)
             self._after_step("store")
             if item.transcript is not None:
                 try:
-                    self._return_transcript(item, place, path, item.transcript[3])
-                except Taken:
-                    self._undo_return(item, place)
-                    raise
+                    set_mode(place.transcript, item.transcript[3])
+                    link_back(place.transcript, path, place.beside(path, "restored"))
+                except FileExistsError:
+                    set_mode(place.transcript, 0o600)
+                    for there, here in place.directories(self._layout, item.name):
+                        if there.is_dir() and not here.is_dir():
+                            rename(there, here)
+                    return there_again(item)
             self._after_step("transcript")
             self._return_entries(item)
             self._after_step("entries")
             remove_file(place.meta)
-            sync_names(place.meta)
+            sync_dir(place.trash)
             self._after_step("meta")
         amount = item.size + item.extracted_bytes
         counts = {"files_restored": item.extracted_files, "bytes_restored": amount}
-        self._tell(journal, "restore_from_trash", item, counts)
+        self._report("restore_from_trash", item, **counts)
+        return None
 
-    def _return_store(self, journal: Journal, item: Trashed, place: TrashPlace) -> None:
-        store = SessionStore(self._layout, item.name)
-        records = list(Index(place.store / INDEX_FILE, item.name).records.values())
-        if store.directory.is_dir():
-            remove_file(place.store / INDEX_FILE)  # the two become one
-        history = self._layout.history_dir(item.name)
-        if history.is_dir():
-            EntryNotes(history, item.name).join(EntryNotes(place.history, item.name))
-            join_forgotten(history, place.history, item.name)
-        for there, here in place.directories(self._layout, item.name):
+    def _return_directories(self, item: Trashed, place: TrashPlace) -> None:
+        """Move store, archive and history back; notes that are there again are joined before."""
+        name, history = item.name, self._layout.history_dir(item.name)
+        if history.is_dir() and place.history.is_dir():
+            EntryNotes(place.history, name).join(EntryNotes(history, name))
+            join_forgotten(place.history, history, name)
+        for there, here in place.directories(self._layout, name):
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.
-                _make_younger(here, journal.at - item.trashed_at, journal.at)
+                _make_younger(here, self.journal.at - item.trashed_at, self.journal.at)
                 make_directories(there.parent)
-                move_tree(here, there)
-        if records and records[-1].file not in store.index.records:
-            store.index.add(records)
-
-    def _return_transcript(self, item: Trashed, place: TrashPlace, path: Path, mode: int) -> None:
-        temporary = place.beside(path, "restored")
-        try:
-            set_mode(place.transcript, mode)
-            link_back(place.transcript, path, temporary)
-        except FileExistsError:
-            set_mode(place.transcript, 0o600)
-            remove_file(temporary)
-            raise Taken(
-                f"there is a session {item.name} again",
-                hint="delete or rename that one, then try again",
-            ) from None
+                if not is_occupied(there):
+                    remove_tree(there)
+                rename(here, there)
 
     def _return_entries(self, item: Trashed) -> None:
         if item.sessions_json is None:
@@ -275,52 +316,65 @@ class Moves:
                 keys=list(done.taken),
             )
 
-    def _undo_return(self, item: Trashed, place: TrashPlace) -> None:
-        """Bring the store back to the trash, as its transcript has to stay there."""
-        for there, here in place.directories(self._layout, item.name):
-            if there.is_dir() and not here.is_dir():
-                copy_tree(there, here)  # a copy: a session of that name is there again
+    # --- remove ---
 
-    # --- away ---
+    def _remove(self, item: Trashed) -> Conflict | None:
+        self._remove_parts(item)
+        if not self.permanent:  # else an earlier version has reported it as a delete
+            amount = item.size + item.extracted_bytes
+            counts = {"files_removed": item.extracted_files, "bytes_removed": amount}
+            self._report("delete_from_trash", item, **counts)
+        return None
 
-    def _away(self, journal: Journal, item: Trashed) -> None:
-        self._remove(item, self._place(item))
-        if journal.permanent:
-            return  # that has been told
-        amount = item.size + item.extracted_bytes
-        counts = {"files_removed": item.extracted_files, "bytes_removed": amount}
-        self._tell(journal, "delete_from_trash", item, counts)
-
-    def _remove(self, item: Trashed, place: TrashPlace) -> None:
-        """Remove all parts, the meta file last."""
-        with suppress(BsdError):  # the agent's directory may be a link by now, and hold nothing
-            remove_file(place.beside(self._layout.transcript(item.name), "deleted"))
-        remove_file(place.transcript)
-        self._after_step("transcript_gone")
-        remove_tree(place.store)
-        remove_tree(place.archive)
-        remove_tree(place.history)
+    def _remove_parts(self, item: Trashed) -> None:
+        """Remove what lies in the trash, the meta file last, and the hidden transcript."""
+        place = self._place(item)
+        for directory in (place.store, place.archive, place.history):
+            remove_tree(directory)
         self._after_step("store_gone")
+        remove_file(place.transcript)
         remove_file(place.meta)
-        with suppress(FileNotFoundError):
+        if place.trash.is_dir():
             sync_dir(place.trash)
+        try:
+            hidden = place.beside(self._layout.transcript(item.name), "deleted")
+        except BsdError:  # the agent's directory may be a link by now, and hold nothing
+            hidden = None
+        if hidden is not None and os.path.lexists(hidden):
+            remove_file(hidden)
+            sync_dir(hidden.parent)
         self._after_step("gone")
 
-    def _tell(
-        self, journal: Journal, action: str, item: Trashed, counts: Mapping[str, int]
-    ) -> None:
-        _log.info(f"{action}: {item.name}", actor=journal.actor, trash_id=item.id)
-        self._record(journal, action, item, **counts)
+    def _report(self, action: str, item: Trashed, **counts: int) -> None:
+        _log.info(f"{action}: {item.name}", actor=self.journal.actor, trash_id=item.id)
+        self._record(action, item, **counts)
         self._after_step("audited")
 
-    def _record(self, journal: Journal, action: str, item: Trashed, **what: object) -> None:
+    def _record(self, action: str, item: Trashed, **details: object) -> None:
         self._audit.record(
-            actor=journal.actor,
+            actor=self.journal.actor,
             action=action,
             agent=item.name.agent,
             session_id=item.name.session,
-            **what,
+            **details,
         )
+
+
+def pending_moves(layout: Layout) -> Iterable[Path]:
+    """Return the journals of moves that have not ended; raises BsdError."""
+    return pending_journals(layout, *Aim)
+
+
+def is_occupied(directory: Path) -> bool:
+    """Return True if a session's directory holds something that cannot be joined."""
+    return directory.is_dir() and not _JOINED.issuperset(os.listdir(directory))
+
+
+def there_again(item: Trashed) -> Conflict:
+    """Return the problem of a session that cannot come back as there is one of its name."""
+    return Conflict(
+        f"there is a session {item.name} again", hint="delete or rename that one, then try again"
+    )
 
 
 def _make_younger(directory: Path, seconds: float, now: float) -> None:

@@ -1,4 +1,4 @@
-"""A deleted session in the trash: where its parts lie, what is known of it, and the journal.
+"""A deleted session in the trash: its parts, its meta file, and the answers about it.
 
 In the trash lie, for each session, `<name>_<time>.jsonl`, the directories of its store and its
 history, `<name>_extracted_<time>/` and `<name>_history_<time>/`, and `<name>_<time>.meta.json`.
@@ -13,40 +13,34 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from bsd.core.answers import Internal, as_json
 from bsd.core.errors import BsdError, Conflict, Invalid, os_problem
 from bsd.core.files import (
-    LARGEST_RECORD,
     MEND_PLANTED,
     NotPlain,
     TooLarge,
     makers,
     plain_file,
-    read_plain,
     skip_hole,
-    sync_dir,
     why_not_our_file,
-    write_private,
 )
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
+from bsd.maintenance.journal import read_json
 from bsd.store.index import INDEX_FILE
-from bsd.transcripts.reader import is_too_large
 
-_FORMAT = 1
 _META = ".meta.json"
-# What reading one of our documents raises when somebody has put something else there.
-_BROKEN = (
+# Raised by reading a document of ours if something else lies there.
+BROKEN = (
     *(NotPlain, TooLarge, BsdError, RecursionError),
     *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
 )
@@ -65,6 +59,11 @@ class TrashPlace:
             raise Invalid(f"{self.id!r} is no id of the trash", hint="`bsd trash list` has them")
 
     @classmethod
+    def of(cls, meta: Path) -> TrashPlace:
+        """Return the place of the session that this meta file is about."""
+        return cls(meta.parent, meta.name.removesuffix(_META))
+
+    @classmethod
     def new(cls, layout: Layout, name: SessionName, now: float) -> TrashPlace:
         """A place that nothing occupies; the caller holds bsd's own lock of the session."""
         trash, millis = layout.trash_dir(), round(now * 1000)
@@ -81,12 +80,12 @@ class TrashPlace:
 
     @property
     def is_there(self) -> bool:
-        """Whether any part of it lies in the trash."""
+        """True if any part of it lies in the trash."""
         return any(map(os.path.lexists, self.parts))
 
     @property
     def base(self) -> str:
-        """What the session's store directory and lock are called."""
+        """The name of the session's store directory and lock."""
         return self.id.rpartition("_")[0]
 
     def name(self, layout: Layout) -> SessionName | None:
@@ -129,7 +128,7 @@ class TrashPlace:
         ]
 
     def has_taken(self, session: Path) -> bool:
-        """Whether a session's transcript has left its place for this one."""
+        """Return True if a session's transcript has left its place for this one."""
         return any(map(os.path.lexists, (self.transcript, self.beside(session, "deleted"))))
 
     def beside(self, session: Path, what: str) -> Path:
@@ -190,9 +189,9 @@ class Trashed:
         fill(self, "keys", tuple(key for key, value in entries.items() if value != 0))
 
     def document(self) -> dict[str, Any]:
-        """What the meta file says: the contract's fields, and what restoring needs."""
+        """Return the content of the meta file: the contract's fields, and those to restore by."""
         return {
-            "format": _FORMAT,
+            "format": 1,
             **as_json(self),
             "transcript": self.transcript,
             "sessions_json": self.sessions_json,
@@ -200,60 +199,44 @@ class Trashed:
 
     @classmethod
     def of(cls, document: Any) -> Trashed:
-        """Read a document; raises KeyError, TypeError, ValueError, Invalid."""
-        if document["format"] != _FORMAT:
-            raise ValueError(f"format {document['format']}")
-        known = document["transcript"]
-        expires = document["expires_at"]
-        if not _ID.fullmatch(document["id"]):
-            raise ValueError(f"{document['id']!r} is no id")
+        """Read the content of a meta file; raises ValueError, Invalid."""
+        said = _TrashDocument.model_validate(document)
+        if not _ID.fullmatch(said.id):
+            raise ValueError(f"{said.id!r} is no id")
         return cls(
-            id=document["id"],
-            name=SessionName.parse(document["session"]),
-            trashed_at=_seconds(document["trashed_at"]),
-            expires_at=None if expires is None else _seconds(expires),
-            parent=_text(document["parent"]),
-            original_path=str(document["original_path"]),
-            transcript=None if known is None else _numbers(known),
-            entries=int(document["entry_count"]),
-            extracted_files=int(document["extracted_files"]),
-            extracted_bytes=int(document["extracted_bytes"]),
-            sessions_json=_excerpt(document["sessions_json"]),
+            id=said.id,
+            name=SessionName.parse(said.session),
+            trashed_at=said.trashed_at.timestamp(),
+            expires_at=None if said.expires_at is None else said.expires_at.timestamp(),
+            parent=said.parent,
+            original_path=said.original_path,
+            transcript=said.transcript,
+            entries=said.entry_count,
+            extracted_files=said.extracted_files,
+            extracted_bytes=said.extracted_bytes,
+            sessions_json=said.sessions_json,
         )
 
 
-def _excerpt(value: object) -> str | None:
-    text = _text(value)
-    if text is not None and not isinstance(json.loads(text), dict):
-        raise TypeError("what its owner's list said of it is no map")
-    return text
+class _TrashDocument(BaseModel):
+    """A meta file, or a session in a journal: the members that are read."""
 
-
-def _text(value: object) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _numbers(known: list[int]) -> tuple[int, int, int, int]:
-    inode, size, mtime_ns, mode = map(int, known)
-    return inode, size, mtime_ns, mode
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
-def _read(path: Path) -> Any:
-    """What a file says; raises ValueError if it is not JSON that can be read, OSError."""
-    data = read_plain(path, LARGEST_RECORD)
-    if is_too_large(data):
-        raise ValueError(f"{path} would take too much memory")
-    return json.loads(data)
+    format: Literal[1]
+    id: str
+    session: str
+    original_path: str
+    trashed_at: AwareDatetime
+    expires_at: AwareDatetime | None
+    parent: str | None
+    entry_count: int
+    transcript: tuple[int, int, int, int] | None
+    extracted_files: int
+    extracted_bytes: int
+    sessions_json: str | None
 
 
 def why_not_ours(layout: Layout, path: Path) -> str | None:
-    """What keeps bsd from believing a file in the trash, or a journal; raises OSError."""
+    """Return why a file in the trash, or a journal, is not trusted; raises OSError."""
     return why_not_our_file(path.lstat(), makers(layout.root))
 
 
@@ -262,11 +245,11 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
     if why := why_not_ours(layout, path):
         raise Conflict(f"{path} is not bsd's own: {why}", hint=MEND_PLANTED.format(path))
     try:
-        found = Trashed.of(_read(path))
+        found = Trashed.of(read_json(path))
         if found.id != path.name.removesuffix(_META):
             raise ValueError(found.id)
-        _refuse_another(layout, path.parent, found)
-    except _BROKEN as error:
+        refuse_another(layout, path.parent, found)
+    except BROKEN as error:
         raise Conflict(
             f"{path} cannot be used: {error!r}",
             hint=f"the session's files lie beside it; "
@@ -275,7 +258,7 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
     return found
 
 
-def _refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
+def refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
     """Raise ValueError unless the id is one of this session's."""
     if TrashPlace(trash, item.id).base != layout.store_name(item.name):
         raise ValueError(f"{item.id} is none of {item.name}")
@@ -298,7 +281,7 @@ def ids(layout: Layout) -> list[str]:
 
 
 def _id_of(part: str) -> str | None:
-    """The id of what a file or directory of this name would be a part of."""
+    """Return the id of the session to which a file or directory of this name would belong."""
     for ending in (_META, ".jsonl"):
         if part.endswith(ending):
             return part.removesuffix(ending)
@@ -404,110 +387,32 @@ class Returned:
         dict[str, str], Field(description="Children that had to stay, by id: why")
     ]
 
-
-class Aim(StrEnum):
-    """Where a journal's sessions are on their way to."""
-
-    TRASH = "trash"
-    BACK = "back"
-    AWAY = "away"  # for good
-
-
-@dataclass(slots=True)
-class Journal:
-    """Sessions on their way. It is durable before the first step, and goes after the last."""
-
-    path: Path
-    aim: Aim
-    actor: str
-    at: float  # epoch seconds
-    items: list[Trashed]
-    permanent: bool = False  # aim TRASH: and then away
-
     @classmethod
-    def begin(
-        cls, layout: Layout, aim: Aim, actor: str, at: float, items: list[Trashed]
-    ) -> Journal:
-        """A journal that is not written yet."""
+    def of(
+        cls,
+        items: Sequence[Trashed],
+        keys_taken: Iterable[str],
+        not_restored: Mapping[str, BsdError],
+    ) -> Returned:
+        """Return the answer for these sessions."""
         return cls(
-            layout.refuse_outside(layout.moving) / f"{items[0].id}.{aim}.json",
-            aim,
-            actor,
-            at,
-            items,
+            items=tuple(items),
+            id=items[0].id,
+            session=items[0].session,
+            sessions=[item.session for item in items],
+            bytes=sum(item.size for item in items),
+            extracted_files=sum(item.extracted_files for item in items),
+            extracted_bytes=sum(item.extracted_bytes for item in items),
+            keys_taken=tuple(keys_taken),
+            not_restored={id_: problem.message for id_, problem in not_restored.items()},
         )
 
-    @property
-    def deletes(self) -> bool:
-        """Whether it began with sessions in their place."""
-        return self.aim is Aim.TRASH or self.permanent
 
-    def save(self) -> None:
-        """Make it durable as it is; raises OSError."""
-        document = {
-            "aim": self.aim,
-            "actor": self.actor,
-            "at": self.at,
-            "permanent": self.permanent,
-            "items": [item.document() for item in self.items],
-        }
-        write_private(self.path, json.dumps(document).encode())
-
-    def update(self, item: Trashed, **changes: Any) -> Trashed:
-        """Note something more of an item, not yet durably; returns the item as it is now."""
-        now = replace(item, **changes)
-        self.items[self.items.index(item)] = now
-        return now
-
-    def end(self) -> None:
-        self.path.unlink(missing_ok=True)
-        sync_dir(self.path.parent)
-
-    @classmethod
-    def read(cls, layout: Layout, path: Path) -> Journal:
-        """Read one; raises Conflict, also for one that bsd has not written, and OSError."""
-        if why := why_not_ours(layout, path):
-            raise Conflict(
-                f"the journal {path} is left alone, it is not bsd's own: {why}",
-                hint="look at who put it there, then move it away",
-            )
-        try:
-            said = _read(path)
-            items = [Trashed.of(item) for item in said["items"]]
-            for item in items:
-                _refuse_another(layout, layout.trash_dir(), item)
-            return cls(
-                path,
-                Aim(said["aim"]),
-                str(said["actor"]),
-                float(said["at"]),
-                items,
-                said["permanent"] is True,
-            )
-        except _BROKEN as error:
-            raise Conflict(
-                f"the journal {path} cannot be read: {error!r}",
-                hint="was it written by a newer bsd? what it is about is left as it is",
-            ) from error
-
-
-def journals(layout: Layout) -> Iterator[Path]:
-    """The journals that somebody has not ended, or is at; raises BsdError."""
-    moving = layout.refuse_outside(layout.moving)
-    try:
-        found = sorted(path for path in moving.iterdir() if path.suffix == ".json")
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise os_problem(error, f"reading {moving}") from error
-    yield from found
-
-
-# --- what is told without a meta file ---
+# --- without a meta file ---
 
 
 def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:
-    """What is known without the meta file, of which `problem` says what is wrong with it.
+    """Return what the names and sizes tell; `problem` says what is wrong with the meta file.
 
     A name that was too long to stand in the trash whole is the beginning of one.
     """

@@ -25,9 +25,9 @@ from bsd.maintenance import catalog
 from bsd.maintenance.keepers import broken_notes
 from bsd.maintenance.keeping import Keeping
 from bsd.maintenance.leftovers import adds_nothing, stores_without_transcript
-from bsd.maintenance.shelves import own_lock_of
+from bsd.maintenance.targets import lock_of
 from bsd.maintenance.trash import Trash
-from bsd.maintenance.trashed import Aim, Journal, journals
+from bsd.maintenance.trash_moves import Aim, TrashMoves, pending_moves
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import forget_orphan, list_orphans
 from bsd.sessions.idle import RetryBudget
@@ -256,7 +256,7 @@ def _is_made_anew(layout: Layout, name: SessionName, copy: Path, wait: float) ->
 def _are_elsewhere(layout: Layout, archive: SessionArchive, pack: Path, wait: float) -> bool:
     """Whether what a pack has lost was packed again since; then it has been made anew."""
     try:
-        with own_lock_of(layout, archive.directory, wait):
+        with lock_of(layout, archive.directory, wait):
             return archive.mend_lines(pack)
     except (BsdError, OSError, PackDamaged) as error:
         _log.warning("A pack is not made anew", pack=str(pack), problem=str(error))
@@ -270,7 +270,7 @@ def _mended_pack(
     hint: str | None = "bsd verify --repair"
     if wait is not None:
         try:
-            with own_lock_of(layout, archive.directory, wait):
+            with lock_of(layout, archive.directory, wait):
                 mended = archive.mend(pack)
             message += f"; {mended.lines} lines were found in it, and are in a new one; "
             message += f"it is set aside as {mended.set_aside.name}"
@@ -325,18 +325,19 @@ def _in_flight(layout: Layout, now: float) -> Iterator[Finding]:
 
 def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
     """Deletes and restores from the trash that were interrupted, and that nobody has finished."""
-    for path in journals(layout):
+    for path in pending_moves(layout):
         try:
-            journal = Journal.read(layout, path)
+            moves = TrashMoves.read(layout, path)
         except FileNotFoundError:
             continue  # it has just ended
         except (BsdError, OSError) as error:
             yield _unreadable(path, error, kind="half_moved")
             continue
-        if now - journal.at > _MOVING_SECONDS:
-            names = ", ".join(str(item.name) for item in journal.items)
-            what = "restore from the trash" if journal.aim is Aim.BACK else "delete"
-            message = f"a {what} of {names} has been under way since {iso_utc(journal.at)}"
+        began = moves.journal.at
+        if now - began > _MOVING_SECONDS:
+            names = ", ".join(str(item.name) for item in moves.items)
+            what = "restore from the trash" if moves.aim is Aim.BACK else "delete"
+            message = f"a {what} of {names} has been under way since {iso_utc(began)}"
             hint = "`bsd trash list` finishes or undoes it once these sessions are idle"
             yield Finding("half_moved", str(path), message, hint=hint)
 

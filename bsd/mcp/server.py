@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 
 from bsd.actions.context import ActionContext, Executor
-from bsd.core.clock import look
+from bsd.core.clock import note_first_use
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Forbidden
 from bsd.core.files import UNCERTAIN_SECONDS
@@ -170,7 +170,7 @@ def _prepare_change(layout: Layout, *, readonly: bool) -> None:
     """Raise Forbidden if nothing may be changed; note the clocks, for a later retention."""
     if readonly:
         raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
-    look(layout)
+    note_first_use(layout)
 
 
 @contextmanager

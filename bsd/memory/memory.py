@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
 from bsd.core.audit import AuditLog
-from bsd.core.clock import look, steady
+from bsd.core.clock import begin_run, check_clock, steady
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import Closing
 from bsd.core.formatting import LIFETIMES
@@ -128,11 +129,11 @@ def open_memory(
     """
     settings = settings or MemorySettings()
     classes = classes_of(settings)
-    longest = max((life for life in classes.lifetimes.values() if life is not None), default=0)
     hint = "replace the symbolic link, or name its target as `database` in [memory] of bsd.toml"
     words = {
         name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
     }
+
     return Memory(
         settings.database or layout.refuse_outside(layout.facts_db, hint),
         classes=classes,
@@ -141,9 +142,20 @@ def open_memory(
         actor=actor,
         audit=AuditLog(layout.audit_file, clock),
         clock=clock,
-        forgets_by=lambda changes: look(layout, clock, steady, keep=changes).now_for(longest),
+        forgets_by=partial(_forgetting_time, layout, clock, steady),
         stopping=stopping,
     )
+
+
+def _forgetting_time(
+    layout: Layout,
+    clock: Callable[[], float],
+    steady: Callable[[], float],
+    changes: bool,  # noqa: FBT001 - as `forgets_by` has it
+) -> float:
+    look = begin_run if changes else check_clock
+    run = look(layout, "memory", clock, steady)
+    return run.now - run.ahead
 
 
 def classes_of(settings: MemorySettings | None) -> Classes:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bsd.core.audit import AuditLog
-from bsd.core.clock import look, steady
+from bsd.core.clock import begin_run, check_clock, steady
 from bsd.core.errors import NotFound
 from bsd.core.formatting import MINUTE, lifetime_seconds
 from bsd.core.layout import Layout
@@ -187,8 +187,9 @@ def prune(
     now, hours = root.clock(), rules.older_than_hours
     if root.layout is not None and hours is not None:
         # The clock may have been put forward: then workspaces look older than they are.
-        believed = look(root.layout, root.clock, root.steady, keep=not dry_run)
-        now = believed.now_for(hours * 3600)
+        look = check_clock if dry_run else begin_run
+        run = look(root.layout, "workspaces", root.clock, root.steady)
+        now = run.now - run.ahead
     done = prune_sessions(
         hours,
         root.place,

@@ -225,21 +225,6 @@ def test_a_job_is_run(
         assert capsys.readouterr().out == "retention failed: disk full\n"
 
 
-@pytest.mark.parametrize("place", [None, "archive", "trash"])
-def test_retention_that_the_clock_holds_back_is_a_failure(
-    root: Path, capsys: pytest.CaptureFixture[str], place: str | None
-) -> None:
-    daemon = FakeDaemon()
-    retention = daemon.document["retention"]
-    told = retention if place is None else retention.setdefault(place, {})
-    told["held"] = "the clock was put forward by 1d"
-    with serving(root, daemon):
-        assert run(["jobs", "run", "retention"]) == 1
-    err = capsys.readouterr().err
-    assert "may be deleted: the clock was put forward by 1d" in err
-    assert "Try: set the clock right" in err
-
-
 def test_a_read_only_daemon_runs_no_job(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(root, None, BRAINSURGEON_READONLY="true"):
         assert run(["jobs", "run", "retention"]) == 1

@@ -173,22 +173,22 @@ def test_what_was_cut_off_is_finished_by_the_next_call(program: Program, root: P
 
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
-    from bsd.core.clock import Ages, steady
+    from bsd.core.clock import RunTime, steady
     from bsd.core.layout import Layout
     from bsd.maintenance.expiry import forecast
     from bsd.maintenance.retention import RetentionRun
-    from bsd.maintenance.shelves import TrashShelf
+    from bsd.maintenance.targets import TrashedSessions
 
     bsd("delete", "main/alpha", "--yes")
     layout = Layout(root)
     now = time.time()
     assert RetentionRun(layout, actor="daemon").clean_trash("14d").cleaned == 0
-    found = forecast(TrashShelf(layout, "14d"), Ages(now))
+    found = forecast(TrashedSessions(layout, "14d"), RunTime(now))
     assert (len(found.going), found.staying) == (0, 1)
     assert found.next_expiry == pytest.approx(now + 14 * 86400, abs=60)
     later, run_on = now + 15 * 86400, steady() + 15 * 86400
     clocks: dict[str, Any] = {"clock": lambda: later, "steady": lambda: run_on}
-    assert len(forecast(TrashShelf(layout, "14d"), Ages(later)).going) == 1
+    assert len(forecast(TrashedSessions(layout, "14d"), RunTime(later)).going) == 1
     assert RetentionRun(layout, actor="daemon", **clocks).clean_trash("never").cleaned == 0
     done = RetentionRun(layout, actor="daemon", **clocks).clean_trash("14d")
     assert (done.cleaned, done.errors) == (2, 0)  # transcript and meta file

@@ -1,46 +1,25 @@
 """Processes that are killed after each step of a delete or a restore, each in a root of its own.
 
-`python -m tests.maintenance.killed_moves ACT MOUNTS DIRECTORY [MOST]` makes `DIRECTORY/1`,
-`DIRECTORY/2`, … from `DIRECTORY/0` until a process comes through alive, or MOST of them, and
-prints how many were killed.
+`python -m tests.maintenance.killed_moves ACT DIRECTORY [MOST]` makes `DIRECTORY/1`, `DIRECTORY/2`,
+… from `DIRECTORY/0` until a process comes through alive, or MOST of them, and prints how many were
+killed.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.sessions.idle import RetryBudget
-from tests.calls_of_os import path_of
 from tests.sessions.commit.disk_calls import was_killed
 
 NAME = SessionName("main", "s1")
-
-
-def part_the_mounts() -> None:
-    """Make the trash look as if it lay on another mount than everything else."""
-    for name in ("rename", "link"):
-        setattr(os, name, _refusing(getattr(os, name)))
-
-
-def _refusing(call: Callable[..., None]) -> Callable[..., None]:
-    def refusing(source: Any, target: Any, **more: Any) -> None:
-        # Both in the trash directory, or neither.
-        here, there = (str(path_of((source, target), more, side)) for side in (0, 1))
-        if ("/trash/" in here) != ("/trash/" in there):
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fspath(source))
-        call(source, target, **more)
-
-    return refusing
 
 
 def act(what: str, trash: Trash) -> None:
@@ -67,9 +46,7 @@ def _dying_after(step: int, what: str, root: Path) -> None:
     act(what, Trash(Layout(root), "14d", after_step=after_step, budget=RetryBudget(wait=0.0)))
 
 
-def main(what: str, mounts: str, directory: str, most: str = "1000") -> None:
-    if mounts == "two":
-        part_the_mounts()
+def main(what: str, directory: str, most: str = "1000") -> None:
     killed = 0
     for step in range(1, int(most) + 1):
         root = Path(directory) / str(step)

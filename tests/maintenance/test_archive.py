@@ -15,7 +15,7 @@ from bsd.actions.context import ActionContext
 from bsd.actions.read_extracted import show_extracted
 from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
-from bsd.core.clock import Ages
+from bsd.core.clock import RunTime
 from bsd.core.config import PruningConfig
 from bsd.core.config_file import ConfigService
 from bsd.core.files import read_plain
@@ -23,9 +23,9 @@ from bsd.core.layout import Layout, SessionName
 from bsd.http.entries import StoredDocument
 from bsd.maintenance import catalog
 from bsd.maintenance import search as care_search
+from bsd.maintenance.archive_limit import archive_use
 from bsd.maintenance.retention import RetentionRun, forecast_all, in_plain_words
 from bsd.maintenance.search import search, search_as_it_is
-from bsd.maintenance.shelves import archive_use
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
@@ -296,8 +296,8 @@ def test_archive_retention_ends_it(layout: Layout, surgeon: Caller, archived: by
     assert len(everything(layout, LONG, only=NAME)) == 4
     config = PruningConfig(archive_retention="30d")
     assert clean(layout, config).archive.cleaned == 0
-    run = RetentionRun(layout, actor="cli", clock=lambda: time.time() + 31 * DAY)
-    run._ages = Ages(time.time() + 31 * DAY)
+    later = time.time() + 31 * DAY
+    run = RetentionRun(layout, actor="cli", clock=lambda: later, trust_clock=True)
     assert run.clean_all(config).archive.cleaned == 1
     assert not layout.archive_dir(NAME).exists()
     assert search_as_it_is(layout, LONG) == []
@@ -315,7 +315,7 @@ def test_over_archive_max_bytes_the_oldest_goes(layout: Layout, archived: bytes)
         old = writer.finish(1000.0, 1000.0)
     most = sum(path.stat().st_size for path in (*packs(layout), old)) - 1
     config = PruningConfig(archive_max_bytes=most)
-    told = forecast_all(layout, config, Ages(time.time()))
+    told = forecast_all(layout, config, RunTime(time.time()))
     assert [thing.path for thing in told.archive.going] == [old]
     assert as_json(clean(layout, config).archive)["cleaned"] == 1
     assert packs(layout, other) == []
@@ -441,10 +441,10 @@ def test_a_dry_run_says_what_would_move_and_how_small_it_becomes(
     layout: Layout, original: bytes
 ) -> None:
     age(layout)
-    told = forecast_all(layout, ON, Ages(time.time()))
+    told = forecast_all(layout, ON, RunTime(time.time()))
     assert told.cleaned == 4
     assert told.archived_bytes == round(told.bytes / 4)  # until the archive tells better
-    assert forecast_all(layout, OFF, Ages(time.time())).archived_bytes is None
+    assert forecast_all(layout, OFF, RunTime(time.time())).archived_bytes is None
     assert packs(layout) == []
     clean(layout)
     use = archive_use(layout)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core.clock import Ages, look
+from bsd.core.clock import RunTime
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
 from bsd.daemon.report import _archive
+from bsd.maintenance.archive_limit import ArchiveOverLimit
 from bsd.maintenance.keeping import gone_sessions
-from bsd.maintenance.retention import OverLimit, RetentionRun, forecast_all
+from bsd.maintenance.retention import RetentionRun, forecast_all
 from bsd.maintenance.search import search
-from bsd.maintenance.shelves import Packing
 from bsd.store.copies import copies_of
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, bring_back, extract, keep
@@ -32,7 +32,7 @@ def packed_session(layout: Layout, clock: Clock, name: SessionName = NAME) -> Pa
     keep(layout, clock)
     for file in layout.store_dir(name).glob("0*"):
         set_idle(file, 3 * DAY)
-    RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
+    RetentionRun(layout, actor="test").clean_store("24h", into_archive=True)
     return path
 
 
@@ -41,14 +41,15 @@ def used(layout: Layout) -> int:
 
 
 def clean(layout: Layout, clock: Clock, most: int) -> int:
-    done = RetentionRun(layout, actor="test", clock=clock.now).clean_archive("never", most)
+    run = RetentionRun(layout, actor="test", clock=clock.now, trust_clock=True)
+    done = run.clean_archive("never", most)
     assert done.errors == 0
     return done.cleaned
 
 
 def test_copies_are_counted(layout: Layout, clock: Clock) -> None:
     packed_session(layout, clock)
-    assert OverLimit(layout, 1).used == used(layout)
+    assert ArchiveOverLimit(layout, 1).used == used(layout)
     assert clean(layout, clock, used(layout)) == 0
 
 
@@ -90,25 +91,35 @@ def test_a_copy_that_is_damaged_counts_and_can_go(layout: Layout, clock: Clock) 
     packed_session(layout, clock)
     [copy] = copies_of(layout, NAME)
     (copy.directory / "copy.json").write_bytes(b"{")
-    assert OverLimit(layout, 1).used == used(layout)
+    assert ArchiveOverLimit(layout, 1).used == used(layout)
     clean(layout, clock, 1)
     assert not copy.directory.exists()
 
 
 def test_a_session_that_went_meanwhile_keeps_its_copy(layout: Layout, clock: Clock) -> None:
     path = packed_session(layout, clock)
-    over = OverLimit(layout, used(layout) - 1)
-    [lot] = over.lots()
+    over = ArchiveOverLimit(layout, used(layout) - 1)
+    [place] = over.places()
     path.unlink()
-    assert lot.delete(lambda _: True).cleaned == 0
+    assert over.delete(place, lambda _: True).cleaned == 0
     assert len(gone_sessions(layout)) == 1
+
+
+def test_by_a_clock_in_doubt_nothing_goes(layout: Layout, clock: Clock) -> None:
+    packed_session(layout, clock)
+    clock.ahead += DAY
+    done = RetentionRun(layout, actor="test", clock=clock.now).clean_archive("never", 1)
+    assert done.cleaned == 0
+    assert "put forward by 1d" in str(done.held)
+    config = PruningConfig(archive_max_bytes=1)
+    doubt = RunTime(clock.now(), "the clock was put forward", DAY)
+    assert forecast_all(layout, config, doubt).archive.going == ()
 
 
 def test_a_dry_run_says_what_a_run_takes(layout: Layout, clock: Clock) -> None:
     packed_session(layout, clock)
     config = PruningConfig(archive_max_bytes=1, retention="never")
-    ages = look(layout, clock.now)
-    found = forecast_all(layout, config, ages).archive
+    found = forecast_all(layout, config, RunTime(clock.now())).archive
     assert (len(found.going), found.bytes) == (2, used(layout))
     assert clean(layout, clock, 1) == 2
 
@@ -119,8 +130,7 @@ def test_status_warns_before_anything_goes(
 ) -> None:
     packed_session(layout, clock)
     most = round(used(layout) / share)
-    ages: Ages = look(layout, clock.now)
-    told = _archive(layout, PruningConfig(archive_max_bytes=most), ages, clock.now())
+    told = _archive(layout, PruningConfig(archive_max_bytes=most), RunTime(clock.now()))
     assert (told["nearly_full"], told["used_bytes"]) == (near, used(layout))
     assert bool(told["files"]) == (share > 1)
     assert os.path.isdir(layout.archive)

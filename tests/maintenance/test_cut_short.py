@@ -398,7 +398,9 @@ def test_from_the_trash_first_comes_what_a_session_refers_to_and_last_goes_what_
     order = [moment.path for moment in disk.removals("trash/*", ".brainsurgeon/moving/*.back.json")]
     kinds = ("_extracted_", "_archive_", "_history_", ".jsonl", ".meta.json", ".back.json")
     found = [kind for one in order for kind in kinds if kind in one]
-    assert set(found[:3]) == {"_extracted_", "_archive_", "_history_"}
-    assert found[3:] == [".jsonl", ".meta.json", ".back.json"]
+    directories = {"_extracted_", "_archive_", "_history_"}
+    assert set(found[:3]) == directories, "the kernel is asked if they can be renamed"
+    assert set(found[3:6]) == directories
+    assert found[6:] == [".jsonl", ".meta.json", ".back.json"]
     assert path.exists()
     assert original

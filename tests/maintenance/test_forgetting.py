@@ -20,7 +20,6 @@ from bsd.maintenance.keepers import Begun
 from bsd.maintenance.keeping import find_gone, gone_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
-from bsd.maintenance.shelves import Packing
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
 from bsd.sessions.idle import RetryBudget
@@ -77,7 +76,7 @@ def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
     if packed:
         for file in layout.store_dir(NAME).glob("0*"):
             set_idle(file, 3 * DAY)
-        RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
+        RetentionRun(layout, actor="test").clean_store("24h", into_archive=True)
     search(layout, WORDS[0])
     places = {place.partition("/")[0] for place in said(layout, WORDS[0])}
     assert places == {"archive" if packed else "extracted", ".brainsurgeon"}
@@ -491,7 +490,7 @@ def test_a_fork_that_is_gone_keeps_what_it_needs_too(
     if packed:
         for file in layout.store_dir(NAME).glob("0*"):
             set_idle(file, 3 * DAY)
-        RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
+        RetentionRun(layout, actor="test").clean_store("24h", into_archive=True)
     [copy] = gone_sessions(layout)
     done = forgetting(layout, clock).session(NAME)
     assert copy.id in done.kept_by

@@ -12,7 +12,6 @@ from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.keeping import gone_sessions
 from bsd.maintenance.retention import RetentionRun
-from bsd.maintenance.shelves import Packing
 from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, bring_back, keep
 from tests.openclaw_tree import set_idle
@@ -64,7 +63,7 @@ def test_packs_and_copies_are_a_fifth_and_all_comes_back(
     assert sum(path.stat().st_size for path in files) < 0.7 * sum(map(len, files.values()))
     for path in (*files, *layout.extracted.rglob("0*.json")):
         set_idle(path, 2 * DAY)
-    RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
+    RetentionRun(layout, actor="test").clean_store("24h", into_archive=True)
     assert keep(layout, clock).sessions == len(files)
     kept = sum(path.stat().st_size for path in layout.archive.rglob("*") if path.is_file())
     assert kept < sum(map(len, files.values())) / 5

@@ -10,7 +10,8 @@ import pytest
 from bsd.core.errors import Conflict
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
-from bsd.maintenance.trashed import Aim, Journal, Trashed
+from bsd.maintenance.trash_moves import Aim, TrashMoves
+from bsd.maintenance.trashed import Trashed
 from bsd.maintenance.verify import verify
 from tests.openclaw_tree import add_session, set_idle
 from tests.untrusted import WAYS
@@ -24,7 +25,7 @@ def layout(root: Path) -> Layout:
     return Layout(root)
 
 
-def journal(layout: Layout, place: str = "main_good_20260101T000000.000Z") -> Journal:
+def journal(layout: Layout, place: str = "main_good_20260101T000000.000Z") -> Path:
     """One by which the session would go into the trash."""
     found = layout.session_file(NAME).stat()
     item = Trashed(
@@ -36,9 +37,9 @@ def journal(layout: Layout, place: str = "main_good_20260101T000000.000Z") -> Jo
         original_path=str(layout.session_file(NAME)),
         transcript=(found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode),
     )
-    written = Journal.begin(layout, Aim.TRASH, "cli", 1.0, [item])
-    written.save()
-    return written
+    moves = TrashMoves.begin(layout, Aim.TRASH, "cli", 1.0, [item])
+    moves.save()
+    return moves.journal.path
 
 
 def finish(layout: Layout) -> None:
@@ -54,14 +55,14 @@ def test_one_of_bsd_s_own_would_be_followed(layout: Layout) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_one_that_others_have_made_or_may_change(layout: Layout, way: str) -> None:
-    path = journal(layout).path
+    path = journal(layout)
     WAYS[way](path)
     unmoved(layout, path)
 
 
 @pytest.mark.parametrize("other", ["main_bad_20260101T000000.000Z", "x_20260101T000000.000Z"])
 def test_one_whose_place_is_not_its_session_s(layout: Layout, other: str) -> None:
-    unmoved(layout, journal(layout, other).path)
+    unmoved(layout, journal(layout, other))
 
 
 def unmoved(layout: Layout, path: Path) -> None:
@@ -69,6 +70,6 @@ def unmoved(layout: Layout, path: Path) -> None:
     assert layout.transcript(NAME).exists()
     assert os.path.lexists(path)
     with pytest.raises(Conflict) as caught:
-        Journal.read(layout, path)
+        TrashMoves.read(layout, path)
     assert caught.value.hint
     assert str(path) in {one.where for one in verify(layout).findings}

@@ -1,7 +1,8 @@
-"""Moving from one mount to another: nothing that somebody adds meanwhile is lost, nor replaced."""
+"""Names are given back without replacing anything; nothing moves from one mount to another."""
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core.filesystem import strength
-from bsd.maintenance.relocate import copy_file, give_up_for_copy, join, link_back
-from tests.sessions.commit.scene import somebody_is_blocked_on
-from tests.waiting import DEADLINE_SECONDS, wait_for
-
-_APPEND = "import sys; open(sys.argv[1], 'ab').write(b'late\\n')"
+from bsd.maintenance.relocate import link_back
+from tests.maintenance.test_trash_of_earlier_versions import ID, meta
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -22,68 +20,6 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "source"
     path.write_bytes(b"one\n")
     return path
-
-
-def test_what_was_added_after_the_copy_was_made_is_in_it(source: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    copy_file(source, copy)
-    with source.open("ab") as file:
-        file.write(b"two\n")
-    assert give_up_for_copy(source, copy)
-    assert copy.read_bytes() == b"one\ntwo\n"
-    assert not source.exists()
-
-
-def test_a_file_that_somebody_has_open_is_not_given_up(source: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    copy_file(source, copy)
-    with source.open("ab"):
-        program = "import sys; from pathlib import Path; from bsd.maintenance import relocate; "
-        program += "print(relocate.give_up_for_copy(*map(Path, sys.argv[1:])))"
-        command = [sys.executable, "-c", program, str(source), str(copy)]
-        told = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert told.stdout == "False\n"
-    assert source.exists()
-
-
-def test_who_comes_at_the_last_moment_writes_into_a_file_that_stays(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if strength(tmp_path).level != "strong":
-        pytest.skip("needs leases that prove something")
-    copy = tmp_path / "copy"
-    copy_file(source, copy)
-    others: list[subprocess.Popen[bytes]] = []
-    fsync, inode = os.fsync, source.stat().st_ino
-
-    def fsync_as_somebody_comes(descriptor: int) -> None:
-        fsync(descriptor)
-        if not others:
-            others.append(subprocess.Popen([sys.executable, "-I", "-c", _APPEND, str(source)]))
-            wait_for(lambda: somebody_is_blocked_on(inode), "the other waits for the lease")
-
-    monkeypatch.setattr(os, "fsync", fsync_as_somebody_comes)
-    assert not give_up_for_copy(source, copy)
-    assert others[0].wait(DEADLINE_SECONDS) == 0
-    assert source.read_bytes() == b"one\nlate\n"
-    assert give_up_for_copy(source, copy)
-    assert copy.read_bytes() == b"one\nlate\n"
-
-
-def test_what_differs_stays_behind_when_two_directories_become_one(tmp_path: Path) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    for directory, own in ((here, b"here"), (there, b"there")):
-        directory.mkdir()
-        (directory / "same").write_bytes(b"same")
-        (directory / "other").write_bytes(own)
-    (here / "new").write_bytes(b"new")
-    join(here, there)
-    assert {path.name: path.read_bytes() for path in there.iterdir()} == {
-        "same": b"same",
-        "other": b"there",
-        "new": b"new",
-    }
-    assert {path.name: path.read_bytes() for path in here.iterdir()} == {"other": b"here"}
 
 
 def test_a_name_that_is_taken_again_is_not_replaced(source: Path, tmp_path: Path) -> None:
@@ -94,26 +30,56 @@ def test_a_name_that_is_taken_again_is_not_replaced(source: Path, tmp_path: Path
     assert (source.read_bytes(), target.read_bytes()) == (b"one\n", b"another\n")
 
 
-# --- sessions on a mount of their own: what cannot be renamed is copied, whole and durable ---
+def test_where_there_are_no_links_it_is_renamed_unless_the_name_is_taken(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", no_links)
+    target = tmp_path / "target"
+    link_back(source, target, tmp_path / "temporary")
+    assert target.read_bytes() == b"one\n"
+    source.write_bytes(b"two\n")
+    with pytest.raises(FileExistsError):
+        link_back(source, target, tmp_path / "temporary")
+    assert target.read_bytes() == b"one\n"
+
+
+# --- sessions on a mount of their own ---
 
 
 _SCRIPT = """
-import sys, time
+import os, sys, time
 from pathlib import Path
+from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.trash import Trash
 from bsd.sessions.idle import RetryBudget
 layout, name = Layout(Path(sys.argv[1])), SessionName("main", "s1")
 path = layout.session_file(name)
 before = path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode
-Trash(layout, "14d", budget=RetryBudget(wait=0.0)).delete(name)
-assert not path.exists()
-(item,) = Trash(layout, "14d").items()
-assert (layout.trash / f"{item.id}.jsonl").read_bytes() == before[0]
-Trash(layout, "14d", budget=RetryBudget(wait=0.0)).restore(item.id)
+trash = Trash(layout, "14d", budget=RetryBudget(wait=0.0))
+try:
+    trash.delete(name)
+except LeftAlone as refused:
+    assert "another file system than the trash" in refused.message
+    assert "--permanent" in refused.hint
+else:
+    raise AssertionError("it was moved")
 assert (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode) == before
-assert sorted(p.name for p in path.parent.iterdir()) == ["s1.jsonl"]
-print("there and back")
+assert trash.items() == [] and not list(layout.moving.glob("*"))
+(layout.trash / f"{sys.argv[2]}.jsonl").write_bytes(before[0])  # an earlier version has copied it
+path.unlink()
+(layout.trash / f"{sys.argv[2]}.meta.json").write_text(sys.argv[3])
+(layout.trash / f"{sys.argv[2]}.meta.json").chmod(0o600)
+trash.restore(sys.argv[2])
+assert path.read_bytes() == before[0]
+assert [p.name for p in path.parent.iterdir()] == ["s1.jsonl"]
+os.utime(path, (1_700_000_000, 1_700_000_000))
+trash.delete(name, permanent=True)
+assert not list(path.parent.iterdir())
+print("refused")
 """
 
 
@@ -126,7 +92,14 @@ def test_a_bind_mount_of_the_sessions(tmp_path: Path) -> None:
     os.utime(elsewhere / "s1.jsonl", (1_700_000_000, 1_700_000_000))
     steps = f'mount --bind "{elsewhere}" "{sessions}" && exec "$@"'
     here = Path(__file__).parents[2]
-    program = [sys.executable, "-c", _SCRIPT, str(tmp_path / "root")]
+    program = [
+        sys.executable,
+        "-c",
+        _SCRIPT,
+        str(tmp_path / "root"),
+        ID,
+        meta(sessions / "s1.jsonl", sessions_json=None),
+    ]
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", steps, "sh", *program],
         cwd=here,
@@ -137,4 +110,4 @@ def test_a_bind_mount_of_the_sessions(tmp_path: Path) -> None:
     )
     if "unshare" in done.stderr or "mount" in done.stderr.split(":")[0]:
         pytest.skip(f"no mounts of our own here: {done.stderr.strip()}")
-    assert done.stdout == "there and back\n", done.stderr
+    assert done.stdout == "refused\n", done.stderr

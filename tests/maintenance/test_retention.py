@@ -14,15 +14,15 @@ from pyfakefs.fake_filesystem import FakeFilesystem
 
 from bsd.core.answers import as_json
 from bsd.core.audit import AuditLog
-from bsd.core.clock import Ages, Step, StepKind
+from bsd.core.clock import RunTime
 from bsd.core.config import PruningConfig
 from bsd.core.errors import Forbidden
 from bsd.core.layout import Layout, SessionName
-from bsd.core.locks import own_lock
-from bsd.maintenance import shelves
+from bsd.core.locks import OwnLock, own_lock
+from bsd.maintenance import targets
 from bsd.maintenance.expiry import Cleaned, clean, forecast
-from bsd.maintenance.retention import RetentionRun, in_plain_words
-from bsd.maintenance.shelves import HistoryShelf, StoreShelf
+from bsd.maintenance.retention import CleanedAll, RetentionRun, in_plain_words
+from bsd.maintenance.targets import ExtractedFiles, HistoryFiles
 from bsd.sessions.notes import told_expired
 from bsd.store.entry_notes import UNDONE
 from bsd.store.index import Record
@@ -74,13 +74,13 @@ def put(layout: Layout, name: SessionName, ages: dict[str, float], size: int = 1
     return store
 
 
-def shelf(layout: Layout, keep: str = "24h") -> StoreShelf:
-    return StoreShelf(layout, keep, wait=0.0)
+def store_of(layout: Layout, keep: str = "24h") -> ExtractedFiles:
+    return ExtractedFiles(layout, keep, wait=0.0)
 
 
 def test_older_than_the_setting_goes_and_the_index_follows(layout: Layout) -> None:
     store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 23, "0003_tool_result": 400})
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned(2, 200, 0)
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned(2, 200, 0)
     again = SessionStore(layout, NAME)
     assert again.refs() == ["0002_thinking"]
     assert list(again.index.records) == ["0002_thinking.json"]
@@ -101,23 +101,55 @@ def test_an_index_that_cannot_be_read_is_left_for_whoever_can_mend_it(
     store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 23})
     content = spoil(store.index.path.read_bytes())
     store.index.path.write_bytes(content)
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 0)
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned(1, 100, 0)
     assert store.index.path.read_bytes() == content
 
 
 def test_exactly_as_old_as_the_setting_stays(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": 24})
     exact = SessionStore(layout, NAME).file("0001_thinking").stat().st_mtime
-    assert clean(shelf(layout), Ages(exact + 24 * HOUR)) == Cleaned()
-    assert clean(shelf(layout), Ages(exact + 24 * HOUR + 1)) == Cleaned(1, 100, 0)
+    assert clean(store_of(layout), RunTime(exact + 24 * HOUR)) == Cleaned()
+    assert clean(store_of(layout), RunTime(exact + 24 * HOUR + 1)) == Cleaned(1, 100, 0)
 
 
 def test_by_a_clock_in_doubt_nothing_goes_however_old_it_is(layout: Layout) -> None:
     store = put(layout, NAME, {"0001_thinking": 400})
-    put_forward = Step(StepKind.FORWARD, 60.0, 30 * HOUR, None, NOW)
-    assert clean(shelf(layout), Ages(NOW, 100.0, (put_forward,))) == Cleaned()
+    doubt = RunTime(NOW, "the clock was put forward by 1d 6h", 30 * HOUR)
+    with capture_logs() as lines:
+        assert clean(store_of(layout), doubt) == Cleaned()
+    assert [line["problem"] for line in lines] == [doubt.doubt]
+    found = forecast(store_of(layout), doubt)
+    assert (found.going, found.staying, found.held) == ((), 1, doubt.doubt)
     assert store.refs() == ["0001_thinking"]
-    assert clean(shelf(layout), Ages(NOW, 100.0 + 25 * HOUR, (put_forward,))).cleaned == 1
+    assert clean(store_of(layout), RunTime(NOW)).cleaned == 1
+
+
+def test_what_moves_into_the_archive_goes_by_any_clock(real_layout: Layout) -> None:
+    put(real_layout, NAME, {"0001_thinking": 400})
+    into_archive = ExtractedFiles(real_layout, "24h", wait=0.0, packed_at=NOW)
+    assert clean(into_archive, RunTime(NOW, "the clock was put forward", 30 * HOUR)).cleaned == 1
+    assert len(list(real_layout.archive.rglob("*.zst"))) == 1
+
+
+def test_a_run_by_a_clock_that_was_set_destroys_nothing_and_the_next_one_does(
+    real_layout: Layout,
+) -> None:
+    put(real_layout, NAME, {"0001_thinking": 400})
+    config = PruningConfig(archive=False)
+
+    def run(wall: float, steady: float) -> CleanedAll:
+        begun = RetentionRun(real_layout, actor="cli", clock=lambda: wall, steady=lambda: steady)
+        return begun.clean_all(config)
+
+    RetentionRun(real_layout, actor="cli", clock=lambda: NOW - HOUR, steady=lambda: 1000.0)
+    held = run(NOW + 30 * HOUR, 1000.0 + HOUR)
+    assert held.store.cleaned == held.failures == 0
+    assert set(held.held_places) == {
+        "what was extracted",
+        "the sessions that are gone",
+        "history and trash",
+    }
+    assert run(NOW + 31 * HOUR, 1000.0 + 2 * HOUR).store.cleaned == 1
 
 
 def test_directories_that_became_empty_go_too(layout: Layout) -> None:
@@ -125,7 +157,7 @@ def test_directories_that_became_empty_go_too(layout: Layout) -> None:
     hollow = put(layout, SessionName("main", "hollow"), {})
     strange = put(layout, SessionName("main", "strange"), {"0001_thinking": 25})
     (strange.directory / "note.txt").write_text("mine")
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned(2, 200, 0)
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned(2, 200, 0)
     assert not gone.directory.exists()
     assert not hollow.directory.exists()
     assert sorted(os.listdir(strange.directory)) == ["index.json", "note.txt"]
@@ -139,7 +171,7 @@ def test_stores_of_sessions_that_are_no_more_and_odd_names_are_cleaned_as_well(
     for name in names:
         put(layout, name, {"0001_thinking": 25, "0002_thinking": 1})
     SessionStore(layout, long).index.path.unlink()  # nothing tells any more whose it is
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned(3, 300, 0)
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned(3, 300, 0)
     for name in names:
         assert SessionStore(layout, name).refs() == ["0002_thinking"]
     index = SessionStore(layout, names[1]).index
@@ -149,14 +181,14 @@ def test_stores_of_sessions_that_are_no_more_and_odd_names_are_cleaned_as_well(
 def test_never_is_never(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": 24 * 365 * 20})
     for word in ("never", " Never "):
-        assert clean(shelf(layout, word), Ages(NOW)) == Cleaned()
-    found = forecast(shelf(layout, "never"), Ages(NOW))
+        assert clean(store_of(layout, word), RunTime(NOW)) == Cleaned()
+    found = forecast(store_of(layout, "never"), RunTime(NOW))
     assert (found.going, found.staying, found.next_expiry) == ((), 1, None)
 
 
 def test_a_time_in_the_future_is_young(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": -1000})
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned()
 
 
 def test_a_file_that_was_used_again_meanwhile_stays(
@@ -164,14 +196,14 @@ def test_a_file_that_was_used_again_meanwhile_stays(
 ) -> None:
     """The time counts that the file has under the lock, not when it was found."""
     store = put(layout, NAME, {"0001_thinking": 25})
-    lock = shelves._StoreLot._lock
+    lock_of = targets.lock_of
 
-    def renewed(lot: shelves._StoreLot, wait: float) -> object:
+    def renewed(layout: Layout, place: Path, wait: float) -> OwnLock:
         os.utime(store.file("0001_thinking"))
-        return lock(lot, wait)
+        return lock_of(layout, place, wait)
 
-    monkeypatch.setattr(shelves._StoreLot, "_lock", renewed)
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    monkeypatch.setattr(targets, "lock_of", renewed)
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned()
     assert store.file("0001_thinking").exists()
 
 
@@ -179,9 +211,9 @@ def test_what_is_locked_is_left_and_stops_nothing(real_layout: Layout) -> None:
     put(real_layout, NAME, {"0001_thinking": 25})
     put(real_layout, SessionName("main", "s2"), {"0001_thinking": 25})
     with own_lock(real_layout, NAME, 0.0), capture_logs() as lines:
-        assert clean(shelf(real_layout), Ages(NOW)) == Cleaned(1, 100, 1)
+        assert clean(store_of(real_layout), RunTime(NOW)) == Cleaned(1, 100, 1)
     assert any("another bsd" in line.get("problem", "") for line in lines)
-    assert clean(shelf(real_layout), Ages(NOW)) == Cleaned(1, 100, 0)
+    assert clean(store_of(real_layout), RunTime(NOW)) == Cleaned(1, 100, 0)
 
 
 def test_a_file_that_cannot_be_deleted_stops_nothing(
@@ -198,41 +230,9 @@ def test_a_file_that_cannot_be_deleted_stops_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(path_type, "unlink", stubborn)
-        assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 1)
+        assert clean(store_of(layout), RunTime(NOW)) == Cleaned(1, 100, 1)
     assert store.refs() == ["0001_thinking"]
     assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
-
-
-def test_an_index_that_was_left_behind_by_a_kill_follows_with_the_next_run(layout: Layout) -> None:
-    store = put(layout, NAME, {"0001_thinking": 1, "0002_thinking": 2})
-    store.file("0001_thinking").unlink()  # as retention does, which was killed then
-    later = store.index.path.lstat().st_ctime + 1
-    os.utime(store.directory, (later, later))
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
-    assert list(SessionStore(layout, NAME).index.records) == ["0002_thinking.json"]
-
-
-def test_an_index_that_names_what_is_there_is_read_once(
-    real_layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = put(real_layout, NAME, {"0001_thinking": 1})
-    later = store.index.path.lstat().st_ctime + 0.1
-    os.utime(store.directory, (later, later))
-    read: list[object] = []
-    tidy_up = shelves._StoreLot._tidy_up
-
-    def noted(lot: shelves._StoreLot) -> None:
-        read.append(lot)
-        tidy_up(lot)
-
-    monkeypatch.setattr(shelves._StoreLot, "_tidy_up", noted)
-    clean(shelf(real_layout), Ages(NOW))
-    time.sleep(0.15)  # the moment that was put ahead has come
-    clean(shelf(real_layout), Ages(NOW))
-    assert len(read) <= 2
-    clean(shelf(real_layout), Ages(NOW))
-    assert len(read) <= 2
-    assert list(SessionStore(real_layout, NAME).index.records) == ["0001_thinking.json"]
 
 
 def test_links_and_strange_files_are_not_touched(layout: Layout) -> None:
@@ -247,7 +247,7 @@ def test_links_and_strange_files_are_not_touched(layout: Layout) -> None:
     os.utime(link, (0, 0), follow_symlinks=False)
     (store.directory / "notes.json").write_text("{}")
     os.utime(store.directory / "notes.json", (0, 0))
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned()
     assert (outside / "0001_thinking.json").exists()
 
 
@@ -255,9 +255,9 @@ def test_a_store_that_leads_out_of_the_root_is_refused(layout: Layout) -> None:
     outside = Layout(layout.root.with_name("elsewhere"))
     put(outside, NAME, {"0001_thinking": 25})
     layout.extracted.symlink_to(outside.extracted)
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned(0, 0, 1)
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned(0, 0, 1)
     with pytest.raises(Forbidden):
-        forecast(shelf(layout), Ages(NOW))
+        forecast(store_of(layout), RunTime(NOW))
     assert SessionStore(outside, NAME).refs() == ["0001_thinking"]
 
 
@@ -269,9 +269,9 @@ def test_leftovers_of_an_interrupted_extraction_go_whatever_their_age(
     half = store.file("0001_thinking").with_suffix(".tmp")
     half.write_bytes(b"half")
     with own_lock(real_layout, NAME, 0.0):  # its extraction goes on: then it is no leftover
-        assert clean(shelf(real_layout, keep), Ages(NOW)) == Cleaned()
+        assert clean(store_of(real_layout, keep), RunTime(NOW)) == Cleaned()
     assert half.exists()
-    assert clean(shelf(real_layout, keep), Ages(NOW)) == Cleaned()
+    assert clean(store_of(real_layout, keep), RunTime(NOW)) == Cleaned()
     assert not half.exists()
     assert store.refs() == ["0002_thinking"]
 
@@ -284,31 +284,37 @@ def test_a_store_that_was_never_finished_goes_whatever_its_age(
     half = real_layout.extracted / APART / real_layout.store_name(NAME) / "0001_thinking.json"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"half")
-    assert forecast(shelf(real_layout, keep), Ages(NOW)).staying == 1
+    assert forecast(store_of(real_layout, keep), RunTime(NOW)).staying == 1
     with own_lock(real_layout, NAME, 0.0):  # its extraction goes on
-        assert clean(shelf(real_layout, keep), Ages(NOW)) == Cleaned()
+        assert clean(store_of(real_layout, keep), RunTime(NOW)) == Cleaned()
     assert half.exists()
-    assert clean(shelf(real_layout, keep), Ages(NOW)) == Cleaned()
+    assert clean(store_of(real_layout, keep), RunTime(NOW)) == Cleaned()
     assert not half.exists()
 
 
 def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 30, "0003_thinking": 23})
     put(layout, SessionName("main", "s2"), {"0001_thinking": 1})
-    found = forecast(shelf(layout), Ages(NOW))
+    found = forecast(store_of(layout), RunTime(NOW))
     assert [thing.path.stem for thing in found.going] == ["0002_thinking", "0001_thinking"]
     assert found.staying == 2
     assert found.next_expiry == pytest.approx(NOW + HOUR, abs=1)
-    later = forecast(shelf(layout), Ages(NOW + 2 * HOUR))
+    later = forecast(store_of(layout), RunTime(NOW + 2 * HOUR))
     assert len(later.going) == 3
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned(len(found.going), found.bytes, 0)
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned(len(found.going), found.bytes, 0)
 
 
 def test_a_run_is_logged_in_the_seeds_words_and_audited(real_layout: Layout) -> None:
     put(real_layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
     with capture_logs() as lines:
         done = RetentionRun(real_layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
-    assert as_json(done) == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
+    assert as_json(done) == {
+        "keep": "24h",
+        "held": None,
+        "cleaned": 15,
+        "bytes": 1_258_290,
+        "errors": 0,
+    }
     told = [line for line in lines if line["log_level"] == "info"]
     assert [line["event"] for line in told] == ["[RETENTION] Deleted 15 extracted files (1.2 MB)"]
     (audited,) = map(json.loads, real_layout.audit_file.read_bytes().splitlines())
@@ -324,11 +330,11 @@ def test_a_run_that_is_to_stop_stops_between_two_sessions(layout: Layout) -> Non
     for number in range(3):
         put(layout, SessionName("main", f"s{number}"), {"0001_thinking": 25})
     answers = iter([False, True])
-    assert clean(shelf(layout), Ages(NOW), lambda: next(answers)) == Cleaned(1, 100, 0)
+    assert clean(store_of(layout), RunTime(NOW), lambda: next(answers)) == Cleaned(1, 100, 0)
 
 
 def test_a_root_without_a_store_has_nothing_to_delete(layout: Layout) -> None:
-    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
+    assert clean(store_of(layout), RunTime(NOW)) == Cleaned()
     assert not layout.own.exists(), "looking leaves no traces"
 
 
@@ -355,11 +361,11 @@ def test_what_lasts_goes_with_the_last_that_was_taken_out_of_a_session_that_is_g
     undone.parent.mkdir(parents=True)
     undone.write_bytes(text)
     os.utime(undone, (NOW - 400 * HOUR,) * 2)
-    shelf = HistoryShelf(layout, "24h", wait=0.0)
-    assert clean(shelf, Ages(NOW)) == Cleaned(), "what is stored may come back by it"
+    history = HistoryFiles(layout, "24h", wait=0.0)
+    assert clean(history, RunTime(NOW)) == Cleaned(), "what is stored may come back by it"
     shutil.rmtree(store.directory)
-    assert len(forecast(shelf, Ages(NOW)).going) == 1
-    assert clean(shelf, Ages(NOW)).cleaned == 1
+    assert len(forecast(history, RunTime(NOW)).going) == 1
+    assert clean(history, RunTime(NOW)).cleaned == 1
     assert not undone.parent.exists()
 
 

@@ -16,7 +16,7 @@ from bsd.core.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFo
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.maintenance.shelves import TrashShelf
+from bsd.maintenance.targets import TrashedSessions
 from bsd.maintenance.trashed import Trashed, TrashPlace
 from bsd.maintenance.verify import verify
 from bsd.transcripts.agents.openclaw.lock import SessionLock
@@ -127,11 +127,13 @@ def test_time_in_the_trash_is_no_time_in_the_store(layout: Layout) -> None:
 
 
 def test_permanent_leaves_nothing(layout: Layout) -> None:
-    put(layout)
+    path = put(layout)
     listed = register(layout, "main", registry(a={"sessionId": "s1"}))
     done = trash_of(layout).delete(NAME, permanent=True)
     assert as_json(done)["moved_to_trash"] is False
-    assert not list(layout.trash.iterdir())
+    assert not layout.trash.exists(), "it is not even moved there"
+    assert not list(path.parent.glob("*s1*"))
+    assert not [each for each in os.listdir(path.parent) if ".bsd" in each]
     assert not list(layout.extracted.iterdir())
     assert json.loads(listed.read_bytes()) == {}
     assert [line["movedToTrash"] for line in audit(layout) if line["action"] == "delete"] == [False]
@@ -288,10 +290,11 @@ def test_what_has_lost_its_meta_file_expires_all_the_same(
     put(layout)
     (item,) = trash_of(layout).delete(NAME).items
     damage(TrashPlace(layout.trash, item.id).meta)
-    (lot,) = TrashShelf(layout, "14d").lots()
-    assert [thing.mtime for thing in lot.things()] == [item.trashed_at]
-    assert lot.delete(lambda _thing: False).cleaned == 0
-    assert lot.delete(lambda _thing: True).cleaned > 0
+    trash = TrashedSessions(layout, "14d")
+    (place,) = trash.places()
+    assert [file.mtime for file in trash.look(place).files] == [item.trashed_at]
+    assert trash.delete(place, lambda _: False).cleaned == 0
+    assert trash.delete(place, lambda _: True).cleaned > 0
     assert not list(layout.trash.iterdir())
 
 

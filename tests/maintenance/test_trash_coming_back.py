@@ -16,8 +16,7 @@ from bsd.core.layout import Layout
 from bsd.maintenance.trashed import TrashPlace
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.idle import RetryBudget
-from bsd.store.index import Record
-from bsd.store.originals import SessionStore
+from bsd.store.entry_notes import forgotten_in, note_forgotten
 from bsd.transcripts.agents.openclaw.lock import SessionLock
 from tests.actions.performed import Caller
 from tests.maintenance.trashing import (
@@ -132,41 +131,36 @@ def test_an_agent_that_is_gone_is_made_again(layout: Layout) -> None:
     assert listed == {"agent:main:a": {"sessionId": "s1"}}
 
 
-def test_a_store_that_is_there_again_is_joined_or_in_the_way(layout: Layout) -> None:
+def test_a_store_that_is_there_again_is_in_the_way(layout: Layout) -> None:
     path = put(layout)
-    trash_of(layout).delete(NAME)
-    store = layout.store_dir(NAME)
-    store.mkdir(parents=True)
-    (store / "0000_thinking.json").write_bytes(b"other")
-    with pytest.raises(Conflict, match="has another 0000_thinking"):
-        trash_of(layout).restore("main/s1")
-    assert not path.exists()
-    (store / "0000_thinking.json").write_bytes(b"x" * 100)
-    (store / "0007_thinking.json").write_bytes(b"new")
-    trash_of(layout).restore("main/s1")
-    assert sorted(p.name for p in store.iterdir() if p.name != "index.json") == [
-        "0000_thinking.json",
-        "0001_thinking.json",
-        "0007_thinking.json",
-    ]
-
-
-def test_of_two_stores_that_become_one_the_index_tells_everything(layout: Layout) -> None:
-    def kept(ref: str) -> Record:
-        return Record(f"e-{ref}", 1, f"{ref}.json", "sha256:0", 100, ("text",), {"text": 9}, "")
-
-    path = put(layout)
-    SessionStore(layout, NAME).index.add(map(kept, ("0000_thinking", "0001_thinking")))
     trash_of(layout).delete(NAME)
     store = layout.store_dir(NAME)
     make_private_dir(store)
     (store / "0007_thinking.json").write_bytes(b"new")
-    SessionStore(layout, NAME).index.add([kept("0007_thinking")])
+    with pytest.raises(Conflict, match=r"_extracted_.* which would come back") as problem:
+        trash_of(layout).restore("main/s1")
+    assert problem.value.hint == "move one of the two away, then try again"
+    assert not path.exists()
+    assert (store / "0007_thinking.json").read_bytes() == b"new"
+    (store / "0007_thinking.json").rename(store / "index.json")  # which can be made again
     trash_of(layout).restore("main/s1")
-    assert path.exists()
-    assert {record.ref for record in SessionStore(layout, NAME).index.records.values()} == {
-        *("0000_thinking", "0001_thinking", "0007_thinking")
-    }
+    assert sorted(each.name for each in store.iterdir()) == [
+        "0000_thinking.json",
+        "0001_thinking.json",
+    ]
+
+
+def test_what_was_noted_meanwhile_is_joined(layout: Layout) -> None:
+    put(layout)
+    history = layout.history_dir(NAME)
+    forgotten = ["sha256:" + letter * 64 for letter in "ab"]
+    note_forgotten(history, NAME, forgotten[:1])
+    (history / "000001_extract.jsonl").write_bytes(b"{}\n")
+    trash_of(layout).delete(NAME)
+    note_forgotten(history, NAME, forgotten[1:])
+    trash_of(layout).restore("main/s1")
+    assert forgotten_in(history) == set(forgotten)
+    assert (history / "000001_extract.jsonl").exists()
 
 
 def test_a_session_that_appears_while_it_comes_back_is_not_replaced(layout: Layout) -> None:

@@ -1,0 +1,207 @@
+"""What the archive holds, and what of it goes so that it takes no more than `archive_max_bytes`.
+
+Packs and copies of sessions together are bounded. First go copies of sessions that are still in
+their places, since nothing is lost by that now; then the oldest. A copy goes whole. A session that
+is gone goes with its packs, at the age of the youngest part: without its values it would be of no
+use. Sizes are bytes, times epoch seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.core.errors import NotFound, Unavailable
+from bsd.core.formatting import NEVER, iso_utc
+from bsd.core.layout import Layout
+from bsd.maintenance.expiry import (
+    Cleaned,
+    ExpirableFile,
+    Expired,
+    RetentionTarget,
+    SessionFiles,
+)
+from bsd.maintenance.forgetting import Forgetting
+from bsd.maintenance.keeping import gone_sessions, is_gone
+from bsd.maintenance.targets import WAIT_SECONDS, ArchivePacks, lock_of
+from bsd.store.archive import SessionArchive
+from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
+
+# Bytes in the store to bytes in the archive, as long as that holds nothing: as it was measured with
+# the shortest of recorded sessions.
+USUAL_RATIO = 4.0
+_NEARLY = 0.9  # of the limit: then status warns
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveUse:
+    """What the archive holds, and what it saves."""
+
+    packs: int = 0
+    lines: int = 0
+    content: int = 0  # of the lines, as they were
+    kept: int = 0  # of the packs
+    oldest: float | None = None  # when the first line came
+    newest: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many bytes of content one byte of the archive keeps."""
+        return self.content / self.kept if self.kept else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("oldest", "newest"):
+            fields[name] = None if fields[name] is None else iso_utc(fields[name])
+        return {**fields, "ratio": None if self.ratio is None else round(self.ratio, 2)}
+
+
+def archive_use(layout: Layout) -> ArchiveUse:
+    """Add up what the packs say of themselves; damaged ones are left out. Raises BsdError."""
+    summaries = [
+        summary
+        for directory in archived(layout)
+        for _, summary in SessionArchive(directory).summaries()
+    ]
+    if not summaries:
+        return ArchiveUse()
+    return ArchiveUse(
+        packs=len(summaries),
+        lines=sum(summary.lines for summary in summaries),
+        content=sum(summary.content for summary in summaries),
+        kept=sum(summary.packed for summary in summaries),
+        oldest=min(summary.oldest for summary in summaries),
+        newest=max(summary.newest for summary in summaries),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePart:
+    """What goes together.
+
+    Attributes:
+        place: the directory of a copy, or a pack.
+        age_from: in this order parts go, those that are `spare` before all others.
+        gone: the session that goes with all that is kept of it.
+        spare: the copy of a session that is in its place.
+    """
+
+    place: Path
+    age_from: float
+    files: tuple[ExpirableFile, ...]
+    gone: SessionCopy | None = None
+    spare: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+class ArchiveOverLimit(RetentionTarget):
+    """What has to go so that the archive takes no more than `limit` bytes.
+
+    Attributes:
+        used: what the archive takes now.
+        is_near: whether hardly any room is left.
+        going: what has to go, by its place, in this order.
+        packs: deletes the packs that go alone.
+
+    Raises:
+        BsdError, OSError: the archive cannot be read.
+    """
+
+    name = "archived"
+    keep = NEVER  # by age nothing of it goes
+
+    def __init__(
+        self,
+        layout: Layout,
+        limit: int,
+        forgetting: Forgetting | None = None,
+        *,
+        wait: float = WAIT_SECONDS,
+    ) -> None:
+        self.layout = layout
+        self.packs = ArchivePacks(layout, NEVER, wait=wait)
+        self._forgetting = forgetting or Forgetting(layout)
+        parts = sorted(self._parts(), key=lambda part: (not part.spare, part.age_from))
+        self.used = sum(part.size for part in parts)
+        self.is_near = self.used >= _NEARLY * limit
+        self.going: dict[Path, ArchivePart] = {}
+        over = self.used - limit
+        for part in parts:
+            if over <= 0:
+                break
+            self.going[part.place] = part
+            over -= part.size
+
+    def _parts(self) -> Iterator[ArchivePart]:
+        layout = self.layout
+        gone = {copy.directory: copy for copy in gone_sessions(layout)}
+        for archive in archived(layout):
+            copies = list(copy_directories(archive))
+            packs = self.packs.look(archive).files
+            for directory in copies:
+                copy = gone.get(directory)
+                file = ExpirableFile(directory, _size_of(directory), _copied_at(directory))
+                if copy is None:
+                    spare = _is_spare(layout, directory)
+                    yield ArchivePart(directory, file.mtime, (file,), spare=spare)
+                elif len(copies) > 1 or not is_gone(layout, copy.name):
+                    yield ArchivePart(directory, file.mtime, (file,), copy)
+                else:
+                    youngest = max(each.mtime for each in (file, *packs))
+                    yield ArchivePart(directory, youngest, (file, *packs), copy)
+                    packs = []
+            yield from (ArchivePart(pack.path, pack.mtime, (pack,)) for pack in packs)
+
+    def places(self) -> Iterator[Path]:
+        yield from self.going
+
+    def look(self, place: Path) -> SessionFiles:
+        return SessionFiles(list(self.going[place].files))
+
+    def delete(self, place: Path, expired: Expired) -> Cleaned:
+        part = self.going[place]
+        if not any(map(expired, part.files)):
+            return Cleaned()
+        if part.gone is not None:
+            with suppress(NotFound):
+                self._forgetting.session(part.gone.name, part.gone)
+            return Cleaned(len(part.files), part.size)
+        if not place.is_dir():
+            return self.packs.delete(place.parent, lambda pack: pack.path == place)
+        with lock_of(self.layout, place.parent, 0.0):
+            if part.spare and not _is_spare(self.layout, place):
+                return Cleaned()  # its session has gone meanwhile
+            forget_copy(place)
+        return Cleaned(1, part.size)
+
+
+def _is_spare(layout: Layout, directory: Path) -> bool:
+    """Return True for the copy of a session that is in its place."""
+    with suppress(Unavailable):
+        copy = read_copy(directory)
+        return copy is not None and copy.gone_at is None and not is_gone(layout, copy.name)
+    return False
+
+
+def _size_of(directory: Path) -> int:
+    size = 0
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):
+            size += path.lstat().st_size
+    return size
+
+
+def _copied_at(directory: Path) -> float:
+    with suppress(Unavailable):
+        if copy := read_copy(directory):
+            return copy.kept_at
+    with suppress(OSError):  # a damaged copy does not tell its own time
+        return directory.stat().st_mtime
+    return 0.0

@@ -1,0 +1,461 @@
+"""The retention targets: extracted originals, history, archive packs, trash, gone sessions.
+
+Extracted originals are either deleted or packed into the archive first, durably. How much of the
+archive goes because of its size is in `archive_limit.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+import structlog
+
+from bsd.core.config import OFF
+from bsd.core.errors import BsdError, NotFound, os_problem
+from bsd.core.files import LARGEST_LINE, is_there, read_plain
+from bsd.core.formatting import NEVER, iso_utc, lifetime_seconds
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import OwnLock
+from bsd.maintenance.expiry import (
+    Cleaned,
+    ExpirableFile,
+    Expired,
+    RetentionTarget,
+    SessionFiles,
+)
+from bsd.maintenance.forgetting import Forgetting
+from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.trashed import TrashPlace, ids
+from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
+from bsd.store.copies import SessionCopy, archived, read_copy
+from bsd.store.entry_notes import DAMAGED, FORGOTTEN, RESTORED, UNDONE
+from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
+from bsd.store.originals import APART
+from bsd.store.pack import UNFINISHED, Pack, PackDamaged
+from bsd.transcripts.agents.entry import entry_id
+from bsd.transcripts.reader import parse_kept
+
+_log = structlog.stdlib.get_logger(module="retention")
+
+_STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
+_LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was killed
+_OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
+# Notes that last as long as the session; if it is gone, they are kept as long as its history.
+_LASTING = re.compile(
+    "|".join(map(re.escape, (UNDONE, RESTORED, FORGOTTEN))) + rf"|\w+{re.escape(DAMAGED)}"
+)
+# An extraction holds a session's lock for a moment; what is still locked then goes next time.
+WAIT_SECONDS = 5.0
+_SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
+
+
+class _IndexedFiles(RetentionTarget):
+    """Files in a directory per session, beside an index.
+
+    Attributes:
+        deleted: refs of lines that were not packed either, by name of the directory.
+    """
+
+    pattern: re.Pattern[str]
+
+    def __init__(self, layout: Layout, top: Path, keep: str, wait: float) -> None:
+        self.keep = keep
+        self.layout = layout
+        self.deleted: dict[str, list[str]] = {}
+        self._top = top
+        self._wait = wait
+
+    def places(self) -> Iterator[Path]:
+        yield from _directories(self.layout, self._top)
+
+    def look(self, place: Path) -> SessionFiles:
+        found, names = [], set()
+        with os.scandir(place) as entries:
+            for entry in entries:
+                names.add(entry.name)
+                if self.pattern.fullmatch(entry.name):
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            path = place / entry.name
+                            found.append(ExpirableFile(path, status.st_size, status.st_mtime))
+        is_untidy = names <= {INDEX_FILE} or any(map(_LEFTOVER.fullmatch, names))
+        return SessionFiles(found, is_untidy)
+
+    def delete(self, place: Path, expired: Expired) -> Cleaned:
+        done = Cleaned()
+        deleted = self.deleted.setdefault(place.name, [])
+        with lock_of(self.layout, place, self._wait):
+            # Looked at anew: an extraction may have used a file again, and renewed its time.
+            going = sorted(filter(expired, self.look(place).files), key=_by_line)
+            left = len(going)
+            try:
+                for file in self._let_go(place, going):
+                    left -= 1
+                    unlinked = _unlink(file)
+                    if not unlinked.errors and self.destroys:
+                        deleted.append(file.path.stem)
+                    done += unlinked
+                done += Cleaned(errors=left)
+            except (BsdError, OSError, PackDamaged) as error:  # what went before counts
+                _log_not_moved(place, error)
+                done += Cleaned(errors=1)
+            try:
+                self._tidy(place)
+            except OSError as error:  # what is deleted counts all the same
+                problem = os_problem(error, f"tidying up {place}").message
+                _log.warning("[RETENTION] Not tidied up", where=str(place), problem=problem)
+                done += Cleaned(errors=1)
+        return done
+
+    def _let_go(
+        self,
+        place: Path,  # noqa: ARG002 - for those that pack first
+        going: list[ExpirableFile],
+    ) -> Iterable[ExpirableFile]:
+        """Return the files that may be deleted now."""
+        return going
+
+    def tidy(self, place: Path) -> None:
+        with lock_of(self.layout, place, 0.0):
+            self._tidy(place)
+
+    def _tidy(self, place: Path) -> None:
+        """Remove leftovers and an empty directory, and bring the index up to date."""
+        there = set(os.listdir(place))
+        for name in filter(_LEFTOVER.fullmatch, list(there)):
+            (place / name).unlink()  # its writer held the lock that we have now
+            there.discard(name)
+        path = place / INDEX_FILE
+        if there <= {INDEX_FILE}:
+            path.unlink(missing_ok=True)
+            place.rmdir()
+            return
+        if INDEX_FILE not in there:
+            return
+        index = Index(path, session_named_in(path) or _apparent_name(place))
+        left = [record for record in index.records.values() if record.file in there]
+        if index.broken or len(left) == len(index.records):
+            return
+        try:
+            index.replace(left)
+        except BsdError as problem:  # a cache; verify --repair makes it anew
+            _log.warning("[RETENTION] Index not updated", path=str(path), problem=problem.message)
+
+
+class ExtractedFiles(_IndexedFiles):
+    """Originals in the store, which are deleted, or packed into the archive.
+
+    Args:
+        packed_at: the time of new packs, epoch seconds; None: the files are deleted for good.
+        archive_keep: the setting `archive_retention`, which tells which packs may become one.
+
+    Attributes:
+        packed: what was packed so far.
+    """
+
+    name = "extracted"
+    pattern = _STORED
+
+    def __init__(
+        self,
+        layout: Layout,
+        keep: str,
+        *,
+        wait: float = WAIT_SECONDS,
+        packed_at: float | None = None,
+        archive_keep: str = NEVER,
+    ) -> None:
+        super().__init__(layout, layout.extracted, keep, wait)
+        self.destroys = packed_at is None
+        self.packed: list[PackedFiles] = []
+        self._packed_at = packed_at
+        lifetime = lifetime_seconds(archive_keep)
+        self._span = None if lifetime is None else lifetime / _SPAN
+
+    def places(self) -> Iterator[Path]:
+        yield from _directories(self.layout, self.layout.extracted / APART)
+        for place in super().places():
+            if place.name != APART:
+                yield place
+
+    def look(self, place: Path) -> SessionFiles:
+        # A store that a killed extraction has not finished: nothing refers to its content.
+        return SessionFiles([], is_untidy=True) if _is_apart(place) else super().look(place)
+
+    def _tidy(self, place: Path) -> None:
+        if _is_apart(place):
+            shutil.rmtree(place)
+        else:
+            super()._tidy(place)
+
+    def _let_go(self, place: Path, going: list[ExpirableFile]) -> Iterable[ExpirableFile]:
+        return going if self._packed_at is None else self._pack(place, going, self._packed_at)
+
+    def _pack(self, place: Path, going: list[ExpirableFile], now: float) -> Iterator[ExpirableFile]:
+        """Yield the files whose lines are in the archive now."""
+        archive = SessionArchive(self.layout.refuse_outside(self.layout.archive / place.name))
+        archive.sweep()
+        index = place / INDEX_FILE
+        known = Index(index, _apparent_name(place)).records
+        session = {"session": str(session_named_in(index) or _apparent_name(place))}
+        to_pack = (
+            ToPack(file.path, {**_pack_record(file, known.get(file.path.name)), **session})
+            for file in going
+        )
+        by_path = {file.path: file for file in going}
+        for packed in archive.take(to_pack, now):
+            self.packed.append(packed)
+            yield from (by_path[path] for path in packed.files)
+        try:
+            archive.merge(self._span)
+        except (OSError, PackDamaged) as error:
+            _log.warning("Packs are not merged", where=str(archive.directory), problem=str(error))
+
+
+def _is_apart(place: Path) -> bool:
+    return place.parent.name == APART
+
+
+def _pack_record(file: ExpirableFile, record: Record | None) -> dict[str, object]:
+    """Return what a pack says of a line that lay in this file."""
+    if record is not None:
+        said: dict[str, object] = orjson.loads(orjson.dumps(record))
+        del said["hash"]  # the pack has it
+        return said
+    line = None
+    with suppress(OSError):  # packing it will report the problem
+        line = parse_kept(read_plain(file.path, LARGEST_LINE))
+    name = file.path.name
+    return {
+        "entry_id": entry_id(line or {}) or "",
+        "index": int(name.partition("_")[0]),
+        "file": name,
+        "size": file.size,
+        "keys": [],
+        "sizes_bytes": {},
+        "extracted_at": iso_utc(file.mtime),
+    }
+
+
+def _by_line(file: ExpirableFile) -> tuple[int, str]:
+    """Sort in the order of the session's lines."""
+    number = file.path.name.partition("_")[0]
+    return int(number) if number.isdecimal() else 0, file.path.name
+
+
+def _unlink(file: ExpirableFile) -> Cleaned:
+    try:
+        file.path.unlink()
+    except FileNotFoundError:
+        return Cleaned()
+    except OSError as error:
+        problem = os_problem(error, f"deleting {file.path}").message
+        _log.warning("[RETENTION] Not deleted", where=str(file.path), problem=problem)
+        return Cleaned(errors=1)
+    return Cleaned(1, file.size)
+
+
+def _log_not_moved(place: Path, error: Exception) -> None:
+    problem = os_problem(error, f"in {place}") if isinstance(error, OSError) else error
+    hint = "`bsd retention --forget` deletes what is due, which needs no room"
+    _log.warning("[RETENTION] Not moved", where=str(place), problem=str(problem), hint=hint)
+
+
+class HistoryFiles(_IndexedFiles):
+    """What undo needs; and the notes that last, once the session and its originals are gone."""
+
+    name = "history"
+    pattern = _OPERATION
+
+    def __init__(self, layout: Layout, keep: str, *, wait: float = WAIT_SECONDS) -> None:
+        super().__init__(layout, layout.history, keep, wait)
+
+    def look(self, place: Path) -> SessionFiles:
+        found = super().look(place)
+        lasting = sorted(filter(_LASTING.fullmatch, os.listdir(place)))
+        if lasting and self._is_gone(place, lasting):
+            for name in lasting:
+                with suppress(FileNotFoundError):
+                    status = (place / name).lstat()
+                    file = ExpirableFile(place / name, status.st_size, status.st_mtime)
+                    found.files.append(file)
+        return found
+
+    def _is_gone(self, place: Path, lasting: list[str]) -> bool:
+        """Return True if there is neither the session nor anything that was taken out of it."""
+        layout = self.layout
+        if any(is_there(top / place.name) for top in (layout.extracted, layout.archive)):
+            return False
+        names = (session_named_in(place / name) for name in lasting)
+        name = next(filter(None, names), None) or _apparent_name(place)
+        try:
+            layout.session_file(name)
+        except NotFound:
+            return True
+        except BsdError:  # it cannot be told
+            return False
+        return False
+
+
+def lock_of(layout: Layout, place: Path, wait: float) -> OwnLock:
+    """Return bsd's own lock of the session whose directory this is."""
+    return OwnLock(layout.lock_file_of(place.name), wait, name=_apparent_name(place))
+
+
+def _apparent_name(place: Path) -> SessionName:
+    """Return the session that a store directory's name stands for, or a name near it."""
+    agent, _, session = place.name.partition("_")
+    try:
+        return SessionName(agent.replace("~", "_"), session)
+    except BsdError:  # a long name was cut and has a hash, or the directory is not bsd's
+        return SessionName("store", re.sub(r"[^A-Za-z0-9._@:+-]", "-", place.name))
+
+
+def _directories(layout: Layout, top: Path) -> Iterator[Path]:
+    directory = layout.refuse_outside(top)
+    try:
+        with os.scandir(directory) as entries:
+            names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise os_problem(error, f"reading {directory}") from error
+    yield from (directory / name for name in names)
+
+
+class ArchivePacks(RetentionTarget):
+    """Packs, a directory per session; the age of a pack counts from when its last line came.
+
+    Attributes:
+        deleted: refs of lines that are kept nowhere any more, by name of the directory.
+        newest: when the last line of all deleted packs had come.
+    """
+
+    name = "archived"
+
+    def __init__(self, layout: Layout, keep: str, *, wait: float = WAIT_SECONDS) -> None:
+        self.keep = keep
+        self.layout = layout
+        self.deleted: dict[str, list[str]] = {}
+        self.newest = 0.0
+        self._wait = wait
+
+    def places(self) -> Iterator[Path]:
+        yield from archived(self.layout)
+
+    def look(self, place: Path) -> SessionFiles:
+        names = os.listdir(place)
+        archive = SessionArchive(place)
+        found = []
+        for path in [*archive.packs(), *archive.set_aside()]:
+            with suppress(FileNotFoundError):
+                status = path.lstat()
+                newest = status.st_mtime  # a damaged pack does not tell its own time
+                with suppress(PackDamaged, OSError), Pack(path) as pack:
+                    newest = pack.summary.newest
+                found.append(ExpirableFile(path, status.st_size, newest))
+        unfinished = any(name.endswith(UNFINISHED) for name in names)
+        return SessionFiles(found, not names or unfinished or may_be_double(names))
+
+    def delete(self, place: Path, expired: Expired) -> Cleaned:
+        done = Cleaned()
+        with lock_of(self.layout, place, self._wait):
+            archive = SessionArchive(place)
+            before = archive.names()
+            for file in filter(expired, self.look(place).files):
+                archive.remove(file.path)
+                self.newest = max(self.newest, file.mtime)
+                done += Cleaned(1, file.size)
+            left = set(archive.names())
+            with suppress(FileNotFoundError, NotADirectoryError):
+                stored = os.listdir(self.layout.extracted / place.name)
+                left.update(name.removesuffix(".json") for name in stored)
+            self.deleted.setdefault(place.name, []).extend(sorted(before - left))
+        return done
+
+    def tidy(self, place: Path) -> None:
+        with lock_of(self.layout, place, 0.0):
+            SessionArchive(place).sweep()
+            with suppress(OSError):
+                place.rmdir()
+
+
+class TrashedSessions(RetentionTarget):
+    """The trash; the age of a session counts from when it was deleted."""
+
+    name = "trash"
+
+    def __init__(self, layout: Layout, keep: str, trash: Trash | None = None) -> None:
+        self.keep = keep
+        self.layout = layout
+        self._trash = trash or Trash(layout, keep)
+
+    def places(self) -> Iterator[Path]:
+        directory = self.layout.trash_dir()
+        yield from (TrashPlace(directory, each).meta for each in ids(self.layout))
+
+    def look(self, place: Path) -> SessionFiles:
+        trashed, sizes = self._sizes(place)
+        return SessionFiles([ExpirableFile(place, sum(sizes), trashed.trashed_at)] if sizes else [])
+
+    def delete(self, place: Path, expired: Expired) -> Cleaned:
+        trashed, sizes = self._sizes(place)
+        if any(map(expired, self.look(place).files)):
+            with suppress(NotFound):  # it was restored meanwhile
+                self._trash.remove(trashed.id)
+                return Cleaned(len(sizes), sum(sizes))
+        return Cleaned()
+
+    def _sizes(self, meta: Path) -> tuple[TrashPlace, list[int]]:
+        """Return where a session lies in the trash, and the sizes of all its files."""
+        place = TrashPlace.of(meta)
+        sizes = []
+        for part in place.parts:
+            if part.is_dir():
+                for directory, _, names in os.walk(part):
+                    sizes += [Path(directory, name).lstat().st_size for name in names]
+            elif os.path.lexists(part):
+                sizes.append(part.lstat().st_size)
+        return place, sizes
+
+
+class GoneSessions(RetentionTarget):
+    """Copies of sessions that are gone; the age counts from when that was noticed."""
+
+    name = "copied"
+
+    def __init__(self, layout: Layout, keep: str, forgetting: Forgetting | None = None) -> None:
+        self.keep = NEVER if keep == OFF else keep  # if off, only `forget` takes what there is
+        self.layout = layout
+        self._forgetting = forgetting or Forgetting(layout)
+
+    def places(self) -> Iterator[Path]:
+        for copy in gone_sessions(self.layout):
+            if copy.gone_at is not None:
+                yield copy.directory
+
+    def look(self, place: Path) -> SessionFiles:
+        copy = read_copy(place)
+        return SessionFiles([] if copy is None else _gone_files(copy))
+
+    def delete(self, place: Path, expired: Expired) -> Cleaned:
+        copy = read_copy(place)
+        gone = [] if copy is None else list(filter(expired, _gone_files(copy)))
+        if copy is not None and gone:
+            self._forgetting.session(copy.name, copy)
+        return Cleaned(len(gone), sum(file.size for file in gone))
+
+
+def _gone_files(copy: SessionCopy) -> list[ExpirableFile]:
+    if copy.gone_at is None:
+        return []
+    return [ExpirableFile(copy.directory, copy.packed, copy.gone_at)]
