@@ -63,7 +63,7 @@ class Caller(ActionContext):
     def recover_all(self) -> list[Recovered]:
         """What a start does with what an earlier process left half done."""
         inflight = self.in_flight or InFlight(self.layout)
-        return interrupted.recover(self.layout, self.config, inflight, self.now, self.actor)
+        return interrupted.recover(self.layout, inflight, self.now, self.actor)
 
     def remark(self, name: SessionName) -> tuple[str, ...]:
         return bsd.actions.checks.remark(self, name)
