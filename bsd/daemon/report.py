@@ -38,7 +38,7 @@ from bsd.maintenance.retention import archive_forecast
 from bsd.maintenance.targets import ArchivePacks, ExtractedFiles, TrashedSessions
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.commit.reach import unreached
-from bsd.store.copies_overview import NO_COPIES, copies_use
+from bsd.store.snapshots import NO_COPIES, copies_use
 from bsd.transcripts.agents.programs import elsewhere, served_by
 
 # What looks at every store file may take a hundredth of the time, not more.

@@ -17,6 +17,7 @@ from typing import Any
 from bsd.core.errors import NotFound, Unavailable
 from bsd.core.formatting import NEVER, iso_utc
 from bsd.core.layout import Layout
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted
 from bsd.maintenance.expiry import (
     Cleaned,
     ExpirableFile,
@@ -24,11 +25,16 @@ from bsd.maintenance.expiry import (
     RetentionTarget,
     SessionFiles,
 )
-from bsd.maintenance.forgetting import Forgetting
-from bsd.maintenance.keeping import gone_sessions, is_gone
+from bsd.maintenance.forget import Forget
 from bsd.maintenance.targets import WAIT_SECONDS, ArchivePacks, lock_of
 from bsd.store.archive import SessionArchive
-from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
+from bsd.store.snapshots import (
+    Snapshot,
+    archive_directories,
+    delete_snapshot,
+    read_snapshot,
+    snapshot_directories,
+)
 
 # Bytes in the store to bytes in the archive, as long as that holds nothing: as it was measured with
 # the shortest of recorded sessions.
@@ -64,7 +70,7 @@ def archive_use(layout: Layout) -> ArchiveUse:
     """Add up what the packs say of themselves; damaged ones are left out. Raises BsdError."""
     summaries = [
         summary
-        for directory in archived(layout)
+        for directory in archive_directories(layout)
         for _, summary in SessionArchive(directory).summaries()
     ]
     if not summaries:
@@ -93,7 +99,7 @@ class ArchivePart:
     place: Path
     age_from: float
     files: tuple[ExpirableFile, ...]
-    gone: SessionCopy | None = None
+    gone: Snapshot | None = None
     spare: bool = False
 
     @property
@@ -121,13 +127,13 @@ class ArchiveOverLimit(RetentionTarget):
         self,
         layout: Layout,
         limit: int,
-        forgetting: Forgetting | None = None,
+        forgetting: Forget | None = None,
         *,
         wait: float = WAIT_SECONDS,
     ) -> None:
         self.layout = layout
         self.packs = ArchivePacks(layout, NEVER, wait=wait)
-        self._forgetting = forgetting or Forgetting(layout)
+        self._forgetting = forgetting or Forget(layout)
         parts = sorted(self._parts(), key=lambda part: (not part.spare, part.age_from))
         self.used = sum(part.size for part in parts)
         self.is_near = self.used >= _NEARLY * limit
@@ -141,9 +147,9 @@ class ArchiveOverLimit(RetentionTarget):
 
     def _parts(self) -> Iterator[ArchivePart]:
         layout = self.layout
-        gone = {copy.directory: copy for copy in gone_sessions(layout)}
-        for archive in archived(layout):
-            copies = list(copy_directories(archive))
+        gone = {copy.directory: copy for copy in deleted_sessions(layout)}
+        for archive in archive_directories(layout):
+            copies = list(snapshot_directories(archive))
             packs = self.packs.look(archive).files
             for directory in copies:
                 copy = gone.get(directory)
@@ -151,7 +157,7 @@ class ArchiveOverLimit(RetentionTarget):
                 if copy is None:
                     spare = _is_spare(layout, directory)
                     yield ArchivePart(directory, file.mtime, (file,), spare=spare)
-                elif len(copies) > 1 or not is_gone(layout, copy.name):
+                elif len(copies) > 1 or not is_deleted(layout, copy.name):
                     yield ArchivePart(directory, file.mtime, (file,), copy)
                 else:
                     youngest = max(each.mtime for each in (file, *packs))
@@ -178,15 +184,15 @@ class ArchiveOverLimit(RetentionTarget):
         with lock_of(self.layout, place.parent, 0.0):
             if part.spare and not _is_spare(self.layout, place):
                 return Cleaned()  # its session has gone meanwhile
-            forget_copy(place)
+            delete_snapshot(place)
         return Cleaned(1, part.size)
 
 
 def _is_spare(layout: Layout, directory: Path) -> bool:
     """Return True for the copy of a session that is in its place."""
     with suppress(Unavailable):
-        copy = read_copy(directory)
-        return copy is not None and copy.gone_at is None and not is_gone(layout, copy.name)
+        copy = read_snapshot(directory)
+        return copy is not None and copy.gone_at is None and not is_deleted(layout, copy.name)
     return False
 
 
@@ -200,7 +206,7 @@ def _size_of(directory: Path) -> int:
 
 def _copied_at(directory: Path) -> float:
     with suppress(Unavailable):
-        if copy := read_copy(directory):
+        if copy := read_snapshot(directory):
             return copy.kept_at
     with suppress(OSError):  # a damaged copy does not tell its own time
         return directory.stat().st_mtime

@@ -44,17 +44,17 @@ from bsd.core.files import (
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
-from bsd.maintenance.keeping import parts_of_session
+from bsd.maintenance.deleted_sessions import deleted_parts
 from bsd.maintenance.relocate import link_back, open_in_place, remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import format_of
-from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy
 from bsd.store.entry_notes import forgotten_in, note_forgotten
 from bsd.store.history import History
 from bsd.store.originals import SessionStore
 from bsd.store.root_records import RootRecords
+from bsd.store.snapshots import Snapshot, SnapshotFile, SnapshotReader, write_snapshot
 from bsd.transcripts.agents.program import ENDING, AgentProgram, PutBack
 from bsd.transcripts.agents.programs import program_of, secure
 from bsd.transcripts.change import Edit
@@ -104,8 +104,8 @@ class BroughtBack:
 class _Coming:
     """A file on its way back."""
 
-    copy: SessionCopy
-    file: CopiedFile
+    copy: Snapshot
+    file: SnapshotFile
     staged: Path
     target: Path
     top: Path  # the directory of the agent, out of which nothing may lead
@@ -127,7 +127,7 @@ class BringBack:
     def __init__(
         self,
         layout: Layout,
-        head: SessionCopy,
+        head: Snapshot,
         *,
         renamed: SessionName | None = None,
         actor: str = "cli",
@@ -149,7 +149,7 @@ class BringBack:
         """Raises Conflict if a file is in the way, Busy, Forbidden, LeftAlone, Unavailable."""
         layout, head = self._layout, self._head
         program = self._refuse_strangers()
-        copies = [head, *parts_of_session(layout, head)]
+        copies = [head, *deleted_parts(layout, head)]
         names = {copy.name for copy in copies} | {self._called(copy) for copy in copies}
         with ExitStack() as locks:
             for name in sorted(names):
@@ -171,7 +171,7 @@ class BringBack:
                 done = self._list_again(program)
                 self._after_step("listed")
                 for copy in copies:
-                    write_copy(replace(copy, gone_at=None))
+                    write_snapshot(replace(copy, gone_at=None))
             except OSError as error:
                 raise os_problem(error, f"bringing back {head.name}") from error
             finally:
@@ -201,7 +201,7 @@ class BringBack:
             )
         return program
 
-    def _files(self, copy: SessionCopy) -> Iterator[_Coming]:
+    def _files(self, copy: Snapshot) -> Iterator[_Coming]:
         """What one session is made of, its transcript last."""
         top = self._directory(copy)
         for number, file in reversed(list(enumerate(copy.files))):
@@ -210,7 +210,7 @@ class BringBack:
             within = top if target.is_relative_to(top) else target.parent
             yield _Coming(copy, file, staged, target, within)
 
-    def _directory(self, copy: SessionCopy) -> Path:
+    def _directory(self, copy: Snapshot) -> Path:
         """The directory of the agent that the copy shall belong to."""
         here = self._layout.sessions_dir(self._name.agent)
         if copy is self._head:
@@ -221,7 +221,7 @@ class BringBack:
         )
         return here / self._renamed(str(below))
 
-    def _called(self, copy: SessionCopy) -> SessionName:
+    def _called(self, copy: Snapshot) -> SessionName:
         """What a session that comes is called from now on."""
         if copy is self._head:
             return self._name
@@ -233,14 +233,14 @@ class BringBack:
         below = self._directory(copy).relative_to(layout.sessions_dir(agent))
         return SessionName(source.agent_at(top / below) or copy.name.agent, copy.name.session)
 
-    def _keep_forgotten(self, copy: SessionCopy) -> None:
+    def _keep_forgotten(self, copy: Snapshot) -> None:
         """What a session was made to forget it does not get back by another name, either."""
         layout, name = self._layout, self._called(copy)
         if name != copy.name:
             hashes = forgotten_in(layout.history_dir(copy.name))
             note_forgotten(layout.history_dir(name), name, hashes)
 
-    def _target(self, copy: SessionCopy, file: CopiedFile, top: Path) -> Path:
+    def _target(self, copy: Snapshot, file: SnapshotFile, top: Path) -> Path:
         if file is not copy.transcript:
             return top / (self._renamed(file.path) if copy is self._head else file.path)
         if copy is not self._head:
@@ -339,7 +339,7 @@ class BringBack:
 
     def _told(
         self,
-        copies: Sequence[SessionCopy],
+        copies: Sequence[Snapshot],
         coming: Sequence[_Coming],
         program: AgentProgram,
         listed: PutBack,
@@ -412,7 +412,7 @@ def _clear(layout: Layout, staging: Path) -> None:
         remove_tree(staging)
 
 
-def _advice(program: AgentProgram, path: Path, head: SessionCopy) -> list[str]:
+def _advice(program: AgentProgram, path: Path, head: Snapshot) -> list[str]:
     if program.deletes is None:
         return []
     then = iso_utc(head.transcript.was.mtime_ns / 1e9)[:10]
@@ -441,7 +441,7 @@ def _refuse_no_directory(one: _Coming) -> None:
 
 
 def _write_out(one: _Coming) -> None:
-    with closing(CopiedTranscript(one.copy, one.file)) as source:
+    with closing(SnapshotReader(one.copy, one.file)) as source:
         _write_new(one.staged, source.whole())
 
 

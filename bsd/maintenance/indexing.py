@@ -24,7 +24,7 @@ from bsd.core.database_file import signed
 from bsd.core.errors import BsdError, Busy, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
 from bsd.sessions.session import format_of
 from bsd.store.markers import stored_line
 from bsd.store.originals import Missing, SessionStore
@@ -130,11 +130,11 @@ def _with_copies(layout: Layout, index: SearchIndex, agent: str | None, found: U
     """Sessions that are gone and of which the archive has a copy stay, or are read."""
     due, gone, up_to = found
     try:
-        copies = gone_sessions(layout, agent)
+        copies = deleted_sessions(layout, agent)
     except BsdError as problem:  # it is not known which they are; others can be searched
         _log.warning("Sessions that are gone cannot be searched", problem=problem.message)
         return Unread(due, [], up_to)
-    kept = {str(copy.name): copy for copy in reversed(copies) if is_gone(layout, copy.name)}
+    kept = {str(copy.name): copy for copy in reversed(copies) if is_deleted(layout, copy.name)}
     if up_to is None:
         known = index.known_among(kept)
         there = {str(each.name) for each in due}
@@ -147,7 +147,7 @@ def _with_copies(layout: Layout, index: SearchIndex, agent: str | None, found: U
 
 def has_changed(layout: Layout, known: Known) -> bool:
     """Return whether a session is not as it was read; raises NotFound, Forbidden, OSError."""
-    with open_or_copy(layout, SessionName.parse(known.name)) as source:
+    with open_or_snapshot(layout, SessionName.parse(known.name)) as source:
         return known.file != _file_of(source.identity)
 
 
@@ -216,7 +216,7 @@ def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
     """
     name = due.name
     known = index.known_as(name)
-    with open_or_copy(layout, name) as source:
+    with open_or_snapshot(layout, name) as source:
         file = _file_of(source.identity)
         if known is not None and known.file == file:
             return False

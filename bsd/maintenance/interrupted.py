@@ -9,7 +9,7 @@ import structlog
 from bsd.core.errors import BsdError
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout
-from bsd.maintenance.forgetting import forget_on
+from bsd.maintenance.forget import finish_forgetting
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.inflight import InFlight
@@ -37,5 +37,5 @@ def recover(
             trash.recover()
         except BsdError as problem:  # commits can be recovered all the same
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
-        forget_on(layout, actor=actor, budget=budget)
+        finish_forgetting(layout, actor=actor, budget=budget)
     return recover_commits(inflight, now_ns=lambda: int(clock() * 1e9))

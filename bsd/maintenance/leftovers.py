@@ -24,8 +24,8 @@ from bsd.maintenance import catalog
 from bsd.maintenance.trashed import transcripts
 from bsd.sessions.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
-from bsd.store.copies import copies_of
 from bsd.store.originals import SessionStore
+from bsd.store.snapshots import snapshots_of
 from bsd.transcripts.agents.entry import first_entries
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
@@ -75,7 +75,7 @@ def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript
                 continue
         size = sum(sizes)
         where = tuple(places.of(name)) if name else ()
-        if name and copies_of(layout, name):
+        if name and snapshots_of(layout, name):
             where = (f"the archive has a copy: `bsd archive bring-back {name}`", *where)
         beside = name is not None and bool(kept_beside(layout, name))
         yield StoreWithoutTranscript(

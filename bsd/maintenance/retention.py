@@ -36,7 +36,7 @@ from bsd.maintenance.expiry import (
     clean_expired,
     forecast,
 )
-from bsd.maintenance.forgetting import Forgetting, forget_on
+from bsd.maintenance.forget import Forget, finish_forgetting
 from bsd.maintenance.search import catch_up, letting_go
 from bsd.maintenance.targets import (
     WAIT_SECONDS,
@@ -196,7 +196,7 @@ class RetentionRun:
         layout = self._layout
         _log.trace("Retention begins", root=str(layout.root))
         budget = RetryBudget(0.0, clock=self._clock)
-        not_forgotten = forget_on(layout, actor=self._actor, budget=budget)
+        not_forgotten = finish_forgetting(layout, actor=self._actor, budget=budget)
         catch_up(layout)
         store = self.clean_store(
             config.retention,
@@ -266,7 +266,7 @@ class RetentionRun:
     def _clean_over(self, most: int) -> tuple[Cleaned, ArchivePacks | None]:
         layout = self._layout
         try:
-            forgetting = Forgetting(layout, actor=self._actor, budget=self._budget)
+            forgetting = Forget(layout, actor=self._actor, budget=self._budget)
             over = ArchiveOverLimit(layout, most, forgetting, wait=self._wait)
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"looking into {layout.archive}").message
@@ -282,7 +282,7 @@ class RetentionRun:
 
     def clean_gone(self, keep: str) -> CleanedPlace:
         """Forget sessions that have been gone for longer than `keep`; each is audited."""
-        forgetting = Forgetting(self._layout, actor=self._actor, budget=self._budget)
+        forgetting = Forget(self._layout, actor=self._actor, budget=self._budget)
         return self._clean(GoneSessions(self._layout, keep, forgetting), keep)
 
     def clean_history(self, keep: str) -> CleanedPlace:

@@ -20,7 +20,7 @@ import orjson
 from bsd.core.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive, is_pack, ref_of
 from bsd.store.originals import SessionStore
@@ -141,9 +141,9 @@ class FullScan:
             return
         for name, stat in catalog.with_stats(self.layout, self.agent):
             yield name, stat.st_mtime_ns
-        copies = {copy.name: copy for copy in reversed(gone_sessions(self.layout, self.agent))}
+        copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
         for name, copy in copies.items():
-            if is_gone(self.layout, name):
+            if is_deleted(self.layout, name):
                 yield name, copy.transcript.was.mtime_ns
 
     def _size(self, name: SessionName) -> int:
@@ -174,7 +174,7 @@ class FullScan:
 
     def _in_transcript(self, name: SessionName, matcher: Matcher, at: str) -> Iterator[_Piece]:
         offset, number = map(int, at.split(":")) if at else (0, 0)
-        with open_or_copy(self.layout, name) as source:
+        with open_or_snapshot(self.layout, name) as source:
             size = source.identity.size
             if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
                 offset = number = 0  # it was rewritten since

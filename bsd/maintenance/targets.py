@@ -23,6 +23,7 @@ from bsd.core.files import LARGEST_LINE, is_there, read_plain
 from bsd.core.formatting import NEVER, iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import OwnLock
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.expiry import (
     Cleaned,
     ExpirableFile,
@@ -30,16 +31,15 @@ from bsd.maintenance.expiry import (
     RetentionTarget,
     SessionFiles,
 )
-from bsd.maintenance.forgetting import Forgetting
-from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.forget import Forget
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import TrashPlace, ids
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
-from bsd.store.copies import SessionCopy, archived, read_copy
 from bsd.store.entry_notes import DAMAGED, FORGOTTEN, RESTORED, UNDONE
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.originals import APART
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
+from bsd.store.snapshots import Snapshot, archive_directories, read_snapshot
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.reader import parse_kept
 
@@ -433,29 +433,29 @@ class GoneSessions(RetentionTarget):
 
     name = "copied"
 
-    def __init__(self, layout: Layout, keep: str, forgetting: Forgetting | None = None) -> None:
+    def __init__(self, layout: Layout, keep: str, forgetting: Forget | None = None) -> None:
         self.keep = NEVER if keep == OFF else keep  # if off, only `forget` takes what there is
         self.layout = layout
-        self._forgetting = forgetting or Forgetting(layout)
+        self._forgetting = forgetting or Forget(layout)
 
     def places(self) -> Iterator[Path]:
-        for copy in gone_sessions(self.layout):
+        for copy in deleted_sessions(self.layout):
             if copy.gone_at is not None:
                 yield copy.directory
 
     def look(self, place: Path) -> SessionFiles:
-        copy = read_copy(place)
+        copy = read_snapshot(place)
         return SessionFiles([] if copy is None else _gone_files(copy))
 
     def delete(self, place: Path, expired: Expired) -> Cleaned:
-        copy = read_copy(place)
+        copy = read_snapshot(place)
         gone = [] if copy is None else list(filter(expired, _gone_files(copy)))
         if copy is not None and gone:
             self._forgetting.session(copy.name, copy)
         return Cleaned(len(gone), sum(file.size for file in gone))
 
 
-def _gone_files(copy: SessionCopy) -> list[ExpirableFile]:
+def _gone_files(copy: Snapshot) -> list[ExpirableFile]:
     if copy.gone_at is None:
         return []
     return [ExpirableFile(copy.directory, copy.packed, copy.gone_at)]

@@ -22,8 +22,8 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.core.sources import Source
 from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import Keeping
 from bsd.maintenance.keepers import broken_notes
-from bsd.maintenance.keeping import Keeping
 from bsd.maintenance.leftovers import adds_nothing, stores_without_transcript
 from bsd.maintenance.targets import lock_of
 from bsd.maintenance.trash import Trash
@@ -33,11 +33,11 @@ from bsd.sessions.commit.late import forget_orphan, list_orphans
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import expired_before
 from bsd.store.archive import SessionArchive
-from bsd.store.copies import damaged_copies
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
 from bsd.store.originals import Missing, SessionStore, digest
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
+from bsd.store.snapshots import damaged_snapshots
 from bsd.transcripts import splice
 from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at
 from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat
@@ -211,7 +211,7 @@ def _packs(layout: Layout, result: Verification, wait: float, *, repair: bool) -
 
 def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[Finding]:
     """The same of one session; raises OSError."""
-    for copy, damage in list(damaged_copies(directory)):
+    for copy, damage in list(damaged_snapshots(directory)):
         name = layout.session_of_store(directory.name)
         if wait is not None and name is not None and _is_made_anew(layout, name, copy, wait):
             message = f"{damage.message}; its session is there, and was copied anew"
@@ -250,7 +250,7 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
 def _is_made_anew(layout: Layout, name: SessionName, copy: Path, wait: float) -> bool:
     """Whether a copy is whole now, since its session is in its place and could be read."""
     made = Keeping(layout, NEVER, RetryBudget(wait)).remake(name)
-    return made and copy not in dict(damaged_copies(copy.parent))
+    return made and copy not in dict(damaged_snapshots(copy.parent))
 
 
 def _are_elsewhere(layout: Layout, archive: SessionArchive, pack: Path, wait: float) -> bool:

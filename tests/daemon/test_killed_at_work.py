@@ -135,8 +135,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.maintenance.bring_back import BringBack
-from bsd.maintenance.keeping import gone_sessions
-from bsd.maintenance.keeping import Keeping
+from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.deleted_sessions import Keeping
 from bsd.maintenance.retention import RetentionRun
 from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
@@ -192,7 +192,7 @@ def keep():
     return "copied" if Keeping(layout, "never", budget).run().sessions else ""
 
 def bring_back():
-    for copy in gone_sessions(layout):
+    for copy in deleted_sessions(layout):
         back = BringBack(layout, copy, actor="chaos", budget=budget).run()
         return f"PROBLEM {back}" if back.unavailable else "brought back"
     return ""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bsd.maintenance.deleted_sessions import Keeping, SnapshotTotals, find_deleted
+
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BringBack, BroughtBack
-from bsd.maintenance.keeping import Keeping, KeptNow, find_gone
 from bsd.sessions.idle import RetryBudget
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
@@ -22,7 +23,7 @@ from tests.transcripts.agents.sources.tree import Home, raw
 DAY = 24 * 3600.0
 
 
-def keep(layout: Layout, clock: Clock, **more: Any) -> KeptNow:
+def keep(layout: Layout, clock: Clock, **more: Any) -> SnapshotTotals:
     """One run of the job."""
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
     return Keeping(layout, more.pop("keep", "180d"), budget, **more).run()
@@ -30,7 +31,7 @@ def keep(layout: Layout, clock: Clock, **more: Any) -> KeptNow:
 
 def bring_back(layout: Layout, text: str, clock: Clock, **more: Any) -> BroughtBack:
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    return BringBack(layout, find_gone(layout, text), budget=budget, **more).run()
+    return BringBack(layout, find_deleted(layout, text), budget=budget, **more).run()
 
 
 def extract(layout: Layout, name: SessionName, clock: Clock, **more: object) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
+from bsd.maintenance.forget import Forget
 
 from bsd.core.config import PruningConfig
 from bsd.core.errors import Busy, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.forgetting import Forgetting
 from bsd.maintenance.keepers import Begun
-from bsd.maintenance.keeping import find_gone, gone_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
@@ -64,8 +64,8 @@ def _plain(path: Path) -> bytes:
     return content
 
 
-def forgetting(layout: Layout, clock: Clock) -> Forgetting:
-    return Forgetting(layout, budget=RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep))
+def forgetting(layout: Layout, clock: Clock) -> Forget:
+    return Forget(layout, budget=RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep))
 
 
 def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
@@ -98,7 +98,7 @@ def test_no_word_of_a_session_is_left(
     assert (done.in_transcript, done.kept_by) == (not is_gone, [])
     for word in (*WORDS, "look"):
         assert said(layout, word, path) == []
-    assert gone_sessions(layout) == []
+    assert deleted_sessions(layout) == []
     assert not layout.archive_dir(NAME).exists()
     with pytest.raises(NotFound):
         forgetting(layout, clock).session(NAME)
@@ -268,7 +268,7 @@ def test_who_is_killed_is_gone_on_from(
             raise Killed
 
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    forget = Forgetting(layout, budget=budget, after_step=after_step)
+    forget = Forget(layout, budget=budget, after_step=after_step)
     with suppress(Killed):
         forget.entry(NAME, entry) if entry else forget.session(NAME)
     if not killed:
@@ -292,7 +292,7 @@ def test_what_comes_after_a_kill_is_not_taken(layout: Layout, clock: Clock) -> N
 
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
     with pytest.raises(Killed):
-        Forgetting(layout, budget=budget, after_step=after_step).session(NAME)
+        Forget(layout, budget=budget, after_step=after_step).session(NAME)
     store = layout.store_dir(NAME)
     old = set(store.glob("0*"))
     new = store / "0099_text.json"
@@ -448,11 +448,11 @@ def test_one_of_two_sessions_of_a_name_is_forgotten_alone(layout: Layout, clock:
     os.utime(path, (clock.now() - 2 * DAY,) * 2)
     keep(layout, clock)
     path.unlink()
-    first, second = sorted(gone_sessions(layout), key=lambda copy: -copy.size)
+    first, second = sorted(deleted_sessions(layout), key=lambda copy: -copy.size)
     forgetting(layout, clock).session(NAME, first)
     assert said(layout, WORDS[0]) == []
-    assert [copy.id for copy in gone_sessions(layout)] == [second.id]
-    assert find_gone(layout, str(NAME)).origin == second.origin
+    assert [copy.id for copy in deleted_sessions(layout)] == [second.id]
+    assert find_deleted(layout, str(NAME)).origin == second.origin
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
@@ -466,12 +466,12 @@ def test_a_permanent_delete_leaves_no_word(
         trash.delete(NAME, permanent=True)
     else:
         trash.delete(NAME)
-        assert gone_sessions(layout) == []  # the trash's rules hold for it
+        assert deleted_sessions(layout) == []  # the trash's rules hold for it
         assert len(keep(layout, clock).gone) == 0
         trash.remove(str(NAME))
     for word in WORDS:
         assert said(layout, word) == []
-    assert gone_sessions(layout) == []
+    assert deleted_sessions(layout) == []
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
@@ -491,7 +491,7 @@ def test_a_fork_that_is_gone_keeps_what_it_needs_too(
         for file in layout.store_dir(NAME).glob("0*"):
             set_idle(file, 3 * DAY)
         RetentionRun(layout, actor="test").clean_store("24h", into_archive=True)
-    [copy] = gone_sessions(layout)
+    [copy] = deleted_sessions(layout)
     done = forgetting(layout, clock).session(NAME)
     assert copy.id in done.kept_by
     assert not bring_back(layout, str(FORK), clock).unavailable
