@@ -26,15 +26,21 @@ from bsd.core.errors import (
 )
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.bring_back import BringBack, BroughtBack
-from bsd.maintenance.copy_scope import CopyOutcome, CopyScope, CopyStatus
-from bsd.maintenance.forgetting import Forgetting, Forgotten
-from bsd.maintenance.keeping import Keeping, find_gone, gone_sessions
+from bsd.maintenance.bring_back import BroughtBack
+from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
+from bsd.maintenance.snapshots import (
+    SnapshotOutcome,
+    SnapshotScope,
+    SnapshotStatus,
+    take_snapshots,
+)
+from bsd.maintenance.forget import Forget, Forgotten
+from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
 from bsd.maintenance.leftovers import kept_beside
 from bsd.maintenance.search import search_gone
 from bsd.planning.view import views
-from bsd.store.copies import CopiedTranscript, SessionCopy
-from bsd.store.copies_use import CopiesUse, copies_use
+from bsd.store.snapshot_parts import SnapshotReader
+from bsd.store.snapshots import CopiesUse, Snapshot, copies_use
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.programs import program_of
@@ -95,7 +101,7 @@ class CopiedSession:
     """What became (with `dry_run`: would become) of a session. `size`: bytes of its transcript."""
 
     session: str
-    status: CopyStatus
+    status: SnapshotStatus
     size: int
     reason: Annotated[str | None, OMIT_EMPTY] = None
     hint: Annotated[str | None, OMIT_EMPTY] = None
@@ -113,7 +119,7 @@ class CopiesKept:
     bytes_packed: Annotated[int, Field(description="Of what was read, what no copy had yet")]
 
 
-def gone_session(layout: Layout, copy: SessionCopy, keep: str) -> GoneSession:
+def gone_session(layout: Layout, copy: Snapshot, keep: str) -> GoneSession:
     """What doors are told of a copy; `keep` is the setting `archive_sessions`."""
     lifetime = None if keep == OFF else lifetime_seconds(keep)
     expires = None
@@ -164,19 +170,19 @@ def copy_sessions(
         context.progress(0)
         return False
 
-    def told(outcome: CopyOutcome) -> None:
+    def told(outcome: SnapshotOutcome) -> None:
         copied.append(_copied(outcome))
 
-    scope = CopyScope(at_once=True, names=frozenset(names), dry_run=dry_run)
+    scope = SnapshotScope(at_once=True, names=frozenset(names), dry_run=dry_run)
     budget = context.budget
-    done = Keeping(layout, keep, budget, stopping=stopping, scope=scope, told=told).run()
+    done = take_snapshots(layout, keep, budget, scope=scope, stopping=stopping, report=told)
     known = {one.session for one in copied}
     copied += [_not_found(layout, name) for name in names if str(name) not in known]
-    count = sum(one.status is CopyStatus.COPIED for one in copied)
+    count = sum(one.status is SnapshotStatus.COPIED for one in copied)
     return CopiesKept(dry_run, tuple(copied), count, done.read, done.packed)
 
 
-def _copied(outcome: CopyOutcome) -> CopiedSession:
+def _copied(outcome: SnapshotOutcome) -> CopiedSession:
     name, problem = str(outcome.session), outcome.problem
     if problem is None:
         return CopiedSession(name, outcome.status, outcome.size)
@@ -195,14 +201,14 @@ def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
         )
     except (BsdError, OSError) as error:
         problem = os_problem(error, f"looking at {name}")
-    failed = CopyStatus.FAILED
+    failed = SnapshotStatus.FAILED
     return CopiedSession(str(name), failed, 0, problem.message, problem.hint, type(problem))
 
 
 def list_archive(context: ActionContext, *, agent: str | None = None, limit: int = 100) -> GoneList:
     """List the sessions that their program has deleted, those used last first."""
     layout, keep = context.layout, context.config.current.archive_sessions
-    found = gone_sessions(layout, agent)
+    found = deleted_sessions(layout, agent)
     shown = tuple(gone_session(layout, copy, keep) for copy in found[:limit])
     more = len(found) - len(shown)
     return GoneList(keep=keep, sessions=shown, more=more, copies=copies_use(layout))
@@ -223,9 +229,9 @@ def show_archived(
         LeftAlone: its lines are not understood.
     """
     layout = context.layout
-    copy = find_gone(layout, session)
+    copy = find_deleted(layout, session)
     shown = gone_session(layout, copy, context.config.current.archive_sessions)
-    source = CopiedTranscript(copy)
+    source = SnapshotReader(copy)
     with source:
         found = program_of(layout, copy.name.agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
@@ -277,10 +283,10 @@ def bring_back(context: ActionContext, session: str, *, renamed: str | None = No
         Conflict: several have this name, or there is such a session by now.
     """
     layout = context.layout
-    copy = find_gone(layout, session)
+    copy = find_deleted(layout, session)
     name = SessionName.parse(renamed) if renamed else None
     budget = context.budget
-    return BringBack(layout, copy, renamed=name, actor=context.actor, budget=budget).run()
+    return bring_back_snapshot(layout, copy, renamed=name, actor=context.actor, budget=budget)
 
 
 def forget(context: ActionContext, session: str, *, entry: str | None = None) -> Forgotten:
@@ -296,7 +302,7 @@ def forget(context: ActionContext, session: str, *, entry: str | None = None) ->
         Busy: the session is in use.
     """
     keep = context.config.current.trash_retention
-    forgetting = Forgetting(
+    forgetting = Forget(
         context.layout, trash_keep=keep, actor=context.actor, budget=context.budget
     )
     name, copy = kept_session(context.layout, session)
@@ -312,10 +318,10 @@ def forget(context: ActionContext, session: str, *, entry: str | None = None) ->
     return done
 
 
-def kept_session(layout: Layout, text: str) -> tuple[SessionName, SessionCopy | None]:
+def kept_session(layout: Layout, text: str) -> tuple[SessionName, Snapshot | None]:
     """Which session is meant: by its name, or one copy by its id; raises Invalid."""
     try:
-        copy = find_gone(layout, text)
+        copy = find_deleted(layout, text)
     except (NotFound, Conflict, Invalid):  # not gone, or several: then all that is kept of it
         return SessionName.parse(text), None
     return copy.name, copy if copy.id == text else None

@@ -14,7 +14,7 @@ from bsd.core.errors import BsdError, Forbidden
 from bsd.maintenance import verify as verification
 from bsd.maintenance.doctor import Check, Level, clock, examine, versions
 from bsd.maintenance.file_owners import wrongly_owned
-from bsd.maintenance.verify import Verification
+from bsd.maintenance.session_check import Verification
 
 
 @dataclass(frozen=True, slots=True)

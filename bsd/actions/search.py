@@ -18,7 +18,7 @@ from bsd.actions.list_sessions import check_agent
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import BsdError, Busy
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.keeping import is_gone
+from bsd.maintenance.deleted_sessions import is_deleted
 from bsd.maintenance.scan import FullScan, ScanPosition
 from bsd.maintenance.search import NO_INDEX, by_title, search_as_it_is
 from bsd.maintenance.search import search as search_index
@@ -158,7 +158,7 @@ def _titled(
 
 def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
     """What was found, as answers tell it."""
-    gone = {name for name in {hit.session for hit in hits} if is_gone(layout, name)}
+    gone = {name for name in {hit.session for hit in hits} if is_deleted(layout, name)}
     return tuple(
         FoundEntry(
             session=str(hit.session),

@@ -34,8 +34,8 @@ from bsd.core.errors import Busy
 from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BroughtBack
-from bsd.maintenance.copy_scope import CopyStatus
-from bsd.maintenance.forgetting import Forgotten
+from bsd.maintenance.snapshots import SnapshotStatus
+from bsd.maintenance.forget import Forgotten
 
 _ORIGIN = re.compile(r"@[0-9a-f]{8}\Z")  # what an id in the archive has after the name
 
@@ -135,10 +135,10 @@ def keep_command(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool
         if session.error is not None:
             code = session.error.exit_code
             Problem(f"{session.session}: {session.reason}", code, session.hint).show()
-            failed |= {code} if session.status is CopyStatus.FAILED else set()
+            failed |= {code} if session.status is SnapshotStatus.FAILED else set()
     if failed:
         return failed.pop() if len(failed) == 1 else 1
-    busy = any(session.status is CopyStatus.BUSY for session in answer.sessions)
+    busy = any(session.status is SnapshotStatus.BUSY for session in answer.sessions)
     return Busy.exit_code if busy else 0
 
 
@@ -149,7 +149,7 @@ def tell_copies(done: CopiesKept, *, named: bool) -> None:
         print_table(("SESSION", "", "SIZE"), rows, right=("SIZE",))
         say()
     amount = f" ({size(done.bytes_read)} read, {size(done.bytes_packed)} of it new)"
-    before = sum(copy.status is CopyStatus.UNCHANGED for copy in done.sessions)
+    before = sum(copy.status is SnapshotStatus.UNCHANGED for copy in done.sessions)
     say(
         f"{counted(done.copied, 'session')} {would}copied{'' if done.dry_run else amount},"
         f" {before:,} copied before"

@@ -19,11 +19,11 @@ from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.sources import Source
 from bsd.maintenance import catalog
-from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.titles import Titles
 from bsd.maintenance.trash import Trash
 from bsd.sessions.session import Session
-from bsd.store.copies import archived
+from bsd.store.snapshots import archive_directories
 from bsd.transcripts.agents.entry import MARKER
 from bsd.transcripts.agents.programs import elsewhere
 from bsd.transcripts.reader import parse_entry
@@ -61,7 +61,7 @@ def session_named(layout: Layout, text: str) -> SessionName:
         return name
     copied: list[SessionName] = []
     with suppress(BsdError):  # an archive that cannot be read must not hide the rest
-        stored = [layout.session_of_store(archive.name) for archive in archived(layout)]
+        stored = [layout.session_of_store(archive.name) for archive in archive_directories(layout)]
         copied = [
             name
             for name in _matching(filter(None, stored), agent, session, slash)
@@ -110,7 +110,7 @@ def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
     whole = SessionName.parse(text) if slash else None
     if whole is None:
         check_name(text, "session")
-    gone = gone_sessions(layout)
+    gone = deleted_sessions(layout)
     if any(text in {copy.id, str(copy.name)} for copy in gone):
         return text
     if whole is not None and _has_remains(layout, whole):

@@ -36,7 +36,7 @@ from bsd.maintenance.retention import OverLimit, archive_forecast
 from bsd.maintenance.shelves import ArchiveShelf, StoreShelf, TrashShelf, archive_use
 from bsd.sessions.commit.inflight import unreached
 from bsd.sessions.commit.late import list_orphans
-from bsd.store.copies_use import NO_COPIES, copies_use
+from bsd.store.snapshots import NO_COPIES, copies_use
 from bsd.transcripts.agents.programs import elsewhere, served_by
 
 # What looks at every store file may take a hundredth of the time, not more.

@@ -22,7 +22,7 @@ from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES
 from bsd.http.dependencies import Agent, Context, Input, JsonRoute
 from bsd.http.search import Limit, Words
 from bsd.maintenance.bring_back import BroughtBack
-from bsd.maintenance.forgetting import Forgotten
+from bsd.maintenance.forget import Forgotten
 
 router = APIRouter(prefix="/api/archive", tags=["archive"], route_class=JsonRoute)
 

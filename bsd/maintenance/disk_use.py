@@ -25,7 +25,7 @@ from bsd.maintenance.shelves import USUAL_RATIO, archive_use
 from bsd.maintenance.titles import Titles
 from bsd.sessions.commit.displaced import KEEP_NS
 from bsd.sessions.commit.inflight import InFlight
-from bsd.store.copies import archived, copy_directories
+from bsd.store.snapshots import archive_directories, snapshot_directories
 from bsd.store.index import INDEX_FILE
 from bsd.store.search_file import NOTHING_OUT, TakenOut
 
@@ -139,7 +139,7 @@ def _database(file: Path) -> list[Path]:
 
 def _copies_of_sessions(layout: Layout) -> list[Path]:
     with suppress(BsdError):
-        return [copy for one in archived(layout) for copy in copy_directories(one)]
+        return [copy for one in archive_directories(layout) for copy in snapshot_directories(one)]
     return []
 
 

@@ -24,7 +24,7 @@ from bsd.core.database_file import signed
 from bsd.core.errors import BsdError, Busy, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
 from bsd.sessions.session import format_of
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.markers import stored_line
@@ -115,11 +115,11 @@ def _keep_copied(layout: Layout, index: SearchIndex, agent: str | None, found: U
         return found
     there = {str(each.name) for each in due}
     try:
-        copies = gone_sessions(layout, agent)
+        copies = deleted_sessions(layout, agent)
     except BsdError as problem:  # then nobody knows which are, and other sessions can be searched
         _log.warning("Sessions that are gone cannot be searched", problem=problem.message)
         return Unread(due, [], up_to)
-    kept = {str(copy.name): copy for copy in reversed(copies) if is_gone(layout, copy.name)}
+    kept = {str(copy.name): copy for copy in reversed(copies) if is_deleted(layout, copy.name)}
     known = index.known_among(kept)
     for text, copy in kept.items():
         was = known.get(text)
@@ -145,7 +145,7 @@ def _due_among(
 
 def has_changed(layout: Layout, was: Known) -> bool:
     """Whether a session's file is not as it was read; raises NotFound, Forbidden, OSError."""
-    with open_or_copy(layout, SessionName.parse(was.name)) as source:
+    with open_or_snapshot(layout, SessionName.parse(was.name)) as source:
         return _file(was) != _state(source.identity)
 
 
@@ -201,7 +201,7 @@ def read_slice(layout: Layout, index: SearchIndex, due: Due, budget: int = SLICE
     """
     name = due.name
     was = index.known_as(name)
-    with open_or_copy(layout, name) as source:
+    with open_or_snapshot(layout, name) as source:
         if was is not None and _file(was) == _state(source.identity):
             return False
         part = _Part(layout, name, source, was, budget)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import structlog
 
 from bsd.core.errors import BsdError, ConfigError
-from bsd.maintenance.forgetting import forget_on
+from bsd.maintenance.forget import finish_forgetting
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.idle import RetryBudget
@@ -29,7 +29,7 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
-        forget_on(surgeon.layout, actor=surgeon.actor, budget=budget)
+        finish_forgetting(surgeon.layout, actor=surgeon.actor, budget=budget)
     return surgeon.operator.recover()
 
 

@@ -25,7 +25,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.trashed import transcripts
 from bsd.sessions.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
-from bsd.store.copies import copies_of
+from bsd.store.snapshots import snapshots_of
 from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.entry import first_entries
 from bsd.transcripts.agents.program import ENDING
@@ -76,7 +76,7 @@ def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript
                 continue
         size = sum(sizes)
         where = tuple(places.of(name)) if name else ()
-        if name and copies_of(layout, name):
+        if name and snapshots_of(layout, name):
             where = (f"the archive has a copy: `bsd archive bring-back {name}`", *where)
         beside = name is not None and bool(kept_beside(layout, name))
         yield StoreWithoutTranscript(

@@ -38,13 +38,14 @@ from bsd.maintenance.expiry import (
     clean_lots,
     forecast,
 )
-from bsd.maintenance.forgetting import Forgetting, GoneShelf, forget_on
-from bsd.maintenance.keeping import gone_sessions, is_gone
+from bsd.maintenance.forget import Forget, finish_forgetting
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted
 from bsd.maintenance.search import catch_up, letting_go
 from bsd.maintenance.shelves import (
     USUAL_RATIO,
     WAIT_SECONDS,
     ArchiveShelf,
+    GoneShelf,
     HistoryShelf,
     Packing,
     StoreShelf,
@@ -54,7 +55,13 @@ from bsd.maintenance.shelves import (
 )
 from bsd.maintenance.trash import Trash
 from bsd.sessions.idle import RetryBudget
-from bsd.store.copies import SessionCopy, archived, copy_directories, forget_copy, read_copy
+from bsd.store.snapshots import (
+    Snapshot,
+    archive_directories,
+    delete_snapshot,
+    read_snapshot,
+    snapshot_directories,
+)
 from bsd.store.pack import PACK, SET_ASIDE
 
 _log: BoundLogger = structlog.get_logger(module="retention")
@@ -197,7 +204,7 @@ class RetentionRun:
         """
         _log.trace("Retention begins", root=str(self._layout.root))
         budget = RetryBudget(0.0, clock=self._clock)
-        not_forgotten = forget_on(self._layout, actor=self._actor, budget=budget)
+        not_forgotten = finish_forgetting(self._layout, actor=self._actor, budget=budget)
         catch_up(self._layout)
         keep, others, archived = config.retention, config.trash_retention, config.archive_retention
         held, held_others, held_archive = (
@@ -270,7 +277,7 @@ class RetentionRun:
     def _clean_over(self, shelf: ArchiveShelf, most: int) -> Cleaned:
         try:
             budget = RetryBudget(self._wait, clock=self._clock)
-            forgetting = Forgetting(self._layout, actor=self._actor, budget=budget)
+            forgetting = Forget(self._layout, actor=self._actor, budget=budget)
             over = OverLimit(self._layout, most, forgetting)
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"looking into {self._layout.archive}").message
@@ -445,7 +452,7 @@ class Goer:
     age_from: float  # epoch seconds
     things: tuple[Thing, ...]
     copy: Path | None = None
-    gone: SessionCopy | None = None  # the session that goes with all that is kept of it
+    gone: Snapshot | None = None  # the session that goes with all that is kept of it
     first: bool = False  # nothing is lost by it now
 
     @property
@@ -459,10 +466,10 @@ class OverLimit:
     name = "archived"
     keep = NEVER  # by age nothing of it goes
 
-    def __init__(self, layout: Layout, limit: int, forgetting: Forgetting | None = None) -> None:
+    def __init__(self, layout: Layout, limit: int, forgetting: Forget | None = None) -> None:
         self._layout = layout
         self._limit = limit
-        self._forgetting = forgetting or Forgetting(layout)
+        self._forgetting = forgetting or Forget(layout)
         self._all = list(self._found())
         self.used = sum(goer.size for goer in self._all)
         self.going = list(self._chosen())
@@ -482,10 +489,10 @@ class OverLimit:
 
     def _found(self) -> Iterator[Goer]:
         layout = self._layout
-        gone = {copy.directory: copy for copy in gone_sessions(layout)}
+        gone = {copy.directory: copy for copy in deleted_sessions(layout)}
         packs = {lot.path: lot.things() for lot in ArchiveShelf(layout, NEVER).lots()}
-        for archive in archived(layout):
-            copies = list(copy_directories(archive))
+        for archive in archive_directories(layout):
+            copies = list(snapshot_directories(archive))
             own = packs.pop(archive, [])
             for directory in copies:
                 copy, size = gone.get(directory), _size_of(directory)
@@ -493,7 +500,7 @@ class OverLimit:
                 if copy is None:
                     spare = _is_spare(layout, directory)
                     yield Goer(thing.mtime, (thing,), directory, first=spare)
-                elif len(copies) > 1 or not is_gone(layout, copy.name):
+                elif len(copies) > 1 or not is_deleted(layout, copy.name):
                     yield Goer(thing.mtime, (thing,), directory, copy)
                 else:
                     together = (thing, *own)
@@ -515,7 +522,7 @@ class OverLimit:
 
 
 class _CopyLot(Lot):
-    def __init__(self, layout: Layout, path: Path, goer: Goer, forgetting: Forgetting) -> None:
+    def __init__(self, layout: Layout, path: Path, goer: Goer, forgetting: Forget) -> None:
         self.path = path
         self._layout = layout
         self._goer = goer
@@ -535,21 +542,21 @@ class _CopyLot(Lot):
         with own_lock_of(self._layout, self.path.parent, 0.0):
             if goer.first and not _is_spare(self._layout, self.path):
                 return Cleaned()  # its session has gone meanwhile
-            forget_copy(self.path)
+            delete_snapshot(self.path)
         return Cleaned(1, goer.size)
 
 
 def _is_spare(layout: Layout, directory: Path) -> bool:
     """Whether it is a copy of a session that is still in its place."""
     with suppress(Unavailable):
-        copy = read_copy(directory)
-        return copy is not None and copy.gone_at is None and not is_gone(layout, copy.name)
+        copy = read_snapshot(directory)
+        return copy is not None and copy.gone_at is None and not is_deleted(layout, copy.name)
     return False
 
 
 def _kept_at(directory: Path) -> float:
     with suppress(Unavailable):
-        if copy := read_copy(directory):
+        if copy := read_snapshot(directory):
             return copy.kept_at
     with suppress(OSError):  # nobody can say more of one that is damaged
         return directory.stat().st_mtime

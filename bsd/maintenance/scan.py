@@ -1,7 +1,7 @@
-"""Searches everything without an index: all text of sessions, stores and archives.
+"""Searches all text of sessions, stores and archives without an index.
 
-It reads what there is on the disk, the newest sessions first. A search can stop anywhere and go on
-from that `ScanPosition` later. Only lines that may hold the words are parsed
+The newest sessions are read first. A search can stop anywhere and go on from that `ScanPosition`
+later. Only lines that may hold the words are parsed
 (`Matcher.candidates`).
 """
 
@@ -21,7 +21,7 @@ import orjson
 from bsd.core.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive, is_pack, ref_of
 from bsd.store.extracted import SessionStore
@@ -71,7 +71,7 @@ class ScanPosition(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Something that was read: where it ends, and how many bytes of the files it was."""
+    """A piece that was read: its part, its end, and its bytes in the files."""
 
     part: int
     at: str
@@ -80,7 +80,7 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What a search has found, and how far it came; `place` is None if it came to the end."""
+    """The result of a search; `place` is None if it came to the end."""
 
     hits: list[SearchHit]
     place: ScanPosition | None
@@ -90,10 +90,10 @@ class Scanned:
 
 @dataclass(slots=True)
 class FullScan:
-    """One search through everything; or, with `only`, through what was taken out of one session.
+    """One search through everything; or, with `only`, through what was extracted from one session.
 
-    `progress` hears of bytes, of so many; `stopping` is asked after each piece of about a megabyte;
-    `failed` is told of what cannot be read, which stops nothing else.
+    `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
+    `failed` is told what cannot be read, which stops nothing else.
     """
 
     layout: Layout
@@ -142,9 +142,9 @@ class FullScan:
             return
         for name, stat in catalog.with_stats(self.layout, self.agent):
             yield name, stat.st_mtime_ns
-        copies = {copy.name: copy for copy in reversed(gone_sessions(self.layout, self.agent))}
+        copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
         for name, copy in copies.items():
-            if is_gone(self.layout, name):
+            if is_deleted(self.layout, name):
                 yield name, copy.transcript.was.mtime_ns
 
     def _size(self, name: SessionName) -> int:
@@ -175,7 +175,7 @@ class FullScan:
 
     def _in_transcript(self, name: SessionName, matcher: Matcher, at: str) -> Iterator[_Piece]:
         offset, number = map(int, at.split(":")) if at else (0, 0)
-        with open_or_copy(self.layout, name) as source:
+        with open_or_snapshot(self.layout, name) as source:
             size = source.identity.size
             if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
                 offset = number = 0  # it was rewritten since

@@ -19,7 +19,7 @@ from bsd.core.files import write_private
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_slice
-from bsd.maintenance.keeping import gone_sessions, is_gone, open_or_copy
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
 from bsd.sessions.session import format_of
 from bsd.store.contents import contents_of
 from bsd.store.search import FoundRow, SearchHit, SearchIndex, ask, digest_of, drop_for_good, use
@@ -114,7 +114,7 @@ def search_gone(
     In what the index knows; with `read` what it does not know yet is read before.
     """
     match_expression(words)
-    gone = [copy.name for copy in gone_sessions(layout, agent) if is_gone(layout, copy.name)]
+    gone = [copy.name for copy in deleted_sessions(layout, agent) if is_deleted(layout, copy.name)]
 
     def work(index: SearchIndex) -> list[FoundRow]:
         if read:
@@ -159,7 +159,7 @@ def _hits_in(
     layout: Layout, name: SessionName, rows: list[FoundRow], matcher: Matcher
 ) -> Iterator[tuple[FoundRow, SearchHit]]:
     try:
-        with open_or_copy(layout, name) as source:
+        with open_or_snapshot(layout, name) as source:
             reader = LineReader(layout, name, format_of(source, program_of(layout, name.agent)))
             texts = dict(_texts_of(source, reader, rows))
     except NotFound:

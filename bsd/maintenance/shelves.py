@@ -19,9 +19,10 @@ from typing import Any
 import orjson
 import structlog
 
+from bsd.core.config import OFF
 from bsd.core.errors import BsdError, NotFound, os_problem
 from bsd.core.files import LARGEST_LINE, is_there, read_plain
-from bsd.core.formatting import iso_utc
+from bsd.core.formatting import NEVER, iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import OwnLock
 from bsd.maintenance.expiry import (
@@ -31,10 +32,13 @@ from bsd.maintenance.expiry import (
     Thing,
     unlink,
 )
+from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.forget import Forget
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import TrashPlace, ids
+from bsd.sessions.idle import RetryBudget
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
-from bsd.store.copies import archived
+from bsd.store.snapshots import Snapshot, archive_directories, read_snapshot
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
 from bsd.store.extracted import APART, FORGOTTEN
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
@@ -369,7 +373,7 @@ class ArchiveShelf:
         self.newest = 0.0  # when the last line of all that was deleted had come; epoch seconds
 
     def lots(self) -> Iterator[Lot]:
-        for directory in archived(self._layout):
+        for directory in archive_directories(self._layout):
             yield _ArchiveLot(self._layout, directory, self._wait, self)
 
 
@@ -456,7 +460,7 @@ def archive_use(layout: Layout) -> ArchiveUse:
     """Add up what the packs say of themselves; damaged ones are left out. Raises BsdError."""
     found = [
         summary
-        for directory in archived(layout)
+        for directory in archive_directories(layout)
         for _, summary in SessionArchive(directory).summaries()
     ]
     if not found:
@@ -518,3 +522,43 @@ def _sizes(place: TrashPlace) -> Iterator[int]:
                 yield from (Path(directory, name).lstat().st_size for name in names)
         elif os.path.lexists(part):
             yield part.lstat().st_size
+
+
+# --- sessions that their program has deleted ---
+
+
+class GoneShelf:
+    """Deleted sessions, each a lot; age counts from when that was noticed."""
+
+    name = "copied"
+
+    def __init__(
+        self, layout: Layout, keep: str, *, actor: str = "cli", budget: RetryBudget | None = None
+    ) -> None:
+        self.keep = NEVER if keep == OFF else keep  # then only `forget` takes what there is
+        self._layout = layout
+        self._forget = Forget(layout, actor=actor, budget=budget)
+
+    def lots(self) -> Iterator[Lot]:
+        for snapshot in deleted_sessions(self._layout):
+            if snapshot.gone_at is not None:
+                yield _GoneLot(snapshot, self._forget)
+
+
+class _GoneLot(Lot):
+    def __init__(self, snapshot: Snapshot, forget: Forget) -> None:
+        self.path = snapshot.directory
+        self._snapshot = snapshot
+        self._forget = forget
+
+    def things(self) -> list[Thing]:
+        snapshot = read_snapshot(self.path)
+        if snapshot is None or snapshot.gone_at is None:
+            return []
+        return [Thing(self.path, snapshot.packed, snapshot.gone_at)]
+
+    def delete(self, expired: Expired) -> Cleaned:
+        gone = list(filter(expired, self.things()))
+        if gone:
+            self._forget.session(self._snapshot.name, self._snapshot)
+        return Cleaned(len(gone), sum(thing.size for thing in gone))

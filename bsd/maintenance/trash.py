@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,8 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.maintenance.catalog import Member, family
 from bsd.maintenance.leftovers import drafts_of, is_there, kept_beside
-from bsd.maintenance.rehome import Departing, HandDown
+from bsd.maintenance.references import References
+from bsd.maintenance.rehome_references import Departing, rehome_references
 from bsd.maintenance.relocate import in_the_way
 from bsd.maintenance.trash_moves import JOINED, Moves
 from bsd.maintenance.trashed import (
@@ -83,7 +84,7 @@ class Trash:
         self._actor = actor
         self.budget = budget = budget or RetryBudget()
         self._after_step = after_step
-        self._rehome_references = HandDown(layout, budget, actor, after_step)
+        self._references = References(layout)
         self._idle_policy = IdlePolicy(layout, budget, InFlight(layout))
 
     # --- looking ---
@@ -164,7 +165,7 @@ class Trash:
             self._idle_policy.settle(names)
             self._idle_policy.wait_for(names, waiting)
             if permanent:
-                self._rehome_references.provide([self._leaving(each) for each in names], names)
+                self._rehome([self._leaving(each) for each in names], names)
             with ExitStack() as gateway:
                 for each in names:
                     gateway.enter_context(self._idle_policy.program_lock(each, waiting.left))
@@ -361,12 +362,24 @@ class Trash:
         with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
             self._refuse_closed([item], back=True)
             self._idle_policy.blank([item.name])  # it may have been deleted a moment ago
-            self._rehome_references.provide([self._gone(item)], [item.name])
+            self._rehome([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             moves = self._run(journal)
             moves.end(journal)
         self._forget_beside(journal)
         return item
+
+    def _rehome(
+        self, departing: list[Departing], locked: Sequence[SessionName], *, at_once: bool = False
+    ) -> None:
+        rehome_references(
+            self._references,
+            departing,
+            locked,
+            budget=self.budget,
+            actor=self._actor,
+            at_once=at_once,
+        )
 
     def _leaving(self, name: SessionName) -> Departing:
         """What goes with a session that is still in its place."""
@@ -429,7 +442,7 @@ class Trash:
                 leaving = [self._gone(item) for item in journal.items]
                 if journal.aim is Aim.TRASH:
                     leaving += [self._leaving(item.name) for item in journal.items]
-                self._rehome_references.provide(leaving, names, at_once=True)
+                self._rehome(leaving, names, at_once=True)
             if journal.aim is Aim.TRASH:
                 for item in [each for each in journal.items if self._goes_on(each)]:
                     journal.items.remove(item)

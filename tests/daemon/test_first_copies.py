@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.store.copies import copies_of
+from bsd.store.snapshots import snapshots_of
 from tests.daemon.running import configure, running
 from tests.maintenance.keeping import DAY, ClaudeHome
 from tests.openclaw_tree import set_idle
@@ -34,7 +34,7 @@ def test_sessions_that_are_deleted_soon_are_copied_at_the_start(tmp_path: Path) 
     names = [each for name in home.names for each in (name, home.subagents(name)[0])]
     with running(home.layout.root, tmp_path, **serve(home, tmp_path)) as daemon:
         wait_for(
-            lambda: all(copies_of(home.layout, name) for name in names), "copies of all sessions"
+            lambda: all(snapshots_of(home.layout, name) for name in names), "copies of all sessions"
         )
         assert home.delete_older_than(1) == 8 * 3
     for name in home.names:  # the daemon would extract from them again
@@ -48,7 +48,7 @@ def test_even_one_that_has_just_come_to_rest(tmp_path: Path) -> None:
     set_idle(home.path, 3600.0)
     (home.source.parent / "settings.json").write_text(json.dumps({"cleanupPeriodDays": 2}))
     with running(home.layout.root, tmp_path, **serve(home, tmp_path)):
-        wait_for(lambda: copies_of(home.layout, home.name), "a copy")
+        wait_for(lambda: snapshots_of(home.layout, home.name), "a copy")
 
 
 def test_then_what_has_been_at_rest_for_a_day(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_then_what_has_been_at_rest_for_a_day(tmp_path: Path) -> None:
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
     set_idle(home.path, 2 * DAY)
     with running(home.layout.root, tmp_path, **serve(home, tmp_path)):
-        wait_for(lambda: copies_of(home.layout, home.name), "a copy")
+        wait_for(lambda: snapshots_of(home.layout, home.name), "a copy")
 
 
 def test_where_no_copies_are_kept_none_is_made(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_where_no_copies_are_kept_none_is_made(tmp_path: Path) -> None:
     with running(home.layout.root, tmp_path, **serve(home, tmp_path)) as daemon:
         done = daemon.bsd("jobs", "run", "keep_sessions")
         assert done.returncode == 0, done.stderr
-    assert not copies_of(home.layout, home.name)
+    assert not snapshots_of(home.layout, home.name)

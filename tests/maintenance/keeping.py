@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.bring_back import BringBack, BroughtBack
-from bsd.maintenance.keeping import Keeping, KeptNow, find_gone
+from bsd.maintenance.bring_back import BroughtBack
+from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
+from bsd.maintenance.deleted_sessions import find_deleted
+from bsd.maintenance.snapshots import SnapshotTotals, take_snapshots
 from bsd.sessions.idle import RetryBudget
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
@@ -22,15 +24,15 @@ from tests.transcripts.agents.sources.tree import Home, raw
 DAY = 24 * 3600.0
 
 
-def keep(layout: Layout, clock: Clock, **more: Any) -> KeptNow:
+def keep(layout: Layout, clock: Clock, **more: Any) -> SnapshotTotals:
     """One run of the job."""
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    return Keeping(layout, more.pop("keep", "180d"), budget, **more).run()
+    return take_snapshots(layout, more.pop("keep", "180d"), budget, **more)
 
 
 def bring_back(layout: Layout, text: str, clock: Clock, **more: Any) -> BroughtBack:
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    return BringBack(layout, find_gone(layout, text), budget=budget, **more).run()
+    return bring_back_snapshot(layout, find_deleted(layout, text), budget=budget, **more)
 
 
 def extract(layout: Layout, name: SessionName, clock: Clock, **more: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import verify
 from bsd.sessions.surgeon import Surgeon
@@ -61,7 +61,7 @@ def test_an_archive_that_cannot_be_looked_into_stops_no_other_session(
     write(layout, conversation(2), other)
     assert [len(Contents(layout).with_hash(line)) for line in lines] == [1] * 4
     assert {one.name for one in catalog.sessions(layout)} == {NAME, other}
-    assert gone_sessions(layout) == []
+    assert deleted_sessions(layout) == []
     assert len(everything(layout, LONG, only=NAME)) == 4
     [finding] = verify(layout).findings
     assert (finding.kind, finding.where) == ("unreadable", str(closed))

@@ -12,7 +12,7 @@ import pytest
 from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout
-from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
 from bsd.sessions.surgeon import Surgeon
@@ -182,7 +182,7 @@ def test_a_file_in_place_of_the_archive_is_named(layout: Layout, surgeon: Surgeo
     surgeon.extract(NAME)
     layout.archive.write_bytes(b"")
     with pytest.raises(BsdError, match="not a directory"):
-        gone_sessions(layout)
+        deleted_sessions(layout)
     assert [hit.session for hit in search(layout, "seen")] != []  # others are none the worse
     [finding] = [one for one in verify(layout).findings if one.kind == "unreadable"]
     assert finding.where == str(layout.archive)

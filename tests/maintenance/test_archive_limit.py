@@ -11,11 +11,11 @@ from bsd.core.clock import Ages, look
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
 from bsd.daemon.report import _archive
-from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.retention import OverLimit, RetentionRun, forecast_all
 from bsd.maintenance.search import search
 from bsd.maintenance.shelves import Packing
-from bsd.store.copies import copies_of
+from bsd.store.snapshots import snapshots_of
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, bring_back, extract, keep
 from tests.maintenance.test_forgetting import LEAVING, WORDS, said, secret_session
@@ -56,7 +56,7 @@ def test_copies_of_sessions_in_their_places_go_first(layout: Layout, clock: Cloc
     packed_session(layout, clock)
     before = used(layout)
     assert clean(layout, clock, before - 1) == 1
-    assert copies_of(layout, NAME) == []
+    assert snapshots_of(layout, NAME) == []
     assert used(layout) < before
     assert keep(layout, clock).sessions == 0  # it is not made again, only to go again
     assert performed.restore(make_surgeon(layout, clock), NAME, "e1")["restored"]
@@ -70,9 +70,9 @@ def test_a_session_that_is_gone_goes_with_its_packs(layout: Layout, clock: Clock
         each.unlink()
     keep(layout, clock)
     search(layout, WORDS[0])
-    assert len(gone_sessions(layout)) == 2
+    assert len(deleted_sessions(layout)) == 2
     clean(layout, clock, used(layout) - 1)
-    [left] = gone_sessions(layout)
+    [left] = deleted_sessions(layout)
     assert left.name == OTHER
     assert not layout.archive_dir(NAME).exists()
     bring_back(layout, str(OTHER), clock)
@@ -88,7 +88,7 @@ def test_at_last_the_oldest_packs_go_with_their_words(layout: Layout, clock: Clo
 
 def test_a_copy_that_is_damaged_counts_and_can_go(layout: Layout, clock: Clock) -> None:
     packed_session(layout, clock)
-    [copy] = copies_of(layout, NAME)
+    [copy] = snapshots_of(layout, NAME)
     (copy.directory / "copy.json").write_bytes(b"{")
     assert OverLimit(layout, 1).used == used(layout)
     clean(layout, clock, 1)
@@ -101,7 +101,7 @@ def test_a_session_that_went_meanwhile_keeps_its_copy(layout: Layout, clock: Clo
     [lot] = over.lots()
     path.unlink()
     assert lot.delete(lambda _: True).cleaned == 0
-    assert len(gone_sessions(layout)) == 1
+    assert len(deleted_sessions(layout)) == 1
 
 
 def test_a_dry_run_says_what_a_run_takes(layout: Layout, clock: Clock) -> None:

@@ -15,10 +15,10 @@ import zstandard
 from bsd.core.config import PruningConfig
 from bsd.core.errors import Busy, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.forgetting import Forgetting
+from bsd.maintenance.forget import Forget
 from bsd.maintenance.interrupted import recover
-from bsd.maintenance.keepers import Begun
-from bsd.maintenance.keeping import find_gone, gone_sessions
+from bsd.maintenance.crash_journal import ForgetJournal
+from bsd.maintenance.deleted_sessions import find_deleted, deleted_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.shelves import Packing
@@ -66,8 +66,8 @@ def _plain(path: Path) -> bytes:
     return content
 
 
-def forgetting(layout: Layout, clock: Clock) -> Forgetting:
-    return Forgetting(layout, budget=RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep))
+def forgetting(layout: Layout, clock: Clock) -> Forget:
+    return Forget(layout, budget=RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep))
 
 
 def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
@@ -100,7 +100,7 @@ def test_no_word_of_a_session_is_left(
     assert (done.in_transcript, done.kept_by) == (not is_gone, [])
     for word in (*WORDS, "look"):
         assert said(layout, word, path) == []
-    assert gone_sessions(layout) == []
+    assert deleted_sessions(layout) == []
     assert not layout.archive_dir(NAME).exists()
     with pytest.raises(NotFound):
         forgetting(layout, clock).session(NAME)
@@ -270,7 +270,7 @@ def test_who_is_killed_is_gone_on_from(
             raise Killed
 
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    forget = Forgetting(layout, budget=budget, after_step=after_step)
+    forget = Forget(layout, budget=budget, after_step=after_step)
     with suppress(Killed):
         forget.entry(NAME, entry) if entry else forget.session(NAME)
     if not killed:
@@ -294,7 +294,7 @@ def test_what_comes_after_a_kill_is_not_taken(layout: Layout, clock: Clock) -> N
 
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
     with pytest.raises(Killed):
-        Forgetting(layout, budget=budget, after_step=after_step).session(NAME)
+        Forget(layout, budget=budget, after_step=after_step).session(NAME)
     store = layout.store_dir(NAME)
     old = set(store.glob("0*"))
     new = store / "0099_text.json"
@@ -333,10 +333,10 @@ def test_a_note_that_cannot_be_written_keeps_nobody_from_making_room(
 ) -> None:
     path = everywhere(layout, clock)
 
-    def full(_: Begun) -> None:
+    def full(_: ForgetJournal) -> None:
         raise Unavailable("no space left on device", hint="free some space")
 
-    monkeypatch.setattr(Begun, "write", full)
+    monkeypatch.setattr(ForgetJournal, "write", full)
     with pytest.raises(Unavailable):
         forgetting(layout, clock).entry(NAME, "e1")
     assert said(layout, WORDS[0], path) != []
@@ -450,11 +450,11 @@ def test_one_of_two_sessions_of_a_name_is_forgotten_alone(layout: Layout, clock:
     os.utime(path, (clock.now() - 2 * DAY,) * 2)
     keep(layout, clock)
     path.unlink()
-    first, second = sorted(gone_sessions(layout), key=lambda copy: -copy.size)
+    first, second = sorted(deleted_sessions(layout), key=lambda copy: -copy.size)
     forgetting(layout, clock).session(NAME, first)
     assert said(layout, WORDS[0]) == []
-    assert [copy.id for copy in gone_sessions(layout)] == [second.id]
-    assert find_gone(layout, str(NAME)).origin == second.origin
+    assert [copy.id for copy in deleted_sessions(layout)] == [second.id]
+    assert find_deleted(layout, str(NAME)).origin == second.origin
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
@@ -468,12 +468,12 @@ def test_a_permanent_delete_leaves_no_word(
         trash.delete(NAME, permanent=True)
     else:
         trash.delete(NAME)
-        assert gone_sessions(layout) == []  # the trash's rules hold for it
+        assert deleted_sessions(layout) == []  # the trash's rules hold for it
         assert len(keep(layout, clock).gone) == 0
         trash.remove(str(NAME))
     for word in WORDS:
         assert said(layout, word) == []
-    assert gone_sessions(layout) == []
+    assert deleted_sessions(layout) == []
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
@@ -493,7 +493,7 @@ def test_a_fork_that_is_gone_keeps_what_it_needs_too(
         for file in layout.store_dir(NAME).glob("0*"):
             set_idle(file, 3 * DAY)
         RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
-    [copy] = gone_sessions(layout)
+    [copy] = deleted_sessions(layout)
     done = forgetting(layout, clock).session(NAME)
     assert copy.id in done.kept_by
     assert not bring_back(layout, str(FORK), clock).unavailable

@@ -15,14 +15,15 @@ from bsd.core.database_file import remove_database
 from bsd.core.errors import BsdError, Conflict, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.maintenance.bring_back import BringBack
-from bsd.maintenance.keeping import find_gone, gone_sessions
+from bsd.maintenance import bring_back as bringing_back
+from bsd.maintenance.deleted_sessions import find_deleted, deleted_sessions
 from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search, search_gone
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
-from bsd.store.copies import copies_of, damaged_copies
+from bsd.store.snapshot_parts import damaged_snapshots
+from bsd.store.snapshots import snapshots_of
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import secret_session
 from tests.maintenance.trashing import register, registry
@@ -44,7 +45,7 @@ def test_claude_codes_cleaning_up_takes_nothing_for_good(tmp_path: Path, clock: 
 
     assert home.delete_older_than(30) == 12 * 7
     assert len(keep(home.layout, clock).gone) == 12 * 4
-    gone = gone_sessions(home.layout)
+    gone = deleted_sessions(home.layout)
     assert len(gone) == 12 * 4
     heads = [copy for copy in gone if copy.parent is None]
     assert [copy.name for copy in heads] == home.names[28:]
@@ -60,7 +61,7 @@ def test_claude_codes_cleaning_up_takes_nothing_for_good(tmp_path: Path, clock: 
     came_back = [path for path in before if any(n.session in str(path) for n in home.names[28:])]
     assert len(came_back) == 84
     assert {path: after[path] for path in came_back} == {path: before[path] for path in came_back}
-    assert gone_sessions(home.layout) == []
+    assert deleted_sessions(home.layout) == []
     assert not list((home.layout.own / "returning").iterdir())
 
 
@@ -74,7 +75,7 @@ def test_a_session_put_aside_by_a_reset_comes_back(layout: Layout, clock: Clock)
     then = aside.stat().st_mtime_ns
     assert keep(layout, clock).sessions == 1
     aside.unlink()
-    [_] = gone_sessions(layout)
+    [_] = deleted_sessions(layout)
     answer = bring_back(layout, str(NAME), clock)
     assert answer.path == str(path)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (original, then)
@@ -123,7 +124,7 @@ def test_nothing_is_put_over_another_file(layout: Layout, clock: Clock) -> None:
     path.unlink()
     path.write_bytes(b"somebody's own\n")
     set_idle(path, 2 * DAY)
-    [copy] = gone_sessions(layout)
+    [copy] = deleted_sessions(layout)
     with pytest.raises(Conflict, match="there is a session main/s1 again"):
         bring_back(layout, str(NAME), clock)
     assert path.read_bytes() == b"somebody's own\n"
@@ -133,18 +134,18 @@ def test_nothing_is_put_over_another_file(layout: Layout, clock: Clock) -> None:
     # The new one is kept beside it; neither copy is in the other's way.
     assert keep(layout, clock).sessions == 2
     path.unlink()
-    assert {each.id for each in gone_sessions(layout)} >= {copy.id}
-    assert len(gone_sessions(layout)) == 2
+    assert {each.id for each in deleted_sessions(layout)} >= {copy.id}
+    assert len(deleted_sessions(layout)) == 2
 
 
 def test_what_is_not_gone_is_not_brought_back(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     set_idle(path, 2 * DAY)
     with pytest.raises(NotFound):
-        find_gone(layout, str(NAME))
+        find_deleted(layout, str(NAME))
     keep(layout, clock)
     with pytest.raises(Conflict, match="is not gone"):
-        find_gone(layout, str(NAME))
+        find_deleted(layout, str(NAME))
 
 
 def test_a_clock_that_was_put_back_keeps_and_lists_all_the_same(
@@ -156,7 +157,7 @@ def test_a_clock_that_was_put_back_keeps_and_lists_all_the_same(
     path.unlink()
     assert len(keep(layout, clock).gone) == 1
     clock.ahead -= 100 * DAY
-    assert [copy.name for copy in gone_sessions(layout)] == [NAME]
+    assert [copy.name for copy in deleted_sessions(layout)] == [NAME]
     bring_back(layout, str(NAME), clock)
     assert path.read_bytes() == jsonl(*conversation())
 
@@ -185,14 +186,14 @@ def test_what_is_gone_for_long_enough_is_forgotten(layout: Layout, clock: Clock)
         .clean_gone("180d")
         .cleaned
     )
-    assert len(gone_sessions(layout)) == 1
+    assert len(deleted_sessions(layout)) == 1
     clock.ahead += 2 * DAY
     later = RetentionRun(layout, actor="test", clock=clock.now, steady=steady)
     assert later.clean_gone("never").cleaned == 0
     assert later.clean_gone("off").cleaned == 0
     done = later.clean_gone("180d")
     assert (done.cleaned, done.errors) == (1, 0)
-    assert gone_sessions(layout) == []
+    assert deleted_sessions(layout) == []
     assert not layout.store_dir(NAME).exists()
 
 
@@ -208,7 +209,7 @@ def test_a_clock_put_forward_takes_nothing(layout: Layout, clock: Clock) -> None
     done = run.clean_gone("180d")
     assert done.cleaned == 0
     assert "put forward" in str(done.held)
-    assert len(gone_sessions(layout)) == 1
+    assert len(deleted_sessions(layout)) == 1
 
 
 def test_what_is_gone_is_searched_as_before(layout: Layout, clock: Clock) -> None:
@@ -246,9 +247,10 @@ def test_whatever_is_in_the_way_stays(layout: Layout, clock: Clock, kind: str) -
         case "fifo":
             os.mkfifo(path)
     was = path.lstat()
-    [copy] = copies_of(layout, NAME)
+    [copy] = snapshots_of(layout, NAME)
     with pytest.raises(BsdError, match=r"again|not gone"):
-        BringBack(layout, copy, budget=RetryBudget(wait=0.0, clock=clock.now)).run()
+        budget = RetryBudget(wait=0.0, clock=clock.now)
+        bringing_back.bring_back(layout, copy, budget=budget)
     assert path.lstat().st_ino == was.st_ino
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
 
@@ -386,7 +388,7 @@ def test_its_entry_in_the_list_comes_back_unless_it_is_taken(layout: Layout, clo
     keep(layout, clock)
     path.unlink()
     listed.write_text(registry())
-    assert [copy.title for copy in gone_sessions(layout)] == ["Boats"]
+    assert [copy.title for copy in deleted_sessions(layout)] == ["Boats"]
     assert bring_back(layout, str(NAME), clock).keys == ["agent:main:main"]
     assert json.loads(listed.read_bytes()) == json.loads(was)
     path.unlink()
@@ -424,7 +426,7 @@ def test_a_damaged_copy_of_a_session_in_its_place_is_made_anew(
 ) -> None:
     secret_session(layout)
     keep(layout, clock)
-    [copy] = copies_of(layout, NAME)
+    [copy] = snapshots_of(layout, NAME)
     [pack] = copy.directory.glob("*.zst")
     data = bytearray(pack.read_bytes())
     data[40] ^= 0xFF
@@ -432,7 +434,7 @@ def test_a_damaged_copy_of_a_session_in_its_place_is_made_anew(
     assert keep(layout, clock).sessions == 0
     week = [keep(layout, clock).sessions for _ in turns(clock)]
     assert sum(week) == 1
-    assert list(damaged_copies(layout.archive_dir(NAME))) == []
+    assert list(damaged_snapshots(layout.archive_dir(NAME))) == []
     assert not pack.exists()
 
 
@@ -448,7 +450,7 @@ def test_verify_has_a_damaged_copy_made_anew(layout: Layout, what: str) -> None:
     path = secret_session(layout)
     clock = Clock()
     keep(layout, clock)
-    [copy] = copies_of(layout, NAME)
+    [copy] = snapshots_of(layout, NAME)
     [broken] = copy.directory.glob("*.zst" if what == "pack" else "copy.json")
     broken.write_bytes(b"{")
     assert not verify(layout).clean

@@ -21,7 +21,7 @@ from bsd.core.errors import BsdError, Conflict, NotFound
 from bsd.core.layout import Layout
 from bsd.core.settings import SourceSettings
 from bsd.maintenance.bring_back import sweep_returning
-from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import WORDS, everywhere, forgetting, said, secret_session
@@ -188,7 +188,7 @@ def _check_back(home: ClaudeHome, clock: Clock, copy: Layout) -> None:
     top, place = home.layout.root.parent, copy.root.parent
     original = {place / path.relative_to(top): was for path, was in home.files.items()}
     _compare(copy, original, all_of_it=False)
-    if gone_sessions(copy):
+    if deleted_sessions(copy):
         with suppress(Conflict):  # its transcript is there, only the rest was not said yet
             bring_back(copy, str(name), clock)
     sweep_returning(copy)
@@ -254,7 +254,7 @@ def _check_forgotten(layout: Layout, clock: Clock) -> None:
         _forget(layout, clock)
     for word in WORDS:
         assert said(layout, word) == []
-    assert gone_sessions(layout) == []
+    assert deleted_sessions(layout) == []
 
 
 def _check_entry(layout: Layout, clock: Clock) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bsd.core.layout import Layout
 from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
-from bsd.maintenance.keeping import gone_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.shelves import Packing
 from bsd.transcripts.agents.programs import layout_of
@@ -73,6 +73,6 @@ def test_packs_and_copies_are_a_fifth_and_all_comes_back(
     for path in files:
         path.unlink()
     assert len(keep(layout, clock).gone) == len(files)
-    for copy in gone_sessions(layout):
+    for copy in deleted_sessions(layout):
         assert not bring_back(layout, copy.id, clock).unavailable
     assert {path: path.read_bytes() for path in files} == files

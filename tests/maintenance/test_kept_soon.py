@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bsd.core.layout import Layout
-from bsd.store.copies import copies_of
+from bsd.store.snapshots import snapshots_of
 from tests.maintenance.keeping import DAY, ClaudeHome, keep
 from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon, write
@@ -73,7 +73,7 @@ def test_subagents_go_with_their_session(tmp_path: Path, clock: Clock) -> None:
     done = keep(home.layout, clock)
     assert done.sessions == 4
     for each in (name, *home.subagents(name)):
-        assert copies_of(home.layout, each)
+        assert snapshots_of(home.layout, each)
 
 
 def test_what_is_deleted_soonest_is_copied_first(tmp_path: Path, clock: Clock) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.bring_back import BringBack
-from bsd.maintenance.keeping import find_gone
+from bsd.maintenance import bring_back as bringing_back
+from bsd.maintenance.deleted_sessions import find_deleted
 from bsd.sessions.idle import RetryBudget
 from tests import forked
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, keep
@@ -306,7 +306,7 @@ def test_a_session_is_not_brought_back_through_a_link(
 ) -> None:
     sessions = gone.sessions_dir("main")
     flip = Flip(sessions if where == "sessions" else sessions.parent, outside)
-    copy = find_gone(gone, str(NAME))
+    copy = find_deleted(gone, str(NAME))
 
     def after_step(step: str) -> None:
         if step == "staged":
@@ -314,7 +314,7 @@ def test_a_session_is_not_brought_back_through_a_link(
 
     budget = RetryBudget(wait=0.0, clock=clock.now)
     with suppress(BsdError):
-        BringBack(gone, copy, budget=budget, after_step=after_step).run()
+        bringing_back.bring_back(gone, copy, budget=budget, after_step=after_step)
     monkeypatch.undo()
     assert everything(outside) == {}
     assert [path.name for path in outside.rglob("*")] == ["sessions"]
@@ -346,10 +346,10 @@ def test_a_directory_that_is_a_link_is_named(gone: Layout, clock: Clock, outside
         if step == "staged":
             Flip(sessions, outside)()
 
-    copy = find_gone(gone, str(NAME))
+    copy = find_deleted(gone, str(NAME))
     budget = RetryBudget(wait=0.0, clock=clock.now)
     with pytest.raises(BsdError, match=f"{sessions} is a symbolic link") as caught:
-        BringBack(gone, copy, budget=budget, after_step=after_step).run()
+        bringing_back.bring_back(gone, copy, budget=budget, after_step=after_step)
     assert caught.value.hint
     assert everything(outside) == {}
 
