@@ -28,20 +28,20 @@ from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
+from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
+from bsd.maintenance.forget import Forget, Forgotten
+from bsd.maintenance.leftovers import kept_beside
+from bsd.maintenance.search import search_gone
 from bsd.maintenance.snapshots import (
     SnapshotOutcome,
     SnapshotScope,
     SnapshotStatus,
     take_snapshots,
 )
-from bsd.maintenance.forget import Forget, Forgotten
-from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
-from bsd.maintenance.leftovers import kept_beside
-from bsd.maintenance.search import search_gone
 from bsd.planning.view import views
+from bsd.store.extracted import SessionStore
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import CopiesUse, Snapshot, copies_use
-from bsd.store.extracted import SessionStore
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.programs import program_of
 
@@ -302,9 +302,7 @@ def forget(context: ActionContext, session: str, *, entry: str | None = None) ->
         Busy: the session is in use.
     """
     keep = context.config.current.trash_retention
-    forgetting = Forget(
-        context.layout, trash_keep=keep, actor=context.actor, budget=context.budget
-    )
+    forgetting = Forget(context.layout, trash_keep=keep, actor=context.actor, budget=context.budget)
     name, copy = kept_session(context.layout, session)
     if entry is None:
         done = forgetting.session(name, copy)

@@ -34,8 +34,8 @@ from bsd.core.errors import Busy
 from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BroughtBack
-from bsd.maintenance.snapshots import SnapshotStatus
 from bsd.maintenance.forget import Forgotten
+from bsd.maintenance.snapshots import SnapshotStatus
 
 _ORIGIN = re.compile(r"@[0-9a-f]{8}\Z")  # what an id in the archive has after the name
 

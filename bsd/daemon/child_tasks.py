@@ -13,8 +13,8 @@ from bsd.daemon.children import Children
 from bsd.maintenance.bring_back import sweep_returning
 from bsd.maintenance.indexing import Due, ReadOn, find_due, read_some
 from bsd.maintenance.interrupted import recover as recover_all
-from bsd.maintenance.snapshots import SnapshotScope, SnapshotTotals, take_snapshots
 from bsd.maintenance.session_check import reindex as mend
+from bsd.maintenance.snapshots import SnapshotScope, SnapshotTotals, take_snapshots
 from bsd.sessions.commit.displaced import Recovered
 from bsd.store.search import SearchIndex, use
 

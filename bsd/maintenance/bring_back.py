@@ -300,6 +300,8 @@ class _BringBack:
         for file in files:
             make_directories(file.target.parent)
             with opened(file.target.parent) as directory:
+                with suppress(FileNotFoundError):
+                    os.unlink(file.temporary.name, dir_fd=directory)
                 descriptor = _create(file.temporary.name, directory)
                 try:
                     for piece in self._content(file):
@@ -392,8 +394,7 @@ class _BringBack:
         if self.program.deletes is not None:
             since = iso_utc(head.transcript.was.mtime_ns / 1e9)[:10]
             self.advice.append(
-                f"{self.program.deletes}, and this one is of {since}: "
-                f"`touch {path}` makes it young"
+                f"{self.program.deletes}, and this one is of {since}: `touch {path}` makes it young"
             )
         return BroughtBack(
             session=str(name),

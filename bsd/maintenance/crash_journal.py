@@ -1,4 +1,4 @@
-"""Journals of `forget` and `bring-back`: small JSON files by which a killed call is finished or undone.
+"""Crash journals of `forget` and `bring-back`: by these a killed call is finished or undone.
 
 A journal is written before the first change and removed after the last one. It holds names, times
 and hashes, and nothing of a session's content. It is believed only if it is bsd's own file.
@@ -83,11 +83,8 @@ class ForgetJournal:
         try:
             document = read_journal(layout, path)
             entry, origin = text_or_none(document["entry"]), text_or_none(document["origin"])
-            if origin is not None and not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"{origin!r:.40} is the origin of no copy")
             hashes = frozenset(map(text, document["hashes"]))
-            if not all(map(_HASH.fullmatch, hashes)):
-                raise ValueError("a hash is none")
+            _refuse_odd(origin, hashes)
             session = SessionName.parse(text(document["session"]))
             return cls(path, session, moment(document["at"]), entry, origin, hashes)
         except FileNotFoundError:
@@ -99,6 +96,13 @@ class ForgetJournal:
                 f"the note {path} of what is being forgotten cannot be read: {error}",
                 hint="was it written by a newer bsd? nothing is forgotten by it",
             ) from error
+
+
+def _refuse_odd(origin: str | None, hashes: frozenset[str]) -> None:
+    if origin is not None and not _ORIGIN.fullmatch(origin):
+        raise ValueError(f"{origin!r:.40} is the origin of no copy")
+    if not all(map(_HASH.fullmatch, hashes)):
+        raise ValueError("a hash is none")
 
 
 def forget_journals(layout: Layout) -> Iterator[tuple[Path, ForgetJournal | BsdError]]:

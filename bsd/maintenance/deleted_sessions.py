@@ -41,7 +41,9 @@ def is_deleted(layout: Layout, name: SessionName) -> bool:
     """True if there is no transcript in the session's place; False if that cannot be told."""
     source = layout.source_of(name.agent)
     try:
-        os.stat(source.path if source else layout.agents)  # else all seemed deleted with their mount
+        os.stat(
+            source.path if source else layout.agents
+        )  # else all seemed deleted with their mount
         os.lstat(layout.transcript(name))
     except (FileNotFoundError, NotADirectoryError):
         return source is None or source.path.is_dir()

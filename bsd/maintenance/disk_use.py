@@ -25,9 +25,9 @@ from bsd.maintenance.shelves import USUAL_RATIO, archive_use
 from bsd.maintenance.titles import Titles
 from bsd.sessions.commit.displaced import KEEP_NS
 from bsd.sessions.commit.inflight import InFlight
-from bsd.store.snapshots import archive_directories, snapshot_directories
 from bsd.store.index import INDEX_FILE
 from bsd.store.search_file import NOTHING_OUT, TakenOut
+from bsd.store.snapshots import archive_directories, snapshot_directories
 
 _DISK_BLOCK = 512  # what st_blocks counts, on every system
 

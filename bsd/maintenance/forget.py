@@ -137,8 +137,10 @@ class Forget:
         layout = self._layout
         self._begin(name)
         journal = ForgetJournal.new(layout, name, self._budget.clock())
-        others = [each for each in snapshots_of(layout, name) if each != snapshot]
-        only = snapshot if others or is_there(layout, name) else None
+        only = snapshot
+        if snapshot is not None:
+            origins = {each.origin for each in snapshots_of(layout, name)} - {snapshot.origin}
+            only = snapshot if origins or is_there(layout, name) else None
         kept_by: list[str] = []
         with self._journaled(journal):
             with self._locked(name):
@@ -316,7 +318,10 @@ class Forget:
                 with PackWriter(archive) as writer:
                     for packed in pack:
                         if packed.hash in hashes:
-                            self._files, self._bytes = self._files + 1, self._bytes + len(packed.line)
+                            self._files, self._bytes = (
+                                self._files + 1,
+                                self._bytes + len(packed.line),
+                            )
                         else:
                             writer.add(packed.line, packed.record)
                     if writer.lines:

@@ -25,8 +25,8 @@ from bsd.maintenance import catalog
 from bsd.maintenance.trashed import transcripts
 from bsd.sessions.commit.late import Orphan
 from bsd.store.contents import Contents, contents_of
-from bsd.store.snapshots import snapshots_of
 from bsd.store.extracted import SessionStore
+from bsd.store.snapshots import snapshots_of
 from bsd.transcripts.agents.entry import first_entries
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of

@@ -121,7 +121,9 @@ class References:
             Busy: the session was moved meanwhile.
             BsdError, OSError: it cannot be read, or a stored line cannot.
         """
-        in_history = (Marker(*each, size=0, keys=(), at="") for each in named_files(session.history))
+        in_history = (
+            Marker(*each, size=0, keys=(), at="") for each in named_files(session.history)
+        )
         return [
             *self._in_lines(session, hashes, places, every=every),
             *(Reference(marker, None) for marker in in_history),
@@ -275,9 +277,9 @@ def lines_of(
     """Yield the lines of these entries."""
     may_be = may_be_entry(fmt, entries)
     for line in source.lines():
-        if may_be(line.raw) and (entry := parse_entry(line.raw)) is not None:
-            if fmt.info(entry).id in entries:
-                yield line.raw
+        entry = parse_entry(line.raw) if may_be(line.raw) else None
+        if entry is not None and fmt.info(entry).id in entries:
+            yield line.raw
 
 
 def may_be_entry(fmt: TranscriptFormat, entries: Collection[str]) -> Callable[[bytes], bool]:

@@ -92,6 +92,8 @@ def rehome_references(
                 raise Busy("sessions that need what would go have just changed", hint="again later")
             for session, lines in again.items():
                 files, size = move.store(session, lines)
+                if files == 0:
+                    continue  # the lines expired meanwhile
                 _log.info(f"hand_down: {session.name}, files {files}", actor=actor, bytes=size)
                 AuditLog(references.layout.audit_file, budget.clock).record(
                     actor=actor,
@@ -118,7 +120,9 @@ class _Rehoming:
 
     def _lines_only_here(self) -> dict[str, StoredPlace]:
         """Return the lines, by hash, that lie whole in no store that stays."""
-        here = {each.hash: each for store in self._stores for each in self._contents.of_store(store)}
+        here = {
+            each.hash: each for store in self._stores for each in self._contents.of_store(store)
+        }
         return {hash_: place for hash_, place in here.items() if not self._stays(hash_)}
 
     def _stays(self, hash_: str) -> bool:
@@ -171,9 +175,9 @@ class _Rehoming:
             if damaged is not None:
                 self._refuse_missing(session, references, damaged)
             needed = [
-                _NeededLine(reference, place)
+                _NeededLine(reference, left.pop(reference.marker.hash))
                 for reference in references
-                if (place := left.pop(reference.marker.hash, None)) is not None
+                if reference.marker.hash in left
             ]
             if needed:
                 found[session] = needed

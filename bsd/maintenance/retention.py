@@ -27,6 +27,7 @@ from bsd.core.files import make_private_dir
 from bsd.core.formatting import NEVER, format_size, iso_utc, lifetime_seconds
 from bsd.core.layout import Layout
 from bsd.core.logs import BoundLogger
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,
@@ -39,7 +40,6 @@ from bsd.maintenance.expiry import (
     forecast,
 )
 from bsd.maintenance.forget import Forget, finish_forgetting
-from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted
 from bsd.maintenance.search import catch_up, letting_go
 from bsd.maintenance.shelves import (
     USUAL_RATIO,
@@ -55,6 +55,7 @@ from bsd.maintenance.shelves import (
 )
 from bsd.maintenance.trash import Trash
 from bsd.sessions.idle import RetryBudget
+from bsd.store.pack import PACK, SET_ASIDE
 from bsd.store.snapshots import (
     Snapshot,
     archive_directories,
@@ -62,7 +63,6 @@ from bsd.store.snapshots import (
     read_snapshot,
     snapshot_directories,
 )
-from bsd.store.pack import PACK, SET_ASIDE
 
 _log: BoundLogger = structlog.get_logger(module="retention")
 

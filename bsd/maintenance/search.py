@@ -18,8 +18,8 @@ from bsd.core.errors import BsdError, Busy, Invalid, NotFound
 from bsd.core.files import write_private
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_slice
 from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
+from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_slice
 from bsd.sessions.session import format_of
 from bsd.store.contents import contents_of
 from bsd.store.search import FoundRow, SearchHit, SearchIndex, ask, digest_of, drop_for_good, use

@@ -157,11 +157,12 @@ class SessionCheck:
                     where = f"{self._name} #{line.index}"
                     message = f"{len(line.raw):,} bytes that would take too much memory, "
                     message += "so it is left alone"
-                    found_ = Finding("too_large_in_memory", where, message, harmless=True)
-                    self._result.findings.append(found_)
-                elif any(needle in line.raw for needle in NEEDLES):
-                    if (entry := parse_entry(line.raw)) is not None:
-                        self._check_entry(line, entry, fmt, markers, is_ours=is_ours)
+                    finding = Finding("too_large_in_memory", where, message, harmless=True)
+                    self._result.findings.append(finding)
+                    continue
+                has_needle = any(needle in line.raw for needle in NEEDLES)
+                if has_needle and (entry := parse_entry(line.raw)) is not None:
+                    self._check_entry(line, entry, fmt, markers, is_ours=is_ours)
 
     def _check_entry(
         self, line: Line, entry: Entry, fmt: TranscriptFormat, markers: Markers, *, is_ours: bool
@@ -185,10 +186,9 @@ class SessionCheck:
                 continue
             value = value_at(entry, path)
             is_all = isinstance(value, str) and is_placeholder(value)
-            # Otherwise the text only mentions a placeholder.
-            if name == info.id or is_all:
-                if markers.may_be_lost(entry, info, line.index, name):
-                    self._check_alone(entry_id, path, info)
+            may_be_ours = name == info.id or is_all  # else the text mentions a placeholder
+            if may_be_ours and markers.may_be_lost(entry, info, line.index, name):
+                self._check_alone(entry_id, path, info)
 
     def _check_alone(self, entry_id: str, path: ValuePath, info: EntryInfo) -> None:
         """A placeholder without marker, for which nothing is stored."""

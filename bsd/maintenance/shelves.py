@@ -25,6 +25,7 @@ from bsd.core.files import LARGEST_LINE, is_there, read_plain
 from bsd.core.formatting import NEVER, iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import OwnLock
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.expiry import (
     Cleaned,
     Expired,
@@ -32,17 +33,16 @@ from bsd.maintenance.expiry import (
     Thing,
     unlink,
 )
-from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.forget import Forget
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import TrashPlace, ids
 from bsd.sessions.idle import RetryBudget
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
-from bsd.store.snapshots import Snapshot, archive_directories, read_snapshot
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
 from bsd.store.extracted import APART, FORGOTTEN
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
+from bsd.store.snapshots import Snapshot, archive_directories, read_snapshot
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.reader import parse_kept
 

@@ -187,17 +187,7 @@ class _Run:
 
     def run(self) -> None:
         scope, now = self.scope, self.budget.clock()
-        in_place: set[str] = set()
-        due, unchanged = [], []
-        for candidate in _candidates(self.layout, set(map(str, scope.names))):
-            store = self.layout.store_name(candidate.name)
-            if candidate.renamed is None:
-                in_place.add(store)
-            if self.versions.versions.get(store) != candidate.written:
-                if self._is_due(candidate, now):
-                    due.append(candidate)
-            elif scope.at_once or _is_turn_of(store, now):
-                unchanged.append(candidate)
+        in_place, due, unchanged = self._sort_candidates(now)
         for candidate in sorted(due, key=lambda each: each.deleted_at):
             if not self._may_go_on() or not self.copy(candidate):
                 return
@@ -210,6 +200,21 @@ class _Run:
                 return
         if not (scope.names or scope.dry_run):
             self._note_deleted(in_place)
+
+    def _sort_candidates(self, now: float) -> tuple[set[str], list[_Candidate], list[_Candidate]]:
+        """Return the stores of sessions in place, the sessions to copy, and those to check."""
+        in_place: set[str] = set()
+        due, unchanged = [], []
+        for candidate in _candidates(self.layout, set(map(str, self.scope.names))):
+            store = self.layout.store_name(candidate.name)
+            if candidate.renamed is None:
+                in_place.add(store)
+            changed = self.versions.versions.get(store) != candidate.written
+            if changed and self._is_due(candidate, now):
+                due.append(candidate)
+            elif self.scope.at_once or _is_turn_of(store, now):
+                unchanged.append(candidate)
+        return in_place, due, unchanged
 
     def _may_go_on(self) -> bool:
         most = math.inf if self.scope.at_once else _MOST_SESSIONS

@@ -52,7 +52,8 @@ class Titles:
     ) -> None:
         self._layout = layout
         self._asked = agent, only
-        self._indexed = _ask(layout, lambda index: index.told(agent, only), {})
+        nothing: dict[str, KnownTitle] = {}
+        self._indexed = _ask(layout, lambda index: index.told(agent, only), nothing)
         self._stored = StoredFiles(layout)
         self.budget = _MARKERS_BUDGET  # bytes that may still be read by `out`
 
@@ -121,8 +122,8 @@ def _remember(
 ) -> _T:
     """Return what was read of a file in this state; reads it now if it is not remembered.
 
-    None (an error) is not remembered. A full memory keeps what it has: a list asks for all sessions in turn, so dropping the oldest
-    would keep nothing.
+    None (an error) is not remembered. A full memory keeps what it has: a list asks for all sessions
+    in turn, so dropping the oldest would keep nothing.
     """
     before = memory.get(key)
     if before is not None and before[0] == state:

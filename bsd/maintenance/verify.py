@@ -35,8 +35,8 @@ from bsd.sessions.commit.late import forget_orphan, list_orphans
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import expired_before
 from bsd.store.archive import SessionArchive
-from bsd.store.snapshot_parts import damaged_snapshots
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
+from bsd.store.snapshot_parts import damaged_snapshots
 from bsd.transcripts.agents.programs import elsewhere
 
 _log: BoundLogger = structlog.get_logger(module="verify")

@@ -177,7 +177,9 @@ class PartWriter(Closing):
         self._directory = directory
         packs = packs_in(directory)
         self._damaged = list(filter(why_damaged, packs)) if check else []
-        self._known = {hash_ for path in packs if path not in self._damaged for hash_ in _sizes(path)}
+        self._known = {
+            hash_ for path in packs if path not in self._damaged for hash_ in _sizes(path)
+        }
         self._now = now
         self._writer: PackWriter | None = None
         self._unfinished = ExitStack()

@@ -1,10 +1,10 @@
 """Snapshots: copies of whole sessions in the archive, of which a deleted session is made again.
 
-A snapshot is the directory `<root>/archive/<agent>_<session>/session-<origin>/`. Its `copy.json` names
-the files of the session (the transcript first, then other files that belong to it) and the parts of
-which each is made; packs beside it hold the parts (`store/snapshot_parts.py`). The transcript is
-stored lean: values that were extracted lie in the session's store and packs already. `<origin>`
-tells the session from another one that had the same name.
+A snapshot is the directory `<root>/archive/<agent>_<session>/session-<origin>/`. Its `copy.json`
+names the files of the session (the transcript first, then other files that belong to it) and the
+parts of which each is made; packs beside it hold the parts (`store/snapshot_parts.py`). The
+transcript is stored lean: values that were extracted lie in the session's store and packs already.
+`<origin>` tells the session from another one that had the same name.
 
 `copy.json` is believed only if it is bsd's own file (`core/files`) and its values are possible: the
 names are those of its place, and every path lies below the directory of its session. It has a
@@ -126,7 +126,7 @@ def packs_in(directory: Path) -> list[Path]:
 
 
 def archive_directories(layout: Layout) -> list[Path]:
-    """Return the directories of all sessions in the archive; raises BsdError if it is unreadable."""
+    """Return the directories of all sessions in the archive; raises BsdError."""
     try:
         with os.scandir(layout.refuse_outside(layout.archive)) as found:
             return sorted(Path(item.path) for item in found if item.is_dir(follow_symlinks=False))
@@ -289,7 +289,9 @@ def _parse(directory: Path, document: Any) -> Snapshot:
 
 
 def _parse_file(document: Any) -> SnapshotFile:
-    parts = tuple(Part(sha256_in_hex(hash_), whole_number(size)) for hash_, size in document["parts"])
+    parts = tuple(
+        Part(sha256_in_hex(hash_), whole_number(size)) for hash_, size in document["parts"]
+    )
     dev, ino, size, mtime_ns, ctime_ns = document["was"]
     was = Identity(
         whole_number(dev, 1 << 64),

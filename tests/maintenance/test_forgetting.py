@@ -15,10 +15,10 @@ import zstandard
 from bsd.core.config import PruningConfig
 from bsd.core.errors import Busy, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
+from bsd.maintenance.crash_journal import ForgetJournal
+from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
 from bsd.maintenance.forget import Forget
 from bsd.maintenance.interrupted import recover
-from bsd.maintenance.crash_journal import ForgetJournal
-from bsd.maintenance.deleted_sessions import find_deleted, deleted_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.shelves import Packing

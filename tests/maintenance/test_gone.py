@@ -16,7 +16,7 @@ from bsd.core.errors import BsdError, Conflict, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance import bring_back as bringing_back
-from bsd.maintenance.deleted_sessions import find_deleted, deleted_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
 from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search, search_gone
@@ -248,8 +248,8 @@ def test_whatever_is_in_the_way_stays(layout: Layout, clock: Clock, kind: str) -
             os.mkfifo(path)
     was = path.lstat()
     [copy] = snapshots_of(layout, NAME)
+    budget = RetryBudget(wait=0.0, clock=clock.now)
     with pytest.raises(BsdError, match=r"again|not gone"):
-        budget = RetryBudget(wait=0.0, clock=clock.now)
         bringing_back.bring_back(layout, copy, budget=budget)
     assert path.lstat().st_ino == was.st_ino
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name]

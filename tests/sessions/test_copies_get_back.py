@@ -22,8 +22,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.retention import RetentionRun
-from bsd.maintenance.trash import Trash
 from bsd.maintenance.session_check import Verification
+from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.surgeon import Surgeon
