@@ -43,12 +43,8 @@ class Departing:
     transcript: Path
 
 
-@dataclass(frozen=True, slots=True)
-class _NeededLine:
-    """A departing line, and the reference of another session to it."""
-
-    reference: Reference
-    place: StoredPlace
+# A departing line, and the reference of another session to it.
+_NeededLine = tuple[Reference, StoredPlace]
 
 
 def rehome_references(
@@ -175,7 +171,7 @@ class _Rehoming:
             if damaged is not None:
                 self._refuse_missing(session, references, damaged)
             needed = [
-                _NeededLine(reference, left.pop(reference.marker.hash))
+                (reference, left.pop(reference.marker.hash))
                 for reference in references
                 if reference.marker.hash in left
             ]
@@ -202,8 +198,8 @@ class _Rehoming:
         for portion in _portions(needed):
             used: set[str] = set()
             keeps = []
-            for each, line in portion:
-                marker, index = each.reference.marker, each.reference.index or 0
+            for reference, _, line in portion:
+                marker, index = reference.marker, reference.index or 0
                 ref = own.free_ref(marker.ref, used)
                 used.add(ref)
                 kind = ref.partition("_")[2].partition("-")[0]
@@ -211,33 +207,34 @@ class _Rehoming:
                 keeps.append(Keep(ref, "", index, kind, hash_, len(line), keys, (), line))
             own.keep(keeps)
             records = []
-            for (each, _), keep in zip(portion, keeps, strict=True):
-                _copy_times(each.place.file, own.file(keep.ref))
-                if (record := self._record(each)) is not None:
-                    records.append(replace(record, file=f"{keep.ref}.json"))
+            for (reference, place, _), keep in zip(portion, keeps, strict=True):
+                _copy_times(place.file, own.file(keep.ref))
+                if (record := self._record(place)) is not None:
+                    index = record.index if reference.index is None else reference.index
+                    records.append(replace(record, file=f"{keep.ref}.json", index=index))
             with suppress(Unavailable):  # a cache
                 own.index.add(records)
             files, size = files + len(keeps), size + sum(keep.size for keep in keeps)
         return files, size
 
-    def _record(self, needed: _NeededLine) -> Record | None:
-        """Return the index record of a line, with its line number in the new session."""
-        place, index = needed.place, needed.reference.index
+    def _record(self, place: StoredPlace) -> Record | None:
+        """Return the record of a line in the departing index or pack."""
         if place.pack:
-            record = place.record()
-        else:
-            store = SessionStore(self._layout, SessionName("store", "any"), place.directory)
-            record = store.index.records.get(f"{place.ref}.json")
-        return record if record is None or index is None else replace(record, index=index)
+            return place.record()
+        store = SessionStore(self._layout, SessionName("store", "any"), place.directory)
+        return store.index.records.get(f"{place.ref}.json")
 
 
-def _portions(needed: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, bytes]]]:
+def _portions(
+    needed: list[_NeededLine],
+) -> Iterator[list[tuple[Reference, StoredPlace, bytes]]]:
+    """Read the lines, so many bytes at a time."""
     portion, size = [], 0
-    for each in needed:
-        line = each.place.readable_line()
+    for reference, place in needed:
+        line = place.readable_line()
         if line is None:
             continue  # it expired meanwhile
-        portion.append((each, line))
+        portion.append((reference, place, line))
         size += len(line)
         if size >= _MOST_BYTES:
             yield portion

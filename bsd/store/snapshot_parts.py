@@ -12,7 +12,7 @@ import hashlib
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from itertools import accumulate
 from pathlib import Path
 
@@ -45,14 +45,17 @@ class SnapshotReader(InBlocks):
 
     def __init__(self, snapshot: Snapshot, file: SnapshotFile | None = None) -> None:
         self._snapshot = snapshot
-        self._parts = (file or snapshot.transcript).parts
-        super().__init__((file or snapshot.transcript).was, _LARGEST_PART)
-        self._ends = list(accumulate(part.size for part in self._parts))
-        self._packs = _SnapshotPacks(snapshot)
+        self._file = file or snapshot.transcript
+        super().__init__(self._file.was, _LARGEST_PART)
+        self._ends = list(accumulate(part.size for part in self._file.parts))
+        self._packs: list[Pack] | None = None  # opened at the first read
+        self._problem: Exception | None = None  # why a pack could not be opened
+        self._opened = ExitStack()
         self._last: tuple[int, bytes] = (-1, b"")  # number and content of a part
 
     def close(self) -> None:
-        self._packs.close()
+        self._opened.close()
+        self._packs = None
 
     def read(self, offset: int, length: int) -> bytes:
         if offset + length > self.identity.size:
@@ -68,44 +71,24 @@ class SnapshotReader(InBlocks):
 
     def whole(self) -> Iterator[bytes]:
         """Yield the content, part by part."""
-        return map(self._part, range(len(self._parts)))
+        return map(self._part, range(len(self._file.parts)))
 
     def _fill(self, view: memoryview, offset: int) -> None:
         view[:] = self.read(offset, len(view))
 
     def _part(self, number: int) -> bytes:
         if self._last[0] != number:
-            self._last = (number, self._packs.read(self._parts[number]))
+            self._last = (number, self._read_part(self._file.parts[number]))
         return self._last[1]
 
-
-class _SnapshotPacks(Closing):
-    """The packs of one snapshot, opened at the first read."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._opened = ExitStack()
-        self._packs: list[Pack] | None = None
-        self._problem: Exception | None = None  # why a pack could not be opened
-
-    def close(self) -> None:
-        self._opened.close()
-        self._packs = None
-
-    def read(self, part: Part) -> bytes:
-        """Return the content of a part, its hash checked; raises Unavailable."""
+    def _read_part(self, part: Part) -> bytes:
         if self._packs is None:
-            self._packs = []
-            for path in packs_in(self._snapshot.directory):
-                try:
-                    self._packs.append(self._opened.enter_context(Pack(path)))
-                except (PackDamaged, OSError) as error:
-                    self._problem = error
+            self._packs = list(self._open_packs())
         problem = self._problem
         for pack in self._packs:
             try:
                 if (place := pack.find(part.hash)) is not None:
-                    content = pack.line(place)
+                    content = pack.line(place)  # its hash is checked
                     if len(content) == part.size:
                         return content
             except (PackDamaged, OSError) as error:
@@ -115,6 +98,13 @@ class _SnapshotPacks(Closing):
             f" ({problem or 'a pack of it is gone'})",
             hint="bring that directory back from a backup, if there is one",
         )
+
+    def _open_packs(self) -> Iterator[Pack]:
+        for path in packs_in(self._snapshot.directory):
+            try:
+                yield self._opened.enter_context(Pack(path))
+            except (PackDamaged, OSError) as error:  # the parts in it will be missed
+                self._problem = error
 
 
 def damaged_snapshots(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
@@ -240,7 +230,7 @@ def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> 
     content = sum(sum(sizes.values()) for sizes in packs.values())
     many = len(packs) > (1 if content <= _SMALL_BYTES else _MOST_PACKS)
     if many or content > 2 * useful or (strictly and content > useful):
-        stay = {_merge(snapshot, needed.values(), now)}
+        stay = {_merge(snapshot, now)}
     else:
         stay = {path for path, sizes in packs.items() if not sizes.keys().isdisjoint(needed)}
     if useless := packs.keys() - stay:
@@ -249,10 +239,16 @@ def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> 
         sync_dir(snapshot.directory)
 
 
-def _merge(snapshot: Snapshot, parts: Iterable[Part], now: float) -> Path:
-    with closing(_SnapshotPacks(snapshot)) as packs, PackWriter(snapshot.directory) as writer:
-        for part in parts:
-            writer.add(packs.read(part), {})
+def _merge(snapshot: Snapshot, now: float) -> Path:
+    """Pack all parts anew, durably; return the pack."""
+    packed: set[bytes] = set()
+    with PackWriter(snapshot.directory) as writer:
+        for file in snapshot.files:
+            with SnapshotReader(snapshot, file) as source:
+                for part, content in zip(file.parts, source.whole(), strict=True):
+                    if part.hash not in packed:
+                        writer.add(content, {})
+                        packed.add(part.hash)
         return _finished(writer, now)
 
 
