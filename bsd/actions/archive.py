@@ -26,15 +26,22 @@ from bsd.core.errors import (
 )
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.bring_back import BringBack, BroughtBack
-from bsd.maintenance.deleted_sessions import Keeping, deleted_sessions, find_deleted
+from bsd.maintenance.bring_back import BroughtBack
+from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
+from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
 from bsd.maintenance.forget import Forget, Forgotten
 from bsd.maintenance.leftovers import kept_beside
 from bsd.maintenance.search import search_gone
-from bsd.maintenance.snapshots import SnapshotOutcome, SnapshotScope, SnapshotStatus
+from bsd.maintenance.snapshots import (
+    SnapshotOutcome,
+    SnapshotScope,
+    SnapshotStatus,
+    take_snapshots,
+)
 from bsd.planning.view import views
 from bsd.store.originals import SessionStore
-from bsd.store.snapshots import CopiesUse, Snapshot, SnapshotReader, copies_use
+from bsd.store.snapshot_parts import SnapshotReader
+from bsd.store.snapshots import CopiesUse, Snapshot, copies_use
 from bsd.transcripts.agents.format import NotOurs
 from bsd.transcripts.agents.programs import program_of
 
@@ -168,7 +175,7 @@ def copy_sessions(
 
     scope = SnapshotScope(at_once=True, names=frozenset(names), dry_run=dry_run)
     budget = context.budget
-    done = Keeping(layout, keep, budget, stopping=stopping, scope=scope, told=told).run()
+    done = take_snapshots(layout, keep, budget, scope=scope, stopping=stopping, report=told)
     known = {one.session for one in copied}
     copied += [_not_found(layout, name) for name in names if str(name) not in known]
     count = sum(one.status is SnapshotStatus.COPIED for one in copied)
@@ -279,7 +286,7 @@ def bring_back(context: ActionContext, session: str, *, renamed: str | None = No
     copy = find_deleted(layout, session)
     name = SessionName.parse(renamed) if renamed else None
     budget = context.budget
-    return BringBack(layout, copy, renamed=name, actor=context.actor, budget=budget).run()
+    return bring_back_snapshot(layout, copy, renamed=name, actor=context.actor, budget=budget)
 
 
 def forget(context: ActionContext, session: str, *, entry: str | None = None) -> Forgotten:

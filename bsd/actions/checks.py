@@ -16,7 +16,7 @@ from bsd.core.layout import SessionName
 from bsd.maintenance import verify as verification
 from bsd.maintenance.doctor import Check, Level, clock, examine, versions
 from bsd.maintenance.file_owners import wrongly_owned
-from bsd.maintenance.verify import Verification
+from bsd.maintenance.session_check import Verification
 from bsd.planning.restore import plan_remark
 
 

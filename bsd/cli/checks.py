@@ -14,7 +14,7 @@ from bsd.cli.output import counted, note, print_table, say, say_check
 from bsd.cli.privileges import FileOwner, environment_of
 from bsd.core.errors import BsdError
 from bsd.maintenance.file_owners import give_back
-from bsd.maintenance.verify import Verification
+from bsd.maintenance.session_check import Verification
 
 
 @click.command("verify", cls=BsdCommand)

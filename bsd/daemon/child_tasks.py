@@ -11,11 +11,10 @@ from bsd.core.layout import SessionName
 from bsd.daemon.child import Child
 from bsd.daemon.children import Children
 from bsd.maintenance.bring_back import sweep_returning
-from bsd.maintenance.deleted_sessions import Keeping, SnapshotTotals
 from bsd.maintenance.indexing import Due, ReadOn, find_due, read_some
 from bsd.maintenance.interrupted import recover as recover_all
-from bsd.maintenance.snapshots import SnapshotScope
-from bsd.maintenance.verify import reindex as mend
+from bsd.maintenance.session_check import reindex as mend
+from bsd.maintenance.snapshots import SnapshotScope, SnapshotTotals, take_snapshots
 from bsd.sessions.commit.displaced import Recovered
 from bsd.store.search import SearchIndex, use
 
@@ -27,7 +26,7 @@ def recover(child: Child) -> list[Recovered]:
 
 
 def reindex(child: Child, name: SessionName) -> bool:
-    """Mend the index of a session's store if it lacks a file; raises as `verify.reindex`."""
+    """Mend the index of a session's store if it lacks a file; raises as `session_check.reindex`."""
     return mend(child.layout, name, wait=0.0)
 
 
@@ -93,7 +92,7 @@ def keep_sessions(child: Child, keep: str, *, first: bool = False) -> SnapshotTo
     sweep_returning(child.layout)
     scope = SnapshotScope(first=first)
     budget = child.budget(0.0)
-    return Keeping(child.layout, keep, budget, stopping=stopping, scope=scope).run()
+    return take_snapshots(child.layout, keep, budget, scope=scope, stopping=stopping)
 
 
 _T = TypeVar("_T")

@@ -1,7 +1,7 @@
-"""The list of sessions: by stat and the store's indexes, never by reading transcripts.
+"""The list of agents and sessions: by stat and the indexes, without reading transcripts whole.
 
-How a session is called, and when something was last said in it, is told by the index of words where
-that has read it; else by its first and last lines alone. Whose child it is says its owner's list.
+Title and time of the newest message come from `maintenance/titles.py`; status, label and parent
+from the list that the session's program keeps.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class ListedSession:
 
     name: SessionName
     size: int
-    updated: float  # when something was last said in it, as far as it tells
+    updated: float  # time of the newest message, else of the file
     mtime: float  # of its file
-    title: str | None  # how people call it, else what was first asked; on one line
-    label: str | None  # its key in its owner's list
-    status: str | None  # by that list, or where its program has put it
+    title: str | None  # given by people, else the first prompt; one line
+    label: str | None  # its key in its program's list
+    status: str | None  # by that list, or by the directory in which it lies
     parent: str | None  # session id of its parent
     extracted_entries: int  # with a placeholder
     extracted_bytes: int  # of their original lines
     saved_bytes: int | None  # by which the lines are shorter than these; None: not known
-    no_session: str | None = None  # why it is none, and listed since something of it is stored
+    no_session: str | None = None  # why the file is no session, though something of it is stored
 
 
-# What programs have put away, by agent.
+# Files that programs have archived themselves, by agent.
 _Files = Mapping[str, list[os.DirEntry[str]]]
 _File = tuple[str, os.stat_result]
 
@@ -60,7 +60,7 @@ class AgentInfo:
     name: str
     sessions: int
     note: str | None
-    sqlite: bool = False  # its sessions moved to SQLite: nothing of it is edited
+    sqlite: bool = False  # its sessions are in SQLite: nothing is edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,43 +71,47 @@ class Agents:
 
 
 def agents(layout: Layout) -> list[AgentInfo]:
-    """All agents, SQLite-era and unreadable ones included; raises ConfigError, Forbidden."""
+    """Return all agents, unreadable ones included; raises ConfigError, Forbidden."""
     away = layout.program_archive()
     return [_agent(layout, name, away) for name in _agent_names(layout, away)]
 
 
 def sessions(layout: Layout, agent: str | None = None) -> Iterator[ListedSession]:
-    """All sessions, newest first within an agent; things that are no sessions are left out."""
+    """Yield all sessions, newest first within an agent."""
     titles = Titles(layout, agent)
-    for _, found in groupby(with_stats(layout, agent), lambda one: one[0].agent):
-        newest_first = sorted(found, key=lambda one: titles.updated(*one), reverse=True)
-        yield from (describe(layout, *one, titles) for one in newest_first)
+    for _, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
+        newest_first = sorted(found, key=lambda each: titles.updated(*each), reverse=True)
+        yield from (describe(layout, name, stat, titles) for name, stat in newest_first)
 
 
 def titled(layout: Layout, agent: str | None = None) -> Iterator[tuple[SessionName, str]]:
-    """All sessions that are called something, in the order of `sessions`; no store is opened."""
+    """Yield the titles of sessions that have one, in the order of `sessions`; opens no store."""
     titles = Titles(layout, agent)
-    for one, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
-        registry = program_of(layout, one).registry()
-        ends = [(titles.of(name, stat), stat, name) for name, stat in found]
-        for end, _, name in sorted(ends, key=lambda each: when(*each[:2]), reverse=True):
-            if title := registry.title(name.session) or end.title:
+    for agent_name, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
+        registry = program_of(layout, agent_name).registry()
+        newest_first = sorted(found, key=lambda each: titles.updated(*each), reverse=True)
+        for name, stat in newest_first:
+            if title := registry.title(name.session) or titles.of(name, stat).title:
                 yield name, title
 
 
 def names(
     layout: Layout, agent: str | None = None, *, strays: bool = True
 ) -> Iterator[SessionName]:
-    """The names of all sessions, those first whose files are newest; costs a stat each."""
+    """Yield the names of all sessions, newest file first within an agent; costs a stat each."""
     return (name for name, _ in with_stats(layout, agent, strays=strays))
 
 
 def with_stats(
     layout: Layout, agent: str | None = None, *, after: str | None = None, strays: bool = True
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
-    """As `names`, with what stat says of each; of those agents that come `after` one, if named.
+    """Yield as `names`, with the stat of each file; agents that cannot be read are left out.
 
-    `strays`: also files that are no sessions, but from which an earlier version has extracted.
+    Args:
+        layout: the root.
+        agent: only this agent, which must be readable.
+        after: only agents that come after this one.
+        strays: include files that are no sessions, but from which an earlier version extracted.
     """
     away, stored = layout.program_archive(), StoredFiles(layout) if strays else None
     for name in [check_name(agent, "agent")] if agent else _agent_names(layout, away):
@@ -118,13 +122,13 @@ def with_stats(
         except BsdError:
             if agent:
                 raise
-            continue  # `agents` says what is wrong with it
+            continue  # `agents` says why
         for session, stat in sorted(files, key=lambda one: one[1].st_mtime_ns, reverse=True):
             yield SessionName(name, session), stat
 
 
 def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
-    """Where a session should be, and something else lies: a link, a directory, a pipe."""
+    """Yield links, directories and pipes that have the name of a session file."""
     for agent in _agent_names(layout, layout.program_archive()):
         with suppress(BsdError, OSError):  # `agents` says what is wrong with it
             directory, program = layout.sessions_dir(agent), program_of(layout, agent)
@@ -135,7 +139,7 @@ def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
 
 
 def renamed_by_program(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
-    """The transcripts of an agent that its program put aside, and the sessions that they were.
+    """Yield the transcripts that an agent's program renamed, with the session of each.
 
     Raises BsdError.
     """
@@ -152,9 +156,9 @@ def renamed_by_program(layout: Layout, agent: str) -> Iterator[tuple[SessionName
 
 
 def unreadable(layout: Layout) -> Iterator[tuple[str, BsdError]]:
-    """Agents and sources whose sessions cannot be listed, and why: `names` leaves them out.
+    """Yield the agents and sources that `names` leaves out since they cannot be read, and why.
 
-    Not those whose directory leads out of the root: bsd works on none of their sessions.
+    Agents whose directory leads out of the root are none of these: bsd does not work on them.
     """
     for source in layout.sources:
         try:
@@ -208,7 +212,7 @@ def _agent_names(layout: Layout, away: _Files) -> list[str]:
 
 
 def agent_order(layout: Layout, agent: str) -> tuple[bool, str]:
-    """By what agents are sorted: those of sources come last."""
+    """Return the sort key of an agent: agents of sources come last."""
     return layout.source_of(agent) is not None, agent
 
 
@@ -225,7 +229,7 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
 
 
 def _passed_over(layout: Layout, agent: str) -> str | None:
-    """Which transcripts nobody will ever look at, for their names or as links."""
+    """Name the transcripts that are left alone for their names, or as links."""
     odd = []
     with suppress(OSError), os.scandir(layout.sessions_dir(agent)) as found:
         odd = sorted(item.name for item in found if _is_odd(item))
@@ -237,7 +241,7 @@ def _passed_over(layout: Layout, agent: str) -> str | None:
 
 
 def _twice(layout: Layout, agent: str, away: _Files) -> str | None:
-    """Which sessions were put away and lie in the agent's directory, too: those are theirs."""
+    """Name archived transcripts that lie in the agent's directory, too: the latter count."""
     directory = layout.sessions_dir(agent)
     paths = [file.path for file in away.get(agent, ()) if os.path.lexists(directory / file.name)]
     if not paths:
@@ -262,7 +266,7 @@ def _is_odd(item: os.DirEntry[str]) -> bool:
 def _session_files(
     layout: Layout, agent: str, away: _Files, stored: StoredFiles | None = None
 ) -> list[_File]:
-    """Those in the agent's directory, and those that its program has put away."""
+    """Return the files in the agent's directory, and those that its program has archived."""
     directory, program = layout.sessions_dir(agent), program_of(layout, agent)
     files: list[_File] = []
 
@@ -300,14 +304,14 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> str | None:
-    """What its program says of a session: in its list, or by where it has put it."""
+    """Return the status of a session by its program's list, or by the directory it lies in."""
     return entry.status if entry else layout.archived_as(name)
 
 
 def describe(
     layout: Layout, name: SessionName, stat: os.stat_result, titles: Titles | None = None
 ) -> ListedSession:
-    """One session as the list shows it."""
+    """Return one session as the list shows it."""
     titles = titles or Titles(layout, only=name)
     ends, out = titles.of(name, stat), titles.out(name, stat)
     program = program_of(layout, name.agent)
@@ -331,19 +335,19 @@ def describe(
 
 
 def _stored(layout: Layout, name: SessionName) -> TakenOut:
-    """What store and archive hold of a session of which it is not known what stands in its lines.
+    """Return what store and archive hold of a session whose lines are not counted.
 
-    They keep it for a while when it is back in the session, too.
+    That includes values that were restored since.
     """
     store = SessionStore(layout, name)
     sizes = store.archive.entries() if store.archive else {}
-    # One that came back and left again lies there more than once: what left last counts.
+    # An entry that was restored and extracted again is there more than once: the last one counts.
     sizes |= {record.entry_id: record.size for record in store.index.records.values()}
     return TakenOut(len(sizes), sum(sizes.values()), 0)
 
 
 def find_session(layout: Layout, text: str) -> SessionName:
-    """Read `agent/session`, or a session id that only one agent has (seeds 000, 001)."""
+    """Parse `agent/session`, or a session id that only one agent has (seeds 000, 001)."""
     if "/" in text:
         return SessionName.parse(text)
     check_name(text, "session")
@@ -356,19 +360,19 @@ def find_session(layout: Layout, text: str) -> SessionName:
     raise NotFound(f"there is no session {text}", hint="`bsd sessions` lists them")
 
 
-# --- whose children they are ---
+# --- children of sessions ---
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A session of a family, and whose child it is (None for the one that was asked for)."""
+    """A session of a family; `parent` is None for the one that was asked for."""
 
     name: SessionName
     parent: SessionName | None
 
 
 def family(layout: Layout, head: SessionName) -> list[Member]:
-    """The session, its children, theirs, and so on; each once, parents before children."""
+    """Return a session with its descendants; each once, parents before children."""
     registry = program_of(layout, head.agent).registry()
     found = {head: Member(head, None)}
     for member in (queue := [found[head]]):  # it grows while it is walked
@@ -380,7 +384,7 @@ def family(layout: Layout, head: SessionName) -> list[Member]:
 
 
 def children(layout: Layout, head: SessionName) -> list[str]:
-    """Names of the sessions that would be deleted with this one, of all generations."""
+    """Return the names of the descendants that are there and would be deleted, too."""
     return [
         str(member.name)
         for member in family(layout, head)[1:]
@@ -392,30 +396,30 @@ def _children(registry: Registry, parent: SessionName) -> Iterator[SessionName]:
     for session in registry.children(parent.session):
         try:
             yield SessionName(parent.agent, session)
-        except BsdError:  # a name that no session of ours can have
+        except BsdError:  # a name that no session can have
             continue
 
 
-# --- figures of sessions: counted while the search index reads them, and kept there ---
+# --- figures of sessions, which the search index counts while it reads them ---
 
 _STALE_SECONDS = 24 * 3600.0
 
 
 def is_stale(updated: float, now: float) -> bool:
-    """Whether nothing was written to a session for a day. Epoch seconds."""
+    """True if nothing was written to a session for a day. Epoch seconds."""
     return now - updated > _STALE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was counted in a session; `current` says whether in all of it, as it is now."""
+    """The figures of a session; `current`: of all of it, as it is now."""
 
     statistics: Statistics
     current: bool
 
 
 def counted(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Counted]:
-    """What is known of these sessions; none is read, and nothing is created."""
+    """Return the figures of sessions that the index has; reads none, and creates nothing."""
 
     def read(index: SearchIndex) -> dict[str, Known]:
         return index.known_among(str(info.name) for info in infos)
@@ -432,7 +436,7 @@ def counted(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionNam
 
 
 def warm(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Statistics]:
-    """What is known of these sessions as they are now."""
+    """Return the figures of sessions that the index has read as they are now."""
     found = counted(layout, infos).items()
     return {name: one.statistics for name, one in found if one.current}
 

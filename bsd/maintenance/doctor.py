@@ -1,7 +1,7 @@
-"""Whether bsd can do its work on this machine and in this directory, and what is amiss.
+"""Checks whether bsd can do its work on this machine and in this directory (`bsd doctor`).
 
-Only looks: nothing is locked or repaired, and nothing created but two empty files, for a moment,
-where bsd's own lie, to see whether names can be exchanged there.
+Nothing is locked or repaired. Two empty files are created for a moment in bsd's own directory, to
+see whether names can be exchanged there.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Level(StrEnum):
     """How a check went."""
 
     OK = "ok"
-    WARN = "warn"  # works, but somebody should know
+    WARN = "warn"  # works, with a limitation
     FAIL = "fail"  # bsd cannot do its work, or content is missing
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     level: Level
@@ -65,7 +65,7 @@ class Check:
 
 
 def examine(layout: Layout) -> Iterator[Check]:
-    """Look at everything under one root, and at what this machine allows."""
+    """Yield the results of all checks of a root and of this machine."""
     yield versions()
     for check in (
         *(_root, _owners, _privacy, _agents, _sources, _mounts, _space),
@@ -81,7 +81,7 @@ def examine(layout: Layout) -> Iterator[Check]:
 
 
 def versions() -> Check:
-    """What is installed: the first thing to tell when something is reported."""
+    """Return the versions of bsd, Python and the libraries, for bug reports."""
     known = []
     for name in _LIBRARIES:
         try:
@@ -122,7 +122,7 @@ def _root(layout: Layout) -> Iterator[Check]:
 
 
 def _owners(layout: Layout) -> Iterator[Check]:
-    """Whatever bsd keeps is the owner's of the root, or that user is locked out."""
+    """Everything that bsd keeps must belong to the owner of the root."""
     if not is_there(layout.root):
         return
     found = wrongly_owned(layout.root, os.environ)

@@ -1,7 +1,8 @@
-"""What bsd made in a root that does not belong to the root's owner: root made it, once.
+"""Files of bsd in a root that do not belong to the root's owner.
 
-Older versions worked as root in anybody's root. The owner is locked out of what they left there;
-only root can give it back, and is careful: the owner may rename and link in these directories.
+Older versions worked as the superuser in any root and left files there that the owner cannot use.
+Only the superuser can give them back; it follows no links, since the owner may rename and link in
+these directories.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class WrongOwner(NamedTuple):
 
 
 def wrongly_owned(root: Path, environ: Mapping[str, str]) -> list[WrongOwner]:
-    """What of ours in a root, and among the notes of this user, is not the owner's of the root.
+    """Return bsd's files in a root, and its claims of sources, that have another owner.
 
-    Where we may not look is left out; the directory itself is named then. Agents may have users of
-    their own: of their directories only root's count.
+    A directory that cannot be read is named itself. Agents may have users of their own: in their
+    directories only files of the superuser count.
     """
     owner, agents = root.stat().st_uid, Path(os.path.realpath(root), "agents")
     found = (WrongOwner(one.path, one.status.st_uid) for one in _all(root, environ))
@@ -46,9 +47,10 @@ def wrongly_owned(root: Path, environ: Mapping[str, str]) -> list[WrongOwner]:
 
 
 def give_back(root: Path, environ: Mapping[str, str], uid: int, gid: int) -> int:
-    """Let all of that which is root's belong to this user, by whose environment; returns how many.
+    """As the superuser, give all its files among them to a user; return how many that were.
 
-    For root. Files with further names stay root's: those may lie anywhere. Raises OSError.
+    `environ` is the user's environment. Files with several hard links stay: the other names may
+    lie anywhere. Raises OSError.
     """
     of_root = (found for found in _all(root, environ) if found.status.st_uid == 0)
     return sum(_give(found, uid, gid) for found in of_root)
@@ -71,7 +73,7 @@ def _all(root: Path, environ: Mapping[str, str]) -> Iterator[_OwnedFile]:
 
 
 def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_OwnedFile]:
-    """Whatever below a directory is ours by its names; no link is followed, no mount entered."""
+    """Yield what is bsd's below a directory, by its names; follows no link, enters no mount."""
     real = os.path.realpath(top)
     if not os.path.isdir(real) or not os.access(real, os.R_OK | os.X_OK):
         return
@@ -89,7 +91,7 @@ def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_Owned
 
 
 def _of_root(root: Path, names: tuple[str, ...]) -> bool:
-    """Whether something below a root, so many names down, is made by us."""
+    """True if bsd makes a file of these names below a root."""
     match names:
         case (".brainsurgeon" | "extracted" | "trash" | "archive", *_):
             return True
@@ -107,7 +109,7 @@ def _of_root(root: Path, names: tuple[str, ...]) -> bool:
 
 
 def _give(found: _OwnedFile, uid: int, gid: int) -> bool:
-    """Give what was found, if it still is what it was, and nothing that has another name."""
+    """Give a file away, if it is still the same one and has no other hard link."""
     flags = _DIRECTORY if stat.S_ISDIR(found.status.st_mode) else _FILE
     try:
         descriptor = os.open(found.name, flags, dir_fd=found.directory)

@@ -1,7 +1,7 @@
-"""Searches everything without an index: all text of sessions, stores and archives.
+"""Searches all text of sessions, stores and archives without an index.
 
-It reads what there is on the disk, the newest sessions first. A search can stop anywhere and go on
-from that `ScanPosition` later. Only lines that may hold the words are parsed
+The newest sessions are read first. A search can stop anywhere and go on from that `ScanPosition`
+later. Only lines that may hold the words are parsed
 (`Matcher.candidates`).
 """
 
@@ -70,7 +70,7 @@ class ScanPosition(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Something that was read: where it ends, and how many bytes of the files it was."""
+    """A piece that was read: its part, its end, and its bytes in the files."""
 
     part: int
     at: str
@@ -79,7 +79,7 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What a search has found, and how far it came; `place` is None if it came to the end."""
+    """The result of a search; `place` is None if it came to the end."""
 
     hits: list[SearchHit]
     place: ScanPosition | None
@@ -89,10 +89,10 @@ class Scanned:
 
 @dataclass(slots=True)
 class FullScan:
-    """One search through everything; or, with `only`, through what was taken out of one session.
+    """One search through everything; or, with `only`, through what was extracted from one session.
 
-    `progress` hears of bytes, of so many; `stopping` is asked after each piece of about a megabyte;
-    `failed` is told of what cannot be read, which stops nothing else.
+    `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
+    `failed` is told what cannot be read, which stops nothing else.
     """
 
     layout: Layout

@@ -350,7 +350,7 @@ class ArchivePacks(RetentionTarget):
         self._wait = wait
 
     def places(self) -> Iterator[Path]:
-        yield from archived(self.layout)
+        yield from archive_directories(self.layout)
 
     def look(self, place: Path) -> SessionFiles:
         names = os.listdir(place)

@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,8 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.maintenance.catalog import Member, family
 from bsd.maintenance.leftovers import drafts_of, is_there, kept_beside
-from bsd.maintenance.rehome import Departing, HandDown
+from bsd.maintenance.references import References
+from bsd.maintenance.rehome_references import Departing, rehome_references
 from bsd.maintenance.trash_moves import (
     Aim,
     TrashMoves,
@@ -90,7 +91,7 @@ class Trash:
         self._actor = actor
         self.budget = budget = budget or RetryBudget()
         self._after_step = after_step
-        self._rehome_references = HandDown(layout, budget, actor, after_step)
+        self._references = References(layout)
         self._idle_policy = IdlePolicy(layout, budget, InFlight(layout))
 
     # --- looking ---
@@ -186,7 +187,7 @@ class Trash:
             self._idle_policy.settle(names)
             self._idle_policy.wait_for(names, waiting)
             if permanent:
-                self._rehome_references.provide([self._departing(each) for each in names], names)
+                self._rehome([self._departing(each) for each in names], names)
             with ExitStack() as gateway:
                 for each in names:
                     gateway.enter_context(self._idle_policy.program_lock(each, waiting.left))
@@ -405,12 +406,24 @@ class Trash:
                 raise NotFound(f"{item.id} has just left the trash", hint="`bsd trash list`")
             self._refuse_closed([item], back=True)
             self._idle_policy.blank([item.name])  # it may have been deleted a moment ago
-            self._rehome_references.provide([self._trashed(item)], [item.name])
+            self._rehome([self._trashed(item)], [item.name])
             moves = self._begin(Aim.AWAY, [item])
             self._run(moves)
             moves.end()
         self._forget_beside(moves, for_good=True)
         return item
+
+    def _rehome(
+        self, departing: list[Departing], locked: Sequence[SessionName], *, at_once: bool = False
+    ) -> None:
+        rehome_references(
+            self._references,
+            departing,
+            locked,
+            budget=self.budget,
+            actor=self._actor,
+            at_once=at_once,
+        )
 
     def _departing(self, name: SessionName) -> Departing:
         """Return what goes with a session that is still in its place."""
@@ -492,7 +505,7 @@ class Trash:
                 departing = [self._trashed(item) for item in moves.items]
                 if moves.aim is Aim.TRASH:
                     departing += [self._departing(item.name) for item in moves.items]
-                self._rehome_references.provide(departing, names, at_once=True)
+                self._rehome(departing, names, at_once=True)
             if moves.aim is Aim.TRASH:
                 for item in [each for each in moves.items if self._goes_on(each)]:
                     moves.items.remove(item)

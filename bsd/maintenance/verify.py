@@ -1,14 +1,16 @@
-"""Checks that everything taken out is still there, and nothing is left in between (SPEC §7)."""
+"""Checks that everything that was extracted is there, and that nothing is half done (SPEC §7).
+
+Checks all sessions (`maintenance/session_check.py`), the archive, the trash, and what commits,
+deletes and calls of `forget` may have left.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
-import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,15 @@ import structlog
 
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import MEND_PLANTED
-from bsd.core.formatting import NEVER, iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
-from bsd.core.sources import Source
 from bsd.maintenance import catalog
-from bsd.maintenance.deleted_sessions import Keeping
-from bsd.maintenance.keepers import broken_notes
+from bsd.maintenance.crash_journal import forget_journals
 from bsd.maintenance.leftovers import adds_nothing, stores_without_transcript
+from bsd.maintenance.session_check import Finding, SessionCheck, Verification
+from bsd.maintenance.snapshots import retake_snapshot
 from bsd.maintenance.targets import lock_of
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trash_moves import Aim, TrashMoves, pending_moves
@@ -33,69 +35,16 @@ from bsd.sessions.commit.late import forget_orphan, list_orphans
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import expired_before
 from bsd.store.archive import SessionArchive
-from bsd.store.index import Record
-from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
-from bsd.store.originals import Missing, SessionStore, digest
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
-from bsd.store.snapshots import damaged_snapshots
-from bsd.transcripts import splice
-from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at
-from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat
-from bsd.transcripts.agents.programs import elsewhere, program_of
-from bsd.transcripts.reader import Line, TranscriptFile, is_too_large, parse_entry
-from bsd.transcripts.spans import ValuePath, format_path, parse_path, value_at
+from bsd.store.snapshot_parts import damaged_snapshots
+from bsd.transcripts.agents.programs import elsewhere
 
 _log: BoundLogger = structlog.get_logger(module="verify")
-
-_MISSING = {
-    Missing.GONE: (
-        "missing_file",
-        "the file {}.json that holds its values is gone, and no pack of the archive has them",
-    ),
-    Missing.CORRUPT: ("corrupt_file", "the file {}.json is not what was stored (its hash differs)"),
-    Missing.FOREIGN: ("foreign_file", "the file {}.json holds another entry than this one"),
-    Missing.UNREADABLE: (
-        "missing_file",
-        "the file {}.json that holds its values is gone; {trouble}",
-    ),
-}
 
 # A displaced file is kept for a minute, and goes with the next call after that.
 _STUCK_SECONDS = 24 * 3600.0
 # A delete takes moments, unless the trash is on another disk.
 _MOVING_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is not as it should be."""
-
-    kind: str
-    where: str  # session and entry, or a file
-    message: str
-    repaired: bool = False
-    hint: str | None = None
-    harmless: bool = False  # worth knowing, and nothing is wrong
-
-    @property
-    def is_open(self) -> bool:
-        """Whether something is still wrong."""
-        return not (self.repaired or self.harmless)
-
-
-@dataclass(slots=True)
-class Verification:
-    """What was looked at, and what was found."""
-
-    clean: bool = True  # nothing is wrong, or all of it has been repaired
-    sessions: int = 0
-    elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
-    placeholders: int = 0
-    expired: int = 0  # of these: their content was kept for as long as was wanted
-    unmarked: int = 0  # of these: some program has dropped the marker beside them
-    files: int = 0
-    packed: int = 0  # lines in the packs of the archive
-    findings: list[Finding] = field(default_factory=list)
 
 
 def verify(
@@ -107,24 +56,32 @@ def verify(
     remark: Callable[[SessionName], Collection[str]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Verification:
-    """Look at every session and every store file; `repair` mends what can be mended.
+    """Check every session, every stored file and every pack.
 
-    `remark` puts markers back that a program has dropped, and names the entries. Missing and
-    rotten content cannot be mended; it is listed. `wait` is for sessions that another bsd works
-    on, in seconds each. `progress` hears how many were looked at, and may raise, to end it.
+    Args:
+        layout: the root.
+        repair: mend what can be mended; missing and damaged content cannot, and is listed.
+        wait: seconds for each session on which another bsd works.
+        clock: epoch seconds.
+        remark: puts markers back that a program has dropped, and returns the entries.
+        progress: is told how many sessions were checked; may raise to end the run.
     """
     _log.trace("Sessions are verified", root=str(layout.root))
     result = Verification()
-    due = expired_before(layout)
-    others = _of_other_roots(layout)
+    due, now = expired_before(layout), clock()
+    sources = ((source, elsewhere(layout, source, look_inside=True)) for source in layout.sources)
+    others = {source: why for source, why in sources if why is not None}
     result.elsewhere += others.values()
-    for name in _names(layout):
+    in_databases = {agent.name for agent in catalog.agents(layout) if agent.sqlite}
+    for name in catalog.names(layout):
+        if name.agent in in_databases:
+            continue
         progress(result.sessions)
         if layout.source_of(name.agent) in others:
-            continue  # what was taken out of them lies there
+            continue  # their originals lie in another root
         try:
-            with _apart_from_other_bsd(layout, name, wait, repair=repair):
-                session = _SessionCheck(layout, name, result, repair=repair, expired_before=due)
+            with _locked(layout, name, wait, repair=repair):
+                session = SessionCheck(layout, name, result, repair=repair, expired_before=due)
                 session.check()
             if session.unmarked:
                 result.findings += _remarked(name, session.unmarked, remark if repair else None)
@@ -135,10 +92,11 @@ def verify(
         result.findings.append(_unreadable(where, problem))
     result.findings += _packs(layout, result, wait, repair=repair)
     result.findings += _late_bytes(layout, repair=repair)
-    result.findings += _in_flight(layout, clock())
-    result.findings += _half_moved(layout, clock())
-    for note, why in broken_notes(layout):
-        result.findings.append(_unreadable(note, why, kind="half_forgotten"))
+    result.findings += _in_flight(layout, now)
+    result.findings += _half_moved(layout, now)
+    for path, journal in forget_journals(layout):
+        if isinstance(journal, BsdError):
+            result.findings.append(_unreadable(path, journal, kind="half_forgotten"))
     result.findings += _broken_trash(layout)
     result.findings += _without_transcript(layout)
     result.clean = not any(finding.is_open for finding in result.findings)
@@ -157,7 +115,7 @@ def _remarked(
     entries: list[str],
     remark: Callable[[SessionName], Collection[str]] | None,
 ) -> Iterator[Finding]:
-    """Put lost markers back, or say that they are lost."""
+    """Put lost markers back, or report them."""
     repaired: Collection[str] = ()
     hint = "bsd verify --repair"
     if remark is not None:
@@ -178,22 +136,8 @@ def _remarked(
         )
 
 
-def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
-    """Remove what a crash left in a session's store, and mend its index if it lacks a file.
-
-    Whether it had to; raises NotFound, Busy after `wait` seconds, and what reading a session does.
-    """
-    with own_lock(layout, name, wait):
-        store = SessionStore(layout, name)
-        store.sweep()
-        if not set(store.refs()) - set(_refs(store.index.records)) and not store.index.broken:
-            return False
-        _SessionCheck(layout, name, Verification(), repair=True).mend_index()
-        return True
-
-
 def _packs(layout: Layout, result: Verification, wait: float, *, repair: bool) -> Iterator[Finding]:
-    """Packs of the archive, and copies, that are not as they were written; all of it is read."""
+    """Yield damaged packs and snapshots of all sessions; reads all of the archive."""
     try:
         directories = sorted(layout.archive.iterdir())
     except FileNotFoundError:
@@ -210,7 +154,7 @@ def _packs(layout: Layout, result: Verification, wait: float, *, repair: bool) -
 
 
 def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[Finding]:
-    """The same of one session; raises OSError."""
+    """Yield those of one session; `wait`: seconds for its lock, None: repair nothing."""
     for copy, damage in list(damaged_snapshots(directory)):
         name = layout.session_of_store(directory.name)
         if wait is not None and name is not None and _is_made_anew(layout, name, copy, wait):
@@ -229,7 +173,7 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
         try:
             problem = why_damaged(pack)
         except FileNotFoundError:
-            continue  # merged since we looked
+            continue  # merged meanwhile
         except OSError as error:
             yield _unreadable(pack, error, f"the archive of {whose}")
             continue
@@ -248,13 +192,13 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
 
 
 def _is_made_anew(layout: Layout, name: SessionName, copy: Path, wait: float) -> bool:
-    """Whether a copy is whole now, since its session is in its place and could be read."""
-    made = Keeping(layout, NEVER, RetryBudget(wait)).remake(name)
+    """Make a damaged snapshot anew from the session in its place; True if it is whole then."""
+    made = retake_snapshot(layout, name, RetryBudget(wait))
     return made and copy not in dict(damaged_snapshots(copy.parent))
 
 
 def _are_elsewhere(layout: Layout, archive: SessionArchive, pack: Path, wait: float) -> bool:
-    """Whether what a pack has lost was packed again since; then it has been made anew."""
+    """Make a pack anew without its damaged lines, if other packs have these; True if it was."""
     try:
         with lock_of(layout, archive.directory, wait):
             return archive.mend_lines(pack)
@@ -266,7 +210,7 @@ def _are_elsewhere(layout: Layout, archive: SessionArchive, pack: Path, wait: fl
 def _mended_pack(
     layout: Layout, archive: SessionArchive, pack: Path, message: str, wait: float | None
 ) -> Finding:
-    """A pack whose index is damaged: made anew of its lines, unless `wait` is None."""
+    """Make a pack with a damaged index anew of its lines, unless `wait` is None."""
     hint: str | None = "bsd verify --repair"
     if wait is not None:
         try:
@@ -298,7 +242,7 @@ def _late_bytes(layout: Layout, *, repair: bool) -> Iterator[Finding]:
 
 
 def _in_flight(layout: Layout, now: float) -> Iterator[Finding]:
-    """What recovery should have dealt with long ago; younger records are as it should be."""
+    """Yield commits that recovery should have finished long ago."""
     inflight = InFlight(layout)
     for path, why in inflight.planted():
         message = f"is left alone, it is not bsd's own: {why}"
@@ -324,7 +268,7 @@ def _in_flight(layout: Layout, now: float) -> Iterator[Finding]:
 
 
 def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
-    """Deletes and restores from the trash that were interrupted, and that nobody has finished."""
+    """Yield deletes and restores from the trash that were interrupted and not finished."""
     for path in pending_moves(layout):
         try:
             moves = TrashMoves.read(layout, path)
@@ -343,7 +287,7 @@ def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
 
 
 def _broken_trash(layout: Layout) -> Iterator[Finding]:
-    """What lies in the trash and cannot be brought back, since nothing says how it was."""
+    """Yield what lies in the trash and cannot be brought back."""
     for item in Trash(layout, "never").items():
         if item.problem is not None:
             message = f"{item.name} cannot be brought back from the trash: {item.problem}"
@@ -352,7 +296,7 @@ def _broken_trash(layout: Layout) -> Iterator[Finding]:
 
 
 def _without_transcript(layout: Layout) -> Iterator[Finding]:
-    """Content of sessions whose transcript is gone: programs delete, rename and compress them."""
+    """Yield stores of sessions whose transcript their program has deleted or renamed."""
     try:
         for store in stores_without_transcript(layout):
             where = str(store.session or store.directory)
@@ -361,233 +305,11 @@ def _without_transcript(layout: Layout) -> Iterator[Finding]:
         yield _unreadable(layout.extracted, error)
 
 
-def _apart_from_other_bsd(
+def _locked(
     layout: Layout, name: SessionName, wait: float, *, repair: bool
 ) -> AbstractContextManager[Any]:
-    # Looking at a directory that no bsd has worked in yet shall not leave traces there. And a
-    # backup is mounted read-only: nobody works there, and no lock can be taken.
+    # Checking a root in which no bsd has worked leaves no traces there. In a backup that is mounted
+    # read-only no lock can be taken, and none is needed.
     if layout.locks.is_dir() and (repair or os.access(layout.locks, os.W_OK)):
         return own_lock(layout, name, wait)
     return nullcontext()
-
-
-def _of_other_roots(layout: Layout) -> dict[Source | None, str]:
-    """Sources that another root serves, and which one."""
-    found = ((source, elsewhere(layout, source, look_inside=True)) for source in layout.sources)
-    return {source: why for source, why in found if why is not None}
-
-
-def _names(layout: Layout) -> Iterator[SessionName]:
-    moved = {agent.name for agent in catalog.agents(layout) if agent.sqlite}
-    return (name for name in catalog.names(layout) if name.agent not in moved)
-
-
-class _SessionCheck:
-    """One session and its store, looked at together."""
-
-    def __init__(
-        self,
-        layout: Layout,
-        name: SessionName,
-        result: Verification,
-        *,
-        repair: bool,
-        expired_before: str = "",
-    ) -> None:
-        self.path = layout.session_file(name)
-        self.program = program_of(layout, name.agent)
-        self.name = name
-        self.store = SessionStore(layout, name)
-        self.result = result
-        self.repair = repair
-        self.expired_before = expired_before
-        self.fmt: TranscriptFormat | None = None
-        self.marked: dict[str, tuple[str, Marker]] = {}  # entries and their markers, by ref
-        self.unmarked: list[str] = []  # entries whose markers could be put back
-
-    def check(self) -> None:
-        if why := self.program.why_no_session(self.path.name):
-            message = f"something was taken out of it, though it is no session: {why}"
-            hint = f"`bsd restore-all {self.name}` puts it back"
-            found = Finding("no_session", str(self.name), message, hint=hint, harmless=True)
-            self.result.findings.append(found)
-        self._check_lines()
-        self._check_modes()
-        self._check_leftovers()
-        self._check_index()
-
-    def mend_index(self) -> None:
-        self._check_lines()  # which say what the files are
-        self._check_index()
-
-    def _found(self, kind: str, where: str, message: str, hint: str | None = None) -> None:
-        self.result.findings.append(Finding(kind, where, message, hint=hint))
-
-    def _mended(self, kind: str, where: str, message: str) -> None:
-        hint = None if self.repair else "bsd verify --repair"
-        self.result.findings.append(Finding(kind, where, message, self.repair, hint))
-
-    def _check_lines(self) -> None:
-        with TranscriptFile(self.path) as source:
-            found = self.program.detect(line.raw for line in source.lines())
-            fmt = found.reads if isinstance(found, NotOurs) else found
-            if fmt is None:
-                return
-            self.fmt = fmt
-            markers = Markers(source, fmt, self.store)
-            for line in source.lines():
-                if is_too_large(line.raw):
-                    self._too_large(line)
-                    continue
-                if not any(map(line.raw.__contains__, NEEDLES)):
-                    continue
-                if (entry := parse_entry(line.raw)) is not None:
-                    editable = not isinstance(found, NotOurs)
-                    self._check_entry(line, entry, fmt, markers, editable=editable)
-
-    def _too_large(self, line: Line) -> None:
-        where = f"{self.name} #{line.index}"
-        message = f"{len(line.raw):,} bytes that would take too much memory, so it is left alone"
-        found = Finding("too_large_in_memory", where, message, harmless=True)
-        self.result.findings.append(found)
-
-    def _check_entry(
-        self, line: Line, entry: Entry, fmt: TranscriptFormat, markers: Markers, *, editable: bool
-    ) -> None:
-        info = fmt.info(entry)
-        entry_id = info.id or f"#{line.index}"
-        own, alone = Marker.of(entry), set(loose_placeholders(entry, fmt))
-        for marker in markers.of(entry, info, line.index):
-            alone -= set(keys_of(entry, marker))
-            if marker == own:
-                self._check_marker(entry_id, line.raw, entry, marker, fmt)
-                continue
-            self.result.placeholders += len(marker.keys)
-            self.result.unmarked += len(marker.keys)
-            self.marked[marker.ref] = entry_id, marker
-            if editable and own is None:
-                self.unmarked.append(entry_id)
-        for path in sorted(alone, key=str):
-            name = standing_at(entry, path)
-            if name is None or not (name == info.id or self._is_all(entry, path)):
-                continue
-            if markers.may_be_lost(entry, info, line.index, name):  # else somebody mentions it
-                self._check_alone(entry_id, path, info)
-
-    def _is_all(self, entry: Entry, path: ValuePath) -> bool:
-        """Whether a placeholder is all that a value is."""
-        text = value_at(entry, path)
-        return isinstance(text, str) and is_placeholder(text)
-
-    def _check_alone(self, entry_id: str, path: ValuePath, info: EntryInfo) -> None:
-        """A placeholder without marker, for which nothing is stored."""
-        self.result.placeholders += 1
-        self.result.unmarked += 1
-        written = iso_utc(info.time_ms / 1000) if info.time_ms is not None else ""
-        if written < self.expired_before:
-            self.result.expired += 1
-            return
-        self._found(
-            "unmarked_placeholder",
-            f"{self.name} {entry_id}",
-            f"a placeholder stands in {format_path(path)} without its `_extracted` member, and "
-            "no store of this root has what it stands for",
-            hint="bring the store directory of the session it came from back from a backup",
-        )
-
-    def _check_marker(
-        self, entry_id: str, raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat
-    ) -> None:
-        self.result.placeholders += len(marker.keys)
-        where = f"{self.name} {entry_id}"
-        content = stored_line(raw, entry, marker, fmt, self.store)
-        is_due = content is Missing.GONE and marker.at < self.expired_before
-        if is_due or content is Missing.FORGOTTEN:
-            self.result.expired += len(marker.keys)
-        elif isinstance(content, Missing):
-            kind, message = _MISSING[content]
-            self._found(
-                kind,
-                where,
-                message.format(marker.ref, trouble=self.store.trouble()),
-                hint="bring it back from a backup into the session's store directory",
-            )
-        else:
-            self.marked[marker.ref] = entry_id, marker
-
-    def _check_modes(self) -> None:
-        wanted = [(self.store.directory, 0o700)] if self.store.directory.is_dir() else []
-        wanted += [(self.store.file(ref), 0o600) for ref in self.store.refs()]
-        self.result.files += len(wanted) - 1 if wanted else 0
-        for path, mode in wanted:
-            present = stat.S_IMODE(path.stat(follow_symlinks=False).st_mode)
-            if present == mode:
-                continue
-            if self.repair:
-                path.chmod(mode)
-            self._mended("mode", str(path), f"has mode {present:04o} instead of {mode:04o}")
-
-    def _check_leftovers(self) -> None:
-        for path in self.store.leftovers():
-            if self.repair:
-                try:
-                    path.unlink()
-                except OSError as error:
-                    self._found("leftover", str(path), f"cannot be removed: {error.strerror}")
-                    continue
-            self._mended("leftover", str(path), "was left by an interrupted extraction")
-
-    def _check_index(self) -> None:
-        index = self.store.index
-        there = set(self.store.refs())
-        records = {ref: record for record in index.records.values() if (ref := record.ref) in there}
-        if index.broken:
-            self._mended("index_broken", str(index.path), f"cannot be used: {index.broken}")
-        for file in sorted(set(index.records) - {record.file for record in records.values()}):
-            self._mended("index_stale", str(index.path), f"names {file}, which is gone")
-        for ref in sorted(there - records.keys()):
-            if record := self._record(ref):
-                records[ref] = record
-                self._mended("not_indexed", str(self.store.file(ref)), "is not in index.json")
-            else:
-                self._found("unknown_file", str(self.store.file(ref)), "holds no readable entry")
-        if self.repair and (index.broken or records.keys() != {*_refs(index.records)}):
-            index.replace(sorted(records.values(), key=lambda record: record.extracted_at))
-
-    def _record(self, ref: str) -> Record | None:
-        """What the index would say of a file, read from the file and from the session."""
-        line = self.store.read(ref)
-        entry = parse_entry(line) if line is not None else None
-        if line is None or entry is None:
-            return None
-        name, marker = self.marked.get(ref, ("", None))
-        keys = marker.keys if marker else ()
-        path: Path = self.store.file(ref)
-        return Record(
-            entry_id=name if marker else self._id_of(entry),
-            index=int(ref.partition("_")[0]),
-            file=path.name,
-            hash=digest(line),
-            size=len(line),
-            keys=keys,
-            sizes_bytes=_sizes(line, keys),
-            extracted_at=(marker.at if marker else "") or iso_utc(path.stat().st_mtime),
-        )
-
-    def _id_of(self, entry: Entry) -> str:
-        if self.fmt is not None and (known := self.fmt.info(entry).id):
-            return known
-        return str(entry.get("__id") or entry.get("id") or "")
-
-
-def _refs(records: Mapping[str, Record]) -> Iterator[str]:
-    return (record.ref for record in records.values())
-
-
-def _sizes(line: bytes, keys: tuple[str, ...]) -> dict[str, int]:
-    paths = {key: parse_path(key) for key in keys}
-    try:
-        spans = splice.find(line, paths.values())
-    except splice.SpliceError:
-        return {}
-    return {key: splice.text_size(line[slice(*spans[path])]) for key, path in paths.items()}

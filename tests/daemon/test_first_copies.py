@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from bsd.store.snapshots import snapshots_of
 
+from bsd.store.snapshots import snapshots_of
 from tests.daemon.running import configure, running
 from tests.maintenance.keeping import DAY, ClaudeHome
 from tests.openclaw_tree import set_idle

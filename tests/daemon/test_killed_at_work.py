@@ -134,9 +134,9 @@ import os, random, sys, time
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.maintenance.bring_back import BringBack
+from bsd.maintenance import bring_back as bringing_back
 from bsd.maintenance.deleted_sessions import deleted_sessions
-from bsd.maintenance.deleted_sessions import Keeping
+from bsd.maintenance.snapshots import take_snapshots
 from bsd.maintenance.retention import RetentionRun
 from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
@@ -189,11 +189,11 @@ def restore():
     return ""
 
 def keep():
-    return "copied" if Keeping(layout, "never", budget).run().sessions else ""
+    return "copied" if take_snapshots(layout, "never", budget).sessions else ""
 
 def bring_back():
     for copy in deleted_sessions(layout):
-        back = BringBack(layout, copy, actor="chaos", budget=budget).run()
+        back = bringing_back.bring_back(layout, copy, actor="chaos", budget=budget)
         return f"PROBLEM {back}" if back.unavailable else "brought back"
     return ""
 

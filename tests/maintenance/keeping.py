@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.maintenance.deleted_sessions import Keeping, SnapshotTotals, find_deleted
-
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.bring_back import BringBack, BroughtBack
+from bsd.maintenance.bring_back import BroughtBack
+from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
+from bsd.maintenance.deleted_sessions import find_deleted
+from bsd.maintenance.snapshots import SnapshotTotals, take_snapshots
 from bsd.sessions.idle import RetryBudget
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_surgeon
@@ -26,12 +27,12 @@ DAY = 24 * 3600.0
 def keep(layout: Layout, clock: Clock, **more: Any) -> SnapshotTotals:
     """One run of the job."""
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    return Keeping(layout, more.pop("keep", "180d"), budget, **more).run()
+    return take_snapshots(layout, more.pop("keep", "180d"), budget, **more)
 
 
 def bring_back(layout: Layout, text: str, clock: Clock, **more: Any) -> BroughtBack:
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
-    return BringBack(layout, find_deleted(layout, text), budget=budget, **more).run()
+    return bring_back_snapshot(layout, find_deleted(layout, text), budget=budget, **more)
 
 
 def extract(layout: Layout, name: SessionName, clock: Clock, **more: object) -> None:

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from bsd.maintenance.deleted_sessions import deleted_sessions
 
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.verify import verify
 from bsd.store.archive import SessionArchive

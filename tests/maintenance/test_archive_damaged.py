@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from bsd.maintenance.deleted_sessions import deleted_sessions
 
 from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
 from bsd.store.contents import contents_of

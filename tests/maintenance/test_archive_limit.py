@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
-from bsd.maintenance.deleted_sessions import deleted_sessions
-from bsd.store.snapshots import snapshots_of
 
 from bsd.core.clock import RunTime
 from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout, SessionName
 from bsd.daemon.report import _archive
 from bsd.maintenance.archive_limit import ArchiveOverLimit
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.retention import RetentionRun, forecast_all
 from bsd.maintenance.search import search
+from bsd.store.snapshots import snapshots_of
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, bring_back, extract, keep
 from tests.maintenance.test_forgetting import LEAVING, WORDS, said, secret_session

@@ -217,42 +217,16 @@ def left_over(root: Path) -> list[str]:
     return sorted(str(one.relative_to(root)) for one in found)
 
 
-def on_another_mount(act: Callable[[], object]) -> None:
-    """Do it where what is staged cannot be linked to its place."""
-    link, rename = os.link, os.rename
-
-    def parted(original: Callable[..., None]) -> Callable[..., None]:
-        def call(source: Any, target: Any, **more: Any) -> None:
-            here, there = (str(path_of((source, target), more, side)) for side in (0, 1))
-            if "/returning/" in here and "/agents/" in there:
-                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fsdecode(source))
-            original(source, target, **more)
-
-        return call
-
-    setattr(os, "link", parted(link))  # noqa: B010 - mypy takes no assignment
-    setattr(os, "rename", parted(rename))  # noqa: B010
-    try:
-        act()
-    finally:
-        setattr(os, "link", link)  # noqa: B010
-        setattr(os, "rename", rename)  # noqa: B010
-
-
 @pytest.mark.crash
-@pytest.mark.parametrize("mount", ["same", "other"])
 @pytest.mark.parametrize("then", ["again", "sweep", "forget"])
 def test_temporary_files_of_a_killed_bring_back_go(
-    bsd: Commands, root: Path, path: Path, gone: bytes, mount: str, then: str
+    bsd: Commands, root: Path, path: Path, gone: bytes, then: str
 ) -> None:
     bring_back = partial(bsd.said, "archive", "bring-back", SESSION)
-    act = partial(on_another_mount, bring_back) if mount == "other" else bring_back
-    # With everything staged, and on another mount copied beside its place.
-    assert dying("link", lambda name: name == str(path), act)
+    assert dying("link", lambda name: name == str(path), bring_back)
     assert not path.exists()
     assert left_over(root) != []
-    if mount == "other":
-        assert list(path.parent.glob(".*")), "beside the place of the session"
+    assert list(path.parent.glob(".*")), "beside the place of the session"
     match then:
         case "again":
             bsd("archive", "bring-back", SESSION)

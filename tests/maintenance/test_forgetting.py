@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
-from bsd.maintenance.forget import Forget
 
 from bsd.core.config import PruningConfig
 from bsd.core.errors import Busy, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.keepers import Begun
+from bsd.maintenance.crash_journal import ForgetJournal
+from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
+from bsd.maintenance.forget import Forget
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
@@ -331,10 +331,10 @@ def test_a_note_that_cannot_be_written_keeps_nobody_from_making_room(
 ) -> None:
     path = everywhere(layout, clock)
 
-    def full(_: Begun) -> None:
+    def full(_: ForgetJournal) -> None:
         raise Unavailable("no space left on device", hint="free some space")
 
-    monkeypatch.setattr(Begun, "write", full)
+    monkeypatch.setattr(ForgetJournal, "write", full)
     with pytest.raises(Unavailable):
         forgetting(layout, clock).entry(NAME, "e1")
     assert said(layout, WORDS[0], path) != []

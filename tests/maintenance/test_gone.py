@@ -9,20 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
-from bsd.store.snapshots import damaged_snapshots, snapshots_of
 
 from bsd.actions.search import found_entries
 from bsd.core.database_file import remove_database
 from bsd.core.errors import BsdError, Conflict, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
-from bsd.maintenance.bring_back import BringBack
+from bsd.maintenance import bring_back as bringing_back
+from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
 from bsd.maintenance.leftovers import stores_without_transcript
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search, search_gone
 from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
+from bsd.store.snapshot_parts import damaged_snapshots
+from bsd.store.snapshots import snapshots_of
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import secret_session
 from tests.maintenance.trashing import register, registry
@@ -247,8 +248,9 @@ def test_whatever_is_in_the_way_stays(layout: Layout, clock: Clock, kind: str) -
             os.mkfifo(path)
     was = path.lstat()
     [copy] = snapshots_of(layout, NAME)
+    budget = RetryBudget(wait=0.0, clock=clock.now)
     with pytest.raises(BsdError, match=r"again|not gone"):
-        BringBack(layout, copy, budget=RetryBudget(wait=0.0, clock=clock.now)).run()
+        bringing_back.bring_back(layout, copy, budget=budget)
     assert path.lstat().st_ino == was.st_ino
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
 

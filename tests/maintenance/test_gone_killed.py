@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bsd.maintenance.deleted_sessions import deleted_sessions
 
 from bsd.core.errors import BsdError, Conflict, NotFound
 from bsd.core.layout import Layout
 from bsd.core.settings import SourceSettings
 from bsd.maintenance.bring_back import sweep_returning
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import WORDS, everywhere, forgetting, said, secret_session

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bsd.maintenance.deleted_sessions import deleted_sessions
 
 from bsd.core.layout import Layout
 from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.retention import RetentionRun
 from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, bring_back, keep

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bsd.store.snapshots import snapshots_of
 
 from bsd.core.layout import Layout
+from bsd.store.snapshots import snapshots_of
 from tests.maintenance.keeping import DAY, ClaudeHome, keep
 from tests.openclaw_tree import set_idle
 from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon, write

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from bsd.core.layout import Layout
-from bsd.maintenance.verify import Finding, verify
+from bsd.maintenance.session_check import Finding
+from bsd.maintenance.verify import verify
 from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 

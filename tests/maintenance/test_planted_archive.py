@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bsd.maintenance.deleted_sessions import find_deleted
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.bring_back import BringBack
+from bsd.maintenance import bring_back as bringing_back
+from bsd.maintenance.deleted_sessions import find_deleted
 from bsd.sessions.idle import RetryBudget
 from tests import forked
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, keep
@@ -314,7 +314,7 @@ def test_a_session_is_not_brought_back_through_a_link(
 
     budget = RetryBudget(wait=0.0, clock=clock.now)
     with suppress(BsdError):
-        BringBack(gone, copy, budget=budget, after_step=after_step).run()
+        bringing_back.bring_back(gone, copy, budget=budget, after_step=after_step)
     monkeypatch.undo()
     assert everything(outside) == {}
     assert [path.name for path in outside.rglob("*")] == ["sessions"]
@@ -349,7 +349,7 @@ def test_a_directory_that_is_a_link_is_named(gone: Layout, clock: Clock, outside
     copy = find_deleted(gone, str(NAME))
     budget = RetryBudget(wait=0.0, clock=clock.now)
     with pytest.raises(BsdError, match=f"{sessions} is a symbolic link") as caught:
-        BringBack(gone, copy, budget=budget, after_step=after_step).run()
+        bringing_back.bring_back(gone, copy, budget=budget, after_step=after_step)
     assert caught.value.hint
     assert everything(outside) == {}
 

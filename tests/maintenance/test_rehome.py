@@ -17,7 +17,7 @@ from bsd.core.errors import Busy, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.http.entries import StoredDocument
-from bsd.maintenance import rehome
+from bsd.maintenance.references import References
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
@@ -231,7 +231,7 @@ def test_a_session_that_took_nothing_out_asks_nobody(
     write(layout, conversation(1))
     write(layout, conversation(1), TWIG)
 
-    monkeypatch.setattr(rehome.HandDown, "_named", raising(AssertionError("a transcript is read")))
+    monkeypatch.setattr(References, "of", raising(AssertionError("a transcript is read")))
     trash = trash_of(layout)
     trash.delete(NAME)
     trash.remove(str(NAME))

@@ -50,14 +50,14 @@ def test_of_many_sessions_most_are_read_once(
 ) -> None:
     """A list asks for all in turn: dropping what was asked for longest ago kept nothing at all."""
     read: list[SessionName] = []
-    ends = titles._ends
+    ends = titles._read_ends
 
     def counted(layout: Layout, name: SessionName) -> titles.Ends:
         read.append(name)
         return ends(layout, name)
 
-    monkeypatch.setattr(titles, "_ends", counted)
-    monkeypatch.setattr(titles, "_KEPT", 3)
+    monkeypatch.setattr(titles, "_read_ends", counted)
+    monkeypatch.setattr(titles, "_MOST_REMEMBERED", 3)
     prompts = {f"s{n}": f"prompt {n}" for n in range(5)}
     for name, prompt in prompts.items():
         set_idle(add_session(layout.root, f"main/{name}", talk(prompt)))
@@ -69,20 +69,7 @@ def test_of_many_sessions_most_are_read_once(
     read_all(layout)
     assert {one.name.session: one.title for one in catalog.sessions(layout)} == prompts
     read.clear()
-    assert not titles._read_here(layout)._ends
-
-
-def test_a_session_without_a_title_or_with_an_odd_one_is_kept_as_it_is() -> None:
-    kept = titles._ReadHere()
-    for ends in (
-        titles.Ends(),
-        titles.Ends("", 0.0),
-        titles.Ends("ü \ud800", None),
-        titles.Ends(None, 1.5),
-    ):
-        kept.keep("main/s", b"1", ends)
-        assert kept.get("main/s", b"1") == ends
-        assert kept.get("main/s", b"2") is None
+    assert not titles._ends_read(layout)
 
 
 @pytest.mark.parametrize("read", READ)

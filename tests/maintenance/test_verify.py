@@ -15,7 +15,8 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import RetentionRun
-from bsd.maintenance.verify import Finding, verify
+from bsd.maintenance.session_check import Finding
+from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
 from bsd.store.index import Record
 from bsd.store.originals import SessionStore

@@ -22,8 +22,9 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
 from bsd.maintenance.retention import RetentionRun
+from bsd.maintenance.session_check import Verification
 from bsd.maintenance.trash import Trash
-from bsd.maintenance.verify import Verification, verify
+from bsd.maintenance.verify import verify
 from bsd.sessions.idle import RetryBudget
 from bsd.store.originals import digest
 from bsd.transcripts.agents.entry import Marker, ends_in_placeholder, is_placeholder

@@ -1,0 +1,116 @@
+"""Crash journals of `forget` and `bring-back`: by these a killed call is finished or undone.
+
+A journal is written before the first change and removed after the last one. It holds names, times
+and hashes, and nothing of a session's content. It is believed only if it is bsd's own file.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bsd.core.errors import BsdError, Conflict, os_problem
+from bsd.core.files import LARGEST_RECORD, read_ours, sync_dir, write_private
+from bsd.core.layout import Layout, SessionName
+from bsd.store.checked import moment, text, text_or_none
+
+_VERSION = 1
+_ENDING = ".json"
+_ORIGIN = re.compile(r"[0-9a-f]{16}")
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def write_journal(path: Path, document: dict[str, Any]) -> None:
+    """Write a journal durably; raises Unavailable, Forbidden."""
+    try:
+        write_private(path, orjson.dumps({"version": _VERSION, **document}))
+    except OSError as error:
+        raise os_problem(error, f"writing {path}") from error
+
+
+def read_journal(layout: Layout, path: Path) -> Any:
+    """Return the document of a journal; raises OSError, ValueError, LookupError or TypeError."""
+    document = orjson.loads(read_ours(path, layout.root, LARGEST_RECORD))
+    if document["version"] != _VERSION:
+        raise ValueError(f"it is of version {document['version']!r:.20}")
+    return document
+
+
+def remove_journal(path: Path) -> None:
+    """Remove a journal; if that fails, the call is finished once more, which changes nothing."""
+    with suppress(OSError):
+        path.unlink()
+        sync_dir(path.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetJournal:
+    """The crash journal of one call of `forget`. `at`: when it began, epoch seconds."""
+
+    path: Path
+    session: SessionName
+    at: float
+    entry: str | None = None
+    origin: str | None = None  # of the only snapshot that goes; None: all that is kept
+    hashes: frozenset[str] = frozenset()  # `sha256:…` of the stored lines of session or entry
+
+    @classmethod
+    def new(cls, layout: Layout, name: SessionName, at: float) -> ForgetJournal:
+        """Return the journal of a call that begins; it is not written yet."""
+        return cls(layout.forgetting / f"{secrets.token_hex(8)}{_ENDING}", name, at)
+
+    def write(self) -> None:
+        """Write it durably; raises Unavailable, Forbidden."""
+        document = {
+            "session": str(self.session),
+            "at": self.at,
+            "entry": self.entry,
+            "origin": self.origin,
+            "hashes": sorted(self.hashes),
+        }
+        write_journal(self.path, document)
+
+    @classmethod
+    def read(cls, layout: Layout, path: Path) -> ForgetJournal:
+        """Read the journal of a call; raises FileNotFoundError, Forbidden, Conflict, BsdError."""
+        try:
+            document = read_journal(layout, path)
+            entry, origin = text_or_none(document["entry"]), text_or_none(document["origin"])
+            hashes = frozenset(map(text, document["hashes"]))
+            _refuse_odd(origin, hashes)
+            session = SessionName.parse(text(document["session"]))
+            return cls(path, session, moment(document["at"]), entry, origin, hashes)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise os_problem(error, f"reading the note {path}") from error
+        except (ValueError, LookupError, TypeError, BsdError) as error:
+            raise Conflict(
+                f"the note {path} of what is being forgotten cannot be read: {error}",
+                hint="was it written by a newer bsd? nothing is forgotten by it",
+            ) from error
+
+
+def _refuse_odd(origin: str | None, hashes: frozenset[str]) -> None:
+    if origin is not None and not _ORIGIN.fullmatch(origin):
+        raise ValueError(f"{origin!r:.40} is the origin of no copy")
+    if not all(map(_HASH.fullmatch, hashes)):
+        raise ValueError("a hash is none")
+
+
+def forget_journals(layout: Layout) -> Iterator[tuple[Path, ForgetJournal | BsdError]]:
+    """Yield the journals of calls that are under way or were killed, or why one is not usable."""
+    for path in sorted(layout.forgetting.glob(f"[!.]*{_ENDING}")):
+        try:
+            yield path, ForgetJournal.read(layout, path)
+        except FileNotFoundError:
+            continue  # the call has just ended
+        except BsdError as error:
+            yield path, error

@@ -1,0 +1,546 @@
+"""Forgets a session, or one entry of it, for good: in store, archive, history, trash and index.
+
+Other sessions get the lines that they refer to before (`rehome_references`), and the answer names
+every session that still keeps the same. Nothing goes before its replacement is durable. A journal
+(`<root>/.brainsurgeon/forgetting/`, without content) is written first, so that `finish_forgetting`
+finishes a call that was killed, and takes nothing that has come since. Steps, as `after_step` is
+told them: handed, history, store, packed, archive, beside, index, ended.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+from pydantic import Field
+
+from bsd.core.audit import AuditLog
+from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
+from bsd.core.files import sync_dir
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.maintenance.bring_back import clear_returning
+from bsd.maintenance.crash_journal import ForgetJournal, forget_journals, remove_journal
+from bsd.maintenance.deleted_sessions import open_or_snapshot
+from bsd.maintenance.leftovers import drafts_of, is_there
+from bsd.maintenance.references import (
+    References,
+    belongings_with,
+    lines_of,
+    may_be_entry,
+    sessions_like,
+    sessions_with_entries,
+    sessions_with_stored,
+    texts_of,
+)
+from bsd.maintenance.rehome_references import Departing, rehome_references
+from bsd.maintenance.trash import Trash
+from bsd.maintenance.trashed import TrashPlace, ids
+from bsd.sessions.commit.exchange import Step, no_step
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.commit.late import forget_orphan, list_orphans
+from bsd.sessions.idle import IdlePolicy, RetryBudget
+from bsd.sessions.session import format_of
+from bsd.store.archive import SessionArchive
+from bsd.store.contents import contents_of
+from bsd.store.entry_notes import FORGOTTEN, note_forgotten
+from bsd.store.history import History
+from bsd.store.originals import SessionStore
+from bsd.store.pack import Pack, PackDamaged, PackWriter
+from bsd.store.search import ask, forget_sessions
+from bsd.store.snapshot_parts import PartWriter, SnapshotReader, split_into_parts, tidy_snapshot
+from bsd.store.snapshots import (
+    Snapshot,
+    delete_snapshot,
+    read_snapshot,
+    snapshot_directories,
+    snapshot_directory,
+    snapshots_in,
+    snapshots_of,
+    write_snapshot,
+)
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.reader import Line, parse_entry
+from bsd.transcripts.splice import SpliceError, edit, encode_string
+
+_log = structlog.stdlib.get_logger(module="archive")
+
+_CONTENT_FORGOTTEN = encode_string("[content forgotten]")
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What is known no more. Sizes are bytes."""
+
+    session: str
+    entry: str | None
+    files: int
+    bytes: int
+    kept_by: Annotated[
+        list[str], Field(description="Sessions that still keep it: copies, forks, children")
+    ]
+    in_transcript: Annotated[
+        bool, Field(description="Whether the session is in its place, and may still say it")
+    ]
+    said_in: Annotated[
+        list[str],
+        Field(description="What belongs to the session and says the same, of an entry's texts"),
+    ] = field(default_factory=list)
+
+
+class Forget:
+    """Forgets sessions and entries.
+
+    Args:
+        layout: the root.
+        trash_keep: the setting `trash_retention`.
+        actor: for log and audit.
+        budget: how long another bsd that works on a session is waited for.
+        after_step: for tests.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        trash_keep: str = "never",
+        actor: str = "cli",
+        budget: RetryBudget | None = None,
+        after_step: Step = no_step,
+    ) -> None:
+        self._layout = layout
+        self._trash_keep = trash_keep
+        self._actor = actor
+        self._budget = budget or RetryBudget()
+        self._after_step = after_step
+        self._idle_policy = IdlePolicy(layout, self._budget, InFlight(layout))
+        self._files = self._bytes = 0  # that went, in the present call
+
+    def session(self, name: SessionName, snapshot: Snapshot | None = None) -> Forgotten:
+        """Forget all that is kept of a session; its transcript stays, if it is in its place.
+
+        Args:
+            name: the session.
+            snapshot: only this one, if there are others of the same name.
+
+        Raises:
+            NotFound: nothing is kept.
+            Busy, Unavailable.
+        """
+        layout = self._layout
+        self._begin(name)
+        journal = ForgetJournal.new(layout, name, self._budget.clock())
+        only = snapshot
+        if snapshot is not None:
+            origins = {each.origin for each in snapshots_of(layout, name)} - {snapshot.origin}
+            only = snapshot if origins or is_there(layout, name) else None
+        kept_by: list[str] = []
+        with self._journaled(journal):
+            with self._locked(name):
+                if only is not None:
+                    replace(journal, origin=only.origin).write()
+                    self._forget_snapshot(name, only.directory)
+                else:
+                    self._idle_policy.blank([name])
+                    kept_by = sessions_like(layout, name, snapshot)
+                    journal = replace(journal, hashes=self._stored_hashes(name))
+                    with suppress(Unavailable):  # a full disk: forgetting makes room
+                        journal.write()
+                    kept_by += self._forget_session(journal)
+            if snapshot is None:
+                self._empty_trash(name)
+        if not self._files:
+            raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
+        return self._answer(name, None, list(dict.fromkeys(kept_by)))
+
+    def entry(self, name: SessionName, entry: str) -> Forgotten:
+        """Forget what is kept of one entry; raises NotFound, Busy, Unavailable."""
+        layout = self._layout
+        self._begin(name)
+        journal = replace(ForgetJournal.new(layout, name, self._budget.clock()), entry=entry)
+        with self._journaled(journal), self._locked(name):
+            hashes = self._stored_hashes(name, entry)
+            self._refuse_unreadable(name, hashes)
+            said_in = belongings_with(layout, name, self._texts(name, entry, hashes))
+            self._idle_policy.blank([name])
+            journal = replace(journal, hashes=hashes)
+            journal.write()
+            lines = self._forget_entry(journal)
+            kept_by = {
+                *sessions_with_stored(layout, name, hashes),
+                *sessions_with_entries(layout, name, [entry]),
+            }
+        if not (self._files or lines):
+            raise NotFound(f"nothing is kept of entry {entry} of {name}", hint=f"`bsd show {name}`")
+        return replace(self._answer(name, entry, sorted(kept_by)), said_in=said_in)
+
+    def finish(self, journal: ForgetJournal) -> None:
+        """Finish a call that was killed; raises Busy, Unavailable, Forbidden."""
+        layout, name = self._layout, journal.session
+        self._files = self._bytes = 0
+        with self._locked(name):
+            if not journal.path.exists():
+                return  # the call was not killed, and has ended
+            if journal.origin is not None:
+                directory = snapshot_directory(layout, name, journal.origin)
+                snapshot = None
+                with suppress(Unavailable):
+                    snapshot = read_snapshot(directory)
+                if snapshot is None or snapshot.kept_at <= journal.at:
+                    self._forget_snapshot(name, directory)
+            else:
+                self._idle_policy.blank([name])
+                finish = self._forget_session if journal.entry is None else self._forget_entry
+                finish(journal, journal.at)
+        if journal.entry is None and journal.origin is None:
+            self._empty_trash(name, journal.at)
+        remove_journal(journal.path)
+        self._answer(name, journal.entry, [])
+
+    # --- what goes; `before` (epoch seconds): only what was there by then, None: all ---
+
+    def _forget_session(self, journal: ForgetJournal, before: float | None = None) -> list[str]:
+        """Return the sessions whose stores still have some of its lines."""
+        layout, name = self._layout, journal.session
+        store, archive = layout.store_dir(name), layout.archive_dir(name)
+        # Before the files, by which the next call knows that there is something to do; and after
+        # them, as another process may have indexed them meanwhile.
+        forget_sessions(layout.search_db, [name])
+        departing = Departing(name, (store, archive), layout.transcript(name))
+        rehome_references(
+            References(layout), [departing], [name], budget=self._budget, actor=self._actor
+        )
+        self._after_step("handed")
+        kept_by = sessions_with_stored(layout, name, journal.hashes)
+        history, stays = layout.history_dir(name), is_there(layout, name)
+        self._clear(history, before, but=FORGOTTEN if stays else None)
+        self._after_step("history")
+        self._clear(store, before)
+        self._after_step("store")
+        self._clear(archive, before)
+        self._after_step("archive")
+        if stays and journal.hashes:  # now there is room for it
+            note_forgotten(history, name, journal.hashes)
+        contents_of(layout).changed()
+        for directory in drafts_of(layout, name):
+            self._clear(directory, before)
+        for orphan in list_orphans(layout):
+            is_later = before is not None and orphan.found_at_ns / 1e9 > before
+            if orphan.session == str(name) and not is_later:
+                self._files, self._bytes = self._files + 1, self._bytes + orphan.size
+                forget_orphan(orphan)
+        clear_returning(layout, name)
+        self._after_step("beside")
+        forget_sessions(layout.search_db, [name])
+        self._after_step("index")
+        return kept_by
+
+    def _forget_snapshot(self, name: SessionName, directory: Path) -> None:
+        """Remove one snapshot, of which something may be gone already."""
+        forget_sessions(self._layout.search_db, [name])
+        self._count(directory)
+        with suppress(FileNotFoundError):
+            delete_snapshot(directory)
+        self._after_step("beside")
+        forget_sessions(self._layout.search_db, [name])
+        self._after_step("index")
+
+    def _empty_trash(self, name: SessionName, before: float | None = None) -> None:
+        trash = Trash(self._layout, self._trash_keep, actor=self._actor, budget=self._budget)
+        store = self._layout.store_name(name)
+        for id_ in ids(self._layout):
+            place = TrashPlace(self._layout.trash_dir(), id_)
+            if id_.rpartition("_")[0] != store or (before and place.trashed_at > before):
+                continue
+            with suppress(NotFound):
+                item = trash.remove(id_)
+                self._files += 1 + item.extracted_files
+                self._bytes += item.size + item.extracted_bytes
+
+    def _forget_entry(self, journal: ForgetJournal, before: float | None = None) -> int:
+        """Return how many lines of the history and of snapshots were of the entry."""
+        layout, name, entry = self._layout, journal.session, str(journal.entry)
+        archive = layout.archive_dir(name)
+        if journal.hashes:
+            note_forgotten(layout.history_dir(name), name, journal.hashes)
+        lines = History(layout, name).forget(entry)
+        self._after_step("history")
+        self._forget_stored(SessionStore(layout, name), entry, before)
+        self._after_step("store")
+        self._forget_packed(archive, _digests(journal.hashes), before)
+        for snapshot in snapshots_in(archive, strictly=True):
+            lines += _forget_in_snapshot(layout, snapshot, entry, self._budget.clock())
+        self._after_step("archive")
+        contents_of(layout).changed()
+        clear_returning(layout, name)
+        forget_sessions(layout.search_db, [name])  # it is indexed again, as it is now
+        self._after_step("index")
+        return lines
+
+    def _forget_stored(self, store: SessionStore, entry: str, before: float | None) -> None:
+        refs = {
+            place.ref
+            for place in contents_of(self._layout).of_entry(entry)
+            if place.directory == store.directory
+            and not place.pack
+            and not _is_later(place.file, before)
+        }
+        for ref in sorted(refs):
+            self._remove(store.file(ref))
+        if refs:
+            sync_dir(store.directory)
+            records = store.index.records.values()
+            store.index.replace([record for record in records if record.ref not in refs])
+
+    def _forget_packed(self, archive: Path, hashes: set[bytes], before: float | None) -> None:
+        """Write packs anew without these lines; an old pack goes when the new one is durable.
+
+        A damaged pack that was set aside goes whole, since it may hold the entry; what could be
+        read of it is in another pack.
+        """
+        for path in SessionArchive(archive).set_aside():
+            if not _is_later(path, before):
+                self._remove(path)
+        for path in SessionArchive(archive).packs():
+            with Pack(path) as pack:
+                if hashes.isdisjoint(place.hash for place in pack.places()):
+                    continue
+                if before is not None and pack.summary.newest > before:
+                    continue
+                new = None
+                with PackWriter(archive) as writer:
+                    for packed in pack:
+                        if packed.hash in hashes:
+                            self._files, self._bytes = (
+                                self._files + 1,
+                                self._bytes + len(packed.line),
+                            )
+                        else:
+                            writer.add(packed.line, packed.record)
+                    if writer.lines:
+                        new = writer.finish(pack.summary.oldest, pack.summary.newest)
+                        self._after_step("packed")
+            if new != path:
+                path.unlink()
+            sync_dir(archive)
+
+    # --- before ---
+
+    def _begin(self, name: SessionName) -> None:
+        """Raise NotFound, before anything is locked, unless something may be kept of a session."""
+        layout, store = self._layout, self._layout.store_name(name)
+        self._files = self._bytes = 0
+        history = layout.history_dir(name)
+        if not (
+            (history.is_dir() and any(each != FORGOTTEN for each in os.listdir(history)))
+            or layout.store_dir(name).exists()
+            or layout.archive_dir(name).exists()
+            or drafts_of(layout, name)
+            or any(id_.rpartition("_")[0] == store for id_ in ids(layout))
+            or any(orphan.session == str(name) for orphan in list_orphans(layout))
+            or ask(layout.search_db, lambda index: index.known_as(name), None)
+        ):
+            raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
+
+    def _stored_hashes(self, name: SessionName, entry: str | None = None) -> frozenset[str]:
+        """Return the hashes of the lines in store and archive of a session, or of one entry."""
+        layout, contents = self._layout, contents_of(self._layout)
+        contents.changed()
+        own = (layout.store_dir(name), layout.archive_dir(name))
+        if entry is None:
+            return frozenset(place.hash for each in own for place in contents.of_store(each))
+        return frozenset(each.hash for each in contents.of_entry(entry) if each.directory in own)
+
+    def _refuse_unreadable(self, name: SessionName, hashes: Collection[str]) -> None:
+        """Raise, before anything goes, if a file that may hold the entry cannot be read."""
+        layout = self._layout
+        archive = layout.archive_dir(name)
+        for directory in (layout.store_dir(name), archive):
+            if problem := contents_of(layout).unread_in(directory):
+                raise problem
+        for directory in snapshot_directories(archive):
+            read_snapshot(directory)
+        for path in SessionArchive(archive).packs():
+            with Pack(path) as pack:
+                if not _digests(hashes).isdisjoint(place.hash for place in pack.places()):
+                    pack.check()
+
+    def _texts(self, name: SessionName, entry: str, hashes: Collection[str]) -> set[str]:
+        """Return the texts of an entry, inline and stored, as far as they can be read."""
+        layout = self._layout
+        with suppress(BsdError, OSError), open_or_snapshot(layout, name) as source:
+            if (fmt := format_of(source, program_of(layout, name.agent))) is not None:
+                lines = list(lines_of(source, fmt, [entry]))
+                for hash_ in hashes:
+                    stored = (place.line() for place in contents_of(layout).with_hash(hash_))
+                    lines += islice(filter(None, stored), 1)
+                return texts_of(fmt, lines)
+        return set()
+
+    @contextmanager
+    def _locked(self, name: SessionName) -> Iterator[None]:
+        """Hold the session's own lock, and explain errors of the file system and of packs."""
+        budget = self._budget
+        with own_lock(self._layout, name, budget.wait, sleep=budget.sleep):
+            try:
+                yield
+            except OSError as error:
+                raise os_problem(error, f"forgetting {name}") from error
+            except PackDamaged as error:
+                hint = "`bsd verify --repair` mends what can be"
+                raise Unavailable(str(error), hint=hint) from error
+
+    @contextmanager
+    def _journaled(self, journal: ForgetJournal) -> Iterator[None]:
+        """Remove the journal when all is done, or if it failed before anything went."""
+        try:
+            yield
+        except (BsdError, OSError):
+            if not self._files:
+                remove_journal(journal.path)
+            raise
+        remove_journal(journal.path)
+        self._after_step("ended")
+
+    # --- removing and counting ---
+
+    def _clear(self, directory: Path, before: float | None, but: str | None = None) -> None:
+        """Remove a directory; a file of the name `but`, and what came after `before`, stays."""
+        if not directory.is_dir():
+            return
+        if before is None and but is None:
+            self._count(directory)
+            shutil.rmtree(directory)
+        else:
+            for path in sorted(_all_below(directory), reverse=True):
+                if path.is_dir() and not path.is_symlink():
+                    _remove_empty(path)
+                elif path.name != but and not _is_later(path, before):
+                    self._remove(path)
+            _remove_empty(directory)
+        sync_dir(directory.parent)
+
+    def _remove(self, path: Path) -> None:
+        self._count(path)
+        path.unlink(missing_ok=True)
+
+    def _count(self, path: Path) -> None:
+        for file in path.rglob("*") if path.is_dir() else [path]:
+            with suppress(OSError):
+                if file.is_file() and not file.is_symlink():
+                    self._files, self._bytes = self._files + 1, self._bytes + file.stat().st_size
+
+    def _answer(self, name: SessionName, entry: str | None, kept_by: list[str]) -> Forgotten:
+        _log.info(f"archive_forget: {name}, files {self._files}", actor=self._actor, entry=entry)
+        more = {} if entry is None else {"entry": entry}
+        AuditLog(self._layout.audit_file, self._budget.clock).record(
+            actor=self._actor,
+            action="archive_forget",
+            agent=name.agent,
+            session_id=name.session,
+            files_removed=self._files,
+            bytes_removed=self._bytes,
+            **more,
+        )
+        stays = is_there(self._layout, name)
+        return Forgotten(str(name), entry, self._files, self._bytes, kept_by, stays)
+
+
+def finish_forgetting(layout: Layout, *, actor: str, budget: RetryBudget | None = None) -> int:
+    """Finish the calls that were killed; one whose session is busy waits for a later run.
+
+    Nothing is forgotten by a journal that is not bsd's own, or cannot be read; it is left alone.
+
+    Returns:
+        How many cannot be finished; the log says why.
+    """
+    failed = 0
+    forget = Forget(layout, actor=actor, budget=replace(budget or RetryBudget(), wait=0.0))
+    for path, journal in forget_journals(layout):
+        if isinstance(journal, BsdError):
+            _log.warning("A note of what is being forgotten is left alone", problem=journal.message)
+            AuditLog(layout.audit_file).refused(path, journal.message, actor)
+            continue
+        session = journal.session
+        try:
+            forget.finish(journal)
+            _log.info(f"What was begun has been forgotten of {session}", entry=journal.entry)
+        except Busy as busy:
+            _log.debug("Forgetting waits", session=str(session), why=busy.message)
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"forgetting {session}").message
+            _log.warning("Forgetting cannot be finished", problem=problem)
+            failed += 1
+    return failed
+
+
+def _digests(hashes: Collection[str]) -> set[bytes]:
+    return {bytes.fromhex(hash_.removeprefix("sha256:")) for hash_ in hashes}
+
+
+def _is_later(path: Path, moment: float | None) -> bool:
+    with suppress(OSError):
+        return moment is not None and path.lstat().st_mtime > moment
+    return False
+
+
+def _all_below(directory: Path) -> Iterator[Path]:
+    """Yield every path below a directory; unlike `Path.rglob`, raises OSError."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for top, directories, names in os.walk(directory, onerror=fail):
+        yield from (Path(top, name) for name in (*directories, *names))
+
+
+def _remove_empty(directory: Path) -> None:
+    with suppress(OSError):  # something is left in it
+        directory.rmdir()
+
+
+# --- an entry inside a snapshot ---
+
+
+def _forget_in_snapshot(layout: Layout, snapshot: Snapshot, entry: str, now: float) -> int:
+    """Write a snapshot anew without the values of an entry; return how many lines that changed."""
+    with closing(SnapshotReader(snapshot)) as source:
+        fmt = format_of(source, program_of(layout, snapshot.name.agent))
+        if fmt is None:
+            return 0
+        changed = sum(_without_values(line, fmt, entry) != line.raw for line in source.lines())
+        if not changed:
+            return 0
+        with PartWriter(snapshot.directory, now) as writer:
+            lines = (_without_values(line, fmt, entry) for line in source.lines())
+            parts = tuple(map(writer.add, split_into_parts(lines)))
+            writer.finish()
+    was = replace(snapshot.transcript.was, size=sum(part.size for part in parts))
+    files = (replace(snapshot.transcript, was=was, parts=parts), *snapshot.files[1:])
+    new = replace(snapshot, files=files, title=None)  # the entry may have given the title
+    write_snapshot(new)
+    tidy_snapshot(new, now, strictly=True)
+    return changed
+
+
+def _without_values(line: Line, fmt: TranscriptFormat, entry_id: str) -> bytes:
+    """Return a line, each value replaced by a note if it is of the entry."""
+    if not may_be_entry(fmt, [entry_id])(line.raw) or (entry := parse_entry(line.raw)) is None:
+        return line.raw
+    info = fmt.info(entry)
+    if info.id != entry_id or info.is_header:
+        return line.raw
+    new = line.raw
+    for value in fmt.values(entry):
+        with suppress(SpliceError):
+            replaced = {value.path: value.shape.holding(_CONTENT_FORGOTTEN)}
+            new = edit(new, replace=replaced, remove=value.removes)
+    return new

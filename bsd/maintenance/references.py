@@ -1,0 +1,350 @@
+"""Which sessions refer to stored lines, and which say the same as an entry.
+
+A session refers to a stored line by the hash in the marker of an entry; if its program has dropped
+the marker, by a placeholder; or by its undo history. Where a line of a hash lies, the index of the
+stores says (`store/contents.py`). A session that holds the text inline refers to nothing, so such
+sessions are found by reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from bsd.core.errors import BsdError, Busy, ConfigError, LeftAlone, NotFound
+from bsd.core.files import LARGEST_LINE, read_plain
+from bsd.core.layout import Layout, SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.trashed import transcripts
+from bsd.sessions.session import format_of
+from bsd.store.contents import StoredPlace, contents_of
+from bsd.store.history import NAMED_FILE, named_files
+from bsd.store.markers import NEEDLES, Markers, stored_line
+from bsd.store.originals import Missing, SessionStore
+from bsd.store.snapshot_parts import SnapshotReader
+from bsd.store.snapshots import Snapshot, snapshots_of
+from bsd.transcripts.agents.entry import MARKER, Entry, Marker, entry_key, mentioned_ids
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import (
+    InBlocks,
+    Transcript,
+    TranscriptFile,
+    parse_entry,
+    parse_kept,
+)
+from bsd.transcripts.splice import SpliceError, encode_string, find
+
+_LINES_READ, _IDS_COMPARED = 200, 8
+_MOST_TEXTS, _SHORTEST_TEXT = 32, 12  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class ReferringSession:
+    """A session in its place, renamed by its program, deleted, or in the trash."""
+
+    name: SessionName
+    transcript: Path  # of a deleted session: the directory of its snapshot
+    history: Path
+    store: Path | None = None  # in the trash; None: the session's store in its place
+    snapshot: Snapshot | None = None  # of a deleted session
+
+    def open(self) -> InBlocks:
+        """Open the transcript, or the snapshot."""
+        return SnapshotReader(self.snapshot) if self.snapshot else TranscriptFile(self.transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A stored line that a session names. `index`: line number, 0-based; None: only the history."""
+
+    marker: Marker
+    index: int | None
+
+
+class References:
+    """Finds references under one root. It remembers transcripts without any: they are read once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._without: dict[Path, Identity] = {}
+
+    def sessions(self) -> Iterator[ReferringSession]:
+        """Yield all sessions, those in their place first, those in the trash last.
+
+        Raises BsdError, OSError if a directory or a snapshot cannot be read.
+        """
+        layout = self.layout
+        for _, problem in catalog.unreadable(layout):
+            raise problem
+        for agent in self._agents():
+            found = [(name, layout.transcript(name)) for name in catalog.names(layout, agent)]
+            for name, path in (*found, *catalog.renamed_by_program(layout, agent)):
+                yield ReferringSession(name, path, layout.history_dir(name))
+        for snapshot in deleted_sessions(layout, strictly=True):
+            name, directory = snapshot.name, snapshot.directory
+            yield ReferringSession(name, directory, layout.history_dir(name), snapshot=snapshot)
+        for name, place in transcripts(layout):
+            yield ReferringSession(name, place.transcript, place.history, place.store)
+
+    def _agents(self) -> Iterator[str]:
+        """All agents but those whose directory leads out of the root."""
+        with suppress(ConfigError):  # a root without agents
+            for agent in catalog.agents(self.layout):
+                with suppress(BsdError):
+                    self.layout.sessions_dir(agent.name)
+                    yield agent.name
+
+    def of(
+        self,
+        session: ReferringSession,
+        hashes: Container[str],
+        places: Mapping[int, Collection[StoredPlace]],
+        *,
+        every: bool = False,
+    ) -> list[Reference]:
+        """Return the references of a session: those of its lines, then those of its history alone.
+
+        Args:
+            session: one of `sessions`.
+            hashes: of the stored lines that matter; lines that name none of them are not parsed.
+            places: the same stored lines, by the key of their entry.
+            every: all stored lines matter.
+
+        Raises:
+            Busy: the session was moved meanwhile.
+            BsdError, OSError: it cannot be read, or a stored line cannot.
+        """
+        in_history = (
+            Marker(*each, size=0, keys=(), at="") for each in named_files(session.history)
+        )
+        return [
+            *self._in_lines(session, hashes, places, every=every),
+            *(Reference(marker, None) for marker in in_history),
+        ]
+
+    def _in_lines(
+        self,
+        session: ReferringSession,
+        hashes: Container[str],
+        places: Mapping[int, Collection[StoredPlace]],
+        *,
+        every: bool,
+    ) -> list[Reference]:
+        found: list[Reference] = []
+        try:
+            with session.open() as source:
+                if self._without.get(session.transcript) == source.identity:
+                    return []
+                lines = [line for line in source.lines() if _may_refer(line.raw)]
+                if not lines:
+                    self._without[session.transcript] = source.identity
+                lines = [line for line in lines if every or _names(line.raw, hashes, places)]
+                if not lines:
+                    return []
+                fmt = format_of(source, program_of(self.layout, session.name.agent))
+                store = SessionStore(self.layout, session.name, session.store)
+                for line in lines:
+                    entry = parse_entry(line.raw) or _marker_alone(line.raw)
+                    if entry is not None:
+                        markers = _markers(source, fmt, store, entry, line.raw, line.index)
+                        found += [Reference(marker, line.index) for marker in markers]
+        except NotFound as error:
+            problem = f"{session.transcript} has just been moved"
+            raise Busy(problem, hint="again in a moment") from error
+        except LeftAlone as error:
+            problem = f"{session.transcript}: {error.message}, and it may need what would go"
+            raise LeftAlone(problem, hint="mend that file, or move it away") from error
+        return found
+
+
+def _may_refer(raw: bytes) -> bool:
+    return any(needle in raw for needle in NEEDLES)
+
+
+def _names(
+    raw: bytes, hashes: Container[str], places: Mapping[int, Collection[StoredPlace]]
+) -> bool:
+    """True if a line may refer to one of these stored lines."""
+    if any(match[2].decode() in hashes for match in NAMED_FILE.finditer(raw)):
+        return True
+    if NEEDLES[0] in raw:
+        return False  # only its marker counts, which names none of them
+    keys = {entry_key(id_) for id_ in mentioned_ids(raw.decode("utf-8", "replace"))}
+    named = [place for key in keys & places.keys() for place in places[key]]
+    for place in named:
+        place.readable_line()  # raises: without it nothing tells what the placeholder stands for
+    return bool(named)
+
+
+def _markers(
+    source: InBlocks,
+    fmt: TranscriptFormat | None,
+    store: SessionStore,
+    entry: Entry,
+    raw: bytes,
+    index: int,
+) -> list[Marker]:
+    """Return the markers of an entry, without those that were copied from another entry."""
+    if fmt is None:
+        return [marker] if (marker := Marker.of(entry)) else []
+    return [
+        marker
+        for marker in Markers(source, fmt, store).of(entry, fmt.info(entry), index)
+        if stored_line(raw, entry, marker, fmt, store) is not Missing.FOREIGN
+    ]
+
+
+def _marker_alone(raw: bytes) -> Entry | None:
+    """Return an entry with only the marker of a line that is too large to be parsed."""
+    with suppress(SpliceError):
+        span = find(raw, [(MARKER,)])[(MARKER,)]
+        return parse_entry(b'{"%b":%b}' % (MARKER.encode(), raw[slice(*span)]))
+    return None
+
+
+# --- who keeps the same ---
+
+
+def sessions_with_stored(layout: Layout, name: SessionName, hashes: Collection[str]) -> list[str]:
+    """Return the other sessions whose stores or archives hold one of these lines."""
+    contents = contents_of(layout)
+    found = set()
+    for hash_ in hashes:
+        for place in contents.with_hash(hash_):
+            if place.directory.parent.name != layout.trash.name:
+                found.add(layout.session_of_store(place.directory.name))
+    return sorted(str(other) for other in found if other not in (None, name))
+
+
+def sessions_with_entries(layout: Layout, name: SessionName, entries: Sequence[str]) -> list[str]:
+    """Return the other sessions of the same program in which one of these entries stands.
+
+    Sessions in their places, read one after the other; and the ids of snapshots of deleted ones.
+    """
+    mine, found = layout.source_of(name.agent), []
+    if not entries:
+        return []
+    for other in catalog.names(layout):
+        if other != name and layout.source_of(other.agent) == mine:
+            with suppress(BsdError, OSError), TranscriptFile(layout.session_file(other)) as source:
+                if _holds(layout, other, source, entries):
+                    found.append(str(other))
+    for snapshot in deleted_sessions(layout):
+        other = snapshot.name
+        if other != name and layout.source_of(other.agent) == mine:
+            with suppress(BsdError, OSError), SnapshotReader(snapshot) as copied:
+                if _holds(layout, other, copied, entries):
+                    found.append(snapshot.id)
+    return found
+
+
+def sessions_like(layout: Layout, name: SessionName, snapshot: Snapshot | None) -> list[str]:
+    """Return the other sessions that hold one of the first messages of this one: forks, copies.
+
+    `snapshot`: of which session of this name the messages count; None: of the one in its place.
+    """
+    path = layout.transcript(name)
+    with suppress(BsdError, OSError):
+        if snapshot is None and not path.is_file():
+            snapshot = next(iter(snapshots_of(layout, name)), None)
+            if snapshot is None:
+                return []
+        with SnapshotReader(snapshot) if snapshot else TranscriptFile(path) as source:
+            fmt = format_of(source, program_of(layout, name.agent))
+            parsed = (parse_entry(line.raw) for line in islice(source.lines(), _LINES_READ))
+            infos = (fmt.info(entry) for entry in parsed if fmt and entry is not None)
+            ids = (info.id for info in infos if info.id and info.is_message and not info.is_header)
+            return sessions_with_entries(layout, name, list(islice(ids, _IDS_COMPARED)))
+    return []
+
+
+def _holds(layout: Layout, name: SessionName, source: Transcript, entries: Sequence[str]) -> bool:
+    """True if one of these is an entry of the session, and is not only mentioned there."""
+    fmt = format_of(source, program_of(layout, name.agent))
+    return fmt is not None and any(lines_of(source, fmt, entries))
+
+
+def lines_of(
+    source: Transcript, fmt: TranscriptFormat, entries: Collection[str]
+) -> Iterator[bytes]:
+    """Yield the lines of these entries."""
+    may_be = may_be_entry(fmt, entries)
+    for line in source.lines():
+        entry = parse_entry(line.raw) if may_be(line.raw) else None
+        if entry is not None and fmt.info(entry).id in entries:
+            yield line.raw
+
+
+def may_be_entry(fmt: TranscriptFormat, entries: Collection[str]) -> Callable[[bytes], bool]:
+    """Return a test without parsing that is false for most lines of other entries."""
+    patterns = [pattern for entry in entries if (pattern := fmt.made_of(entry)) is not None]
+    if patterns:
+        return lambda raw: any(pattern.search(raw) for pattern in patterns)
+    needles = [encode_string(entry) for entry in entries]
+    return lambda raw: any(needle in raw for needle in needles)
+
+
+# --- files that belong to a session ---
+
+
+def texts_of(fmt: TranscriptFormat, lines: Sequence[bytes]) -> set[str]:
+    """Return the values of entries as text, short ones included."""
+    entries = [entry for line in lines if (entry := parse_kept(line)) is not None]
+    values = (value for entry in entries for value in fmt.values(entry, 1))
+    return {value.text for value in values if value.text is not None}
+
+
+def belongings_with(layout: Layout, name: SessionName, texts: Collection[str]) -> list[str]:
+    """Return what belongs to a session and has one of these texts: results, subagents, copies."""
+    needles = set(_needles(texts))
+    if not needles:
+        return []
+
+    def has_one(pieces: Iterator[bytes]) -> bool:
+        return any(needle in piece for piece in pieces for needle in needles)
+
+    found = set()
+    for snapshot in snapshots_of(layout, name):
+        for file in snapshot.files[1:]:
+            with suppress(BsdError, OSError), SnapshotReader(snapshot, file) as copied:
+                if has_one(copied.whole()):
+                    found.add(f"{file.path} (in the copy in the archive)")
+    for path in program_of(layout, name.agent).belongings(name.session):
+        with suppress(OSError):
+            if has_one(iter([read_plain(path, LARGEST_LINE)])):
+                found.add(str(path))
+    for part, source in _parts(layout, name):
+        with suppress(BsdError, OSError), source:
+            if has_one(line.raw for line in source.lines()):
+                found.add(part)
+    return sorted(found)
+
+
+def _parts(layout: Layout, name: SessionName) -> Iterator[tuple[str, InBlocks]]:
+    """Yield the sessions that are parts of this one, open; in their places, or deleted."""
+    path = layout.transcript(name)
+    for agent in catalog.agents(layout):
+        if program_of(layout, agent.name).part_of == path:
+            for part in catalog.names(layout, agent.name):
+                with suppress(BsdError, OSError):
+                    yield str(part), TranscriptFile(layout.session_file(part))
+    for snapshot in deleted_sessions(layout):
+        if snapshot.parent == str(name):
+            yield snapshot.id, SnapshotReader(snapshot)
+
+
+def _needles(texts: Collection[str]) -> Iterator[bytes]:
+    """Yield the longest line of each text, as it is and as JSON may have it."""
+    for text in islice(texts, _MOST_TEXTS):
+        row = max(text.splitlines(), key=len, default="").strip()
+        if len(row) >= _SHORTEST_TEXT:
+            yield row.encode("utf-8", "surrogatepass")
+            yield encode_string(row)[1:-1]
+            yield json.dumps(row)[1:-1].encode()

@@ -1,0 +1,515 @@
+"""Takes snapshots of sessions, so that one that its program deletes can be brought back (SPEC §7a).
+
+A session is copied when it has been idle for a day, and again after it changed; so is the newest
+file of a session that its program renamed. A session that its program will delete soon is copied
+without waiting, the one that goes first before the others. A session that is as it was when it was
+copied costs a stat. A run holds bsd's own lock of the session that it reads, and opens the session
+as any reader does, so that neither its program nor a commit waits for it; a session that is busy is
+copied by a later run.
+
+Which sessions are deleted, `maintenance/deleted_sessions.py` says.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+import structlog
+
+from bsd.core.config import OFF
+from bsd.core.errors import BsdError, Busy, ConfigError, Unavailable, os_problem
+from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
+from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import has_grown, is_deleted, origin_of, parent_of
+from bsd.maintenance.titles import ends_in
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.idle import IdlePolicy, RetryBudget, busy
+from bsd.store.snapshot_parts import (
+    PartWriter,
+    damaged_snapshots,
+    split_into_parts,
+    tidy_snapshot,
+    unchanged_parts,
+)
+from bsd.store.snapshots import (
+    CopiedVersions,
+    Snapshot,
+    SnapshotFile,
+    archive_directories,
+    read_snapshot,
+    snapshot_directory,
+    snapshots_in,
+    snapshots_of,
+    write_snapshot,
+)
+from bsd.transcripts.agents.program import ENDING, AgentProgram
+from bsd.transcripts.agents.programs import elsewhere, program_of
+from bsd.transcripts.change import Identity, Written
+from bsd.transcripts.reader import TranscriptFile
+
+_log = structlog.stdlib.get_logger(module="archive")
+
+_REST_SECONDS = 24 * 3600.0
+_SOON_SECONDS = 7 * 24 * 3600.0
+# What one run reads, since other jobs of the daemon wait for it; the next run goes on.
+_MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
+_LOCK_SECONDS = 10.0  # for which another bsd that works on a session is waited for
+# Each snapshot is checked for damage in one of so many turns of such a length, once a week.
+_TURN_SECONDS, _TURNS = 600, 1008
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotScope:
+    """Which sessions a run copies.
+
+    Args:
+        first: only sessions that their program deletes by their age; these are urgent.
+        at_once: no session waits until it has been idle for a day, and the run copies all.
+        names: only these sessions, with those that are parts of them; empty: all.
+        dry_run: report which sessions would be copied, and change nothing.
+    """
+
+    first: bool = False
+    at_once: bool = False
+    names: frozenset[SessionName] = frozenset()
+    dry_run: bool = False
+
+
+class SnapshotStatus(StrEnum):
+    """What became of a session that a run was to copy."""
+
+    COPIED = "copied"
+    UNCHANGED = "unchanged"
+    BUSY = "busy"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOutcome:
+    """The result for one session. `size`: bytes of its transcript."""
+
+    session: SessionName
+    status: SnapshotStatus
+    size: int
+    problem: BsdError | None = None
+
+
+@dataclass(slots=True)
+class SnapshotTotals:
+    """The result of a run. Sizes are bytes."""
+
+    sessions: int = 0  # with a new or renewed snapshot
+    read: int = 0
+    packed: int = 0  # of the bytes read, those that no snapshot had
+    gone: list[SessionName] = field(default_factory=list)  # found deleted for the first time
+    complete: bool = True  # False: the next run has more to do
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A session in its place, or renamed by its program; `renamed` is its file then."""
+
+    name: SessionName
+    written: Written
+    renamed: Path | None = None
+    deleted_at: float = math.inf  # by its program, epoch seconds
+
+
+def take_snapshots(
+    layout: Layout,
+    keep: str,
+    budget: RetryBudget,
+    *,
+    scope: SnapshotScope | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+    report: Callable[[SnapshotOutcome], None] = lambda _: None,
+    most_bytes: int = _MOST_BYTES,
+) -> SnapshotTotals:
+    """Copy the sessions that are due, and note which sessions are deleted.
+
+    Problems with single sessions are logged, and do not end the run.
+
+    Args:
+        layout: the root.
+        keep: the setting `archive_sessions`.
+        budget: `quiet` is as the settings say.
+        scope: which sessions; None: all that are due.
+        stopping: asked before each session and each line.
+        report: is called for each session that was to be copied.
+        most_bytes: after so many the run ends, unless the scope is `at_once`.
+    """
+    scope = scope or SnapshotScope()
+    bytes_left = math.inf if scope.at_once else most_bytes
+    run = _Run(layout, budget, scope, stopping, report, bytes_left)
+    if keep.strip().casefold() != OFF:
+        try:
+            run.run()
+        finally:
+            run.versions.save()
+    return run.totals
+
+
+def retake_snapshot(layout: Layout, name: SessionName, budget: RetryBudget) -> bool:
+    """Make the damaged snapshot of a session in its place anew; False if that is not possible."""
+    try:
+        status = layout.session_file(name).lstat()
+    except (BsdError, OSError):
+        return False
+    run = _Run(layout, budget, SnapshotScope())
+    run.copy(_Candidate(name, Written.of(status)), check=True)
+    return run.totals.sessions > 0
+
+
+@dataclass(slots=True)
+class _Run:
+    layout: Layout
+    budget: RetryBudget
+    scope: SnapshotScope
+    stopping: Callable[[], bool] = lambda: False
+    report: Callable[[SnapshotOutcome], None] = lambda _: None
+    bytes_left: float = math.inf
+    idle_policy: IdlePolicy = field(init=False)
+    versions: CopiedVersions = field(init=False)
+    totals: SnapshotTotals = field(default_factory=SnapshotTotals)
+
+    def __post_init__(self) -> None:
+        self.idle_policy = IdlePolicy(self.layout, self.budget, InFlight(self.layout))
+        self.versions = CopiedVersions(self.layout)
+
+    def run(self) -> None:
+        scope, now = self.scope, self.budget.clock()
+        in_place, due, unchanged = self._sort_candidates(now)
+        for candidate in sorted(due, key=lambda each: each.deleted_at):
+            if not self._may_go_on() or not self.copy(candidate):
+                return
+        if scope.first:
+            return
+        for candidate in unchanged:
+            if not self._is_damaged(candidate, now):
+                self._tell(candidate, SnapshotStatus.UNCHANGED)
+            elif not self._may_go_on() or not self.copy(candidate, check=True):
+                return
+        if not (scope.names or scope.dry_run):
+            self._note_deleted(in_place)
+
+    def _sort_candidates(self, now: float) -> tuple[set[str], list[_Candidate], list[_Candidate]]:
+        """Return the stores of sessions in place, the sessions to copy, and those to check."""
+        in_place: set[str] = set()
+        due, unchanged = [], []
+        for candidate in _candidates(self.layout, set(map(str, self.scope.names))):
+            store = self.layout.store_name(candidate.name)
+            if candidate.renamed is None:
+                in_place.add(store)
+            changed = self.versions.versions.get(store) != candidate.written
+            if changed and self._is_due(candidate, now):
+                due.append(candidate)
+            elif self.scope.at_once or _is_turn_of(store, now):
+                unchanged.append(candidate)
+        return in_place, due, unchanged
+
+    def _may_go_on(self) -> bool:
+        most = math.inf if self.scope.at_once else _MOST_SESSIONS
+        if self.bytes_left > 0 and self.totals.sessions < most and not self.stopping():
+            return True
+        self.totals.complete = False
+        return False
+
+    def _is_due(self, candidate: _Candidate, now: float) -> bool:
+        if candidate.deleted_at - now <= _SOON_SECONDS:
+            return True
+        if self.scope.first and candidate.deleted_at == math.inf:
+            return False
+        # A time in the future comes from a clock that was put back since.
+        age = now - candidate.written.mtime_ns / 1e9
+        if self.scope.at_once or age >= _REST_SECONDS or age < 0:
+            return True
+        used = _used_before_bsd(self.layout, candidate)
+        return used is not None and now - used >= _REST_SECONDS
+
+    def _is_damaged(self, candidate: _Candidate, now: float) -> bool:
+        store = self.layout.store_name(candidate.name)
+        if self.scope.dry_run or not _is_turn_of(store, now):
+            return False
+        archive = self.layout.archive / store
+        self.bytes_left -= sum(snapshot.packed for snapshot in snapshots_in(archive))
+        try:
+            return any(damaged_snapshots(archive))
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"reading {archive}").message
+            _log.warning("A copy cannot be looked at", problem=problem)
+            return False
+
+    def copy(self, candidate: _Candidate, *, check: bool = False) -> bool:
+        """Copy a session, unless it is busy; False if the run must end, since the disk is full.
+
+        `check`: read what its snapshot has, and count on nothing that is damaged.
+        """
+        name = candidate.name
+        try:
+            if not self.scope.dry_run:
+                self._copy(candidate, check=check)
+        except Busy as problem:
+            _log.debug(f"Session {name} is copied later", why=problem.message)
+            self._tell(candidate, SnapshotStatus.BUSY, problem)
+        except (BsdError, OSError) as error:
+            failure = os_problem(error, f"keeping a copy of {name}")
+            _log.warning("No copy is kept", session=str(name), problem=failure.message)
+            self._tell(candidate, SnapshotStatus.FAILED, failure)
+            if isinstance(error, OSError) and error.errno in _DISK_FULL:
+                self.totals.complete = False
+                return False
+        else:
+            self._tell(candidate, SnapshotStatus.COPIED)
+        return True
+
+    def _copy(self, candidate: _Candidate, *, check: bool) -> None:
+        layout, name = self.layout, candidate.name
+        # A worker may be extracting from it: what is wanted now does not wait for another run.
+        is_wanted_now = self.scope.at_once or self.scope.first
+        wait = _LOCK_SECONDS if is_wanted_now else 0.0
+        with own_lock(layout, name, wait, sleep=self.budget.sleep):
+            if not candidate.renamed and (not_idle := self.idle_policy.why_not(name)) is not None:
+                raise busy(name, not_idle)
+            path = candidate.renamed or layout.session_file(name)
+            with TranscriptFile(path) as source:
+                written = source.identity.written
+                if written != candidate.written and not is_wanted_now:
+                    raise Busy(f"session {name} has just been written to", hint="again later")
+                now = self.budget.clock()
+                copying = _SessionCopying(layout, candidate, path, source, now, self.stopping)
+                copying.run(check=check)
+        self.versions.note(layout.store_name(name), written)
+        self.totals.sessions += 1
+        self.totals.read += copying.read
+        self.totals.packed += copying.packed
+        self.bytes_left -= copying.read
+
+    def _tell(
+        self, candidate: _Candidate, status: SnapshotStatus, problem: BsdError | None = None
+    ) -> None:
+        size = candidate.written.size
+        self.report(SnapshotOutcome(candidate.name, status, size, problem))
+
+    def _note_deleted(self, in_place: set[str]) -> None:
+        """Note since when a session is deleted: its time in the archive counts from then."""
+        for archive in archive_directories(self.layout):
+            if archive.name in in_place:
+                continue
+            for snapshot in snapshots_in(archive):
+                name = snapshot.name
+                if snapshot.gone_at is None and is_deleted(self.layout, name):
+                    with suppress(BsdError, OSError), own_lock(self.layout, name, 0.0):
+                        write_snapshot(replace(snapshot, gone_at=self.budget.clock()))
+                        _log.info(f"Session {name} is gone; its copy is in the archive")
+                        self.totals.gone.append(name)
+
+
+def _is_turn_of(store: str, now: float) -> bool:
+    return zlib.crc32(store.encode()) % _TURNS == int(now / _TURN_SECONDS) % _TURNS
+
+
+# --- which sessions there are ---
+
+
+def _candidates(layout: Layout, wanted: set[str]) -> Iterator[_Candidate]:
+    """Yield all sessions in their places; of others the newest file that their program renamed.
+
+    `wanted`: only sessions of these names, and parts of them; empty: all.
+    """
+    with suppress(ConfigError):  # a root without agents
+        others = {source.name for source in layout.sources if elsewhere(layout, source)}
+        for agent in catalog.agents(layout):
+            source = layout.source_of(agent.name)
+            if agent.sqlite or (source is not None and source.name in others):
+                continue  # the sessions of another root are copied by that one
+            with suppress(BsdError):  # `catalog.agents` says what is wrong with it
+                program = program_of(layout, agent.name)
+                part_of, deleted_at = parent_of(layout, program), _deletion(program)
+                found = [
+                    _Candidate(name, written, deleted_at=deleted_at(written))
+                    for name, stat in catalog.with_stats(layout, agent.name, strays=False)
+                    for written in (Written.of(stat),)
+                ]
+                found += _renamed(layout, agent.name, {each.name for each in found})
+                for each in found:
+                    if not wanted or str(each.name) in wanted or part_of in wanted:
+                        yield each
+
+
+def _renamed(layout: Layout, agent: str, in_place: set[SessionName]) -> Iterable[_Candidate]:
+    latest: dict[SessionName, _Candidate] = {}
+    for name, path in catalog.renamed_by_program(layout, agent):
+        if name not in in_place:
+            with suppress(OSError):
+                found = _Candidate(name, Written.of(path.lstat()), path)
+                before = latest.get(name)
+                if before is None or before.written.mtime_ns < found.written.mtime_ns:
+                    latest[name] = found
+    return latest.values()
+
+
+def _deletion(program: AgentProgram) -> Callable[[Written], float]:
+    """Return when a program deletes a session that was last written to then; epoch seconds.
+
+    A part of a session goes with the session, if that is there; else by its own age.
+    """
+    kept_for = program.kept_for_seconds
+    if kept_for is None:
+        return lambda _: math.inf
+    if program.part_of is not None:
+        with suppress(OSError):
+            goes_with = program.part_of.lstat().st_mtime + kept_for
+            return lambda _: goes_with
+    return lambda written: written.mtime_ns / 1e9 + kept_for
+
+
+def _used_before_bsd(layout: Layout, candidate: _Candidate) -> float | None:
+    """Return the time of the newest entry, if bsd was the last to write to the session.
+
+    Epoch seconds. None if the time of the file counts: programs may have written to it since, or
+    bsd does not change that time, or no entry has a time.
+    """
+    program = program_of(layout, candidate.name.agent)
+    if program.keeps_mtime:
+        return None
+    try:
+        history = layout.history_dir(candidate.name).lstat()
+        if history.st_mtime_ns < candidate.written.mtime_ns:
+            return None
+        path = candidate.renamed or layout.session_file(candidate.name)
+        with TranscriptFile(path) as source:
+            newest = ends_in(source, program).newest_ms
+    except (BsdError, OSError):  # never changed by bsd, or copying it will say what is wrong
+        return None
+    return None if newest is None else newest / 1000
+
+
+# --- copying one ---
+
+
+@dataclass(slots=True)
+class _SessionCopying:
+    """Makes or renews the snapshot of one session, whose own lock is held."""
+
+    layout: Layout
+    candidate: _Candidate
+    path: Path
+    source: TranscriptFile
+    now: float
+    stopping: Callable[[], bool]
+    program: AgentProgram = field(init=False)
+    left_out: list[str] = field(default_factory=list)
+    read: int = 0  # bytes
+    packed: int = 0
+
+    def __post_init__(self) -> None:
+        self.program = program_of(self.layout, self.candidate.name.agent)
+
+    def run(self, *, check: bool) -> None:
+        """Raises Busy if the session changes meanwhile, OSError, Unavailable."""
+        name, now = self.candidate.name, self.now
+        others = snapshots_of(self.layout, name)
+        origin = origin_of(self.source, self.program)
+        if grown := [other for other in others if has_grown(other, self.source)]:
+            origin = grown[0].origin
+        directory = snapshot_directory(self.layout, name, origin)
+        before = self._before(directory)
+        with PartWriter(directory, now, check=check) as writer:
+            files = [self._file(f"{name.session}{ENDING}", self.path, self.source, before, writer)]
+            files += self._belongings(before, writer)
+            _refuse_changed(self.path, self.source)
+            writer.finish()
+        self.packed = writer.taken
+        title = self.program.registry().title(name.session)
+        if title is None:
+            title = ends_in(self.source, self.program).title
+        snapshot = Snapshot(
+            directory,
+            name,
+            origin,
+            tuple(files),
+            kept_at=now,
+            title=title,
+            parent=parent_of(self.layout, self.program),
+            listed=self.program.listed(name.session),
+            put_away=self.candidate.renamed is None and self.layout.archived_as(name) is not None,
+            left_out=tuple(self.left_out),
+            gone_at=now if self.candidate.renamed else None,
+        )
+        write_snapshot(snapshot)
+        writer.drop_damaged()
+        tidy_snapshot(snapshot, now)
+        for other in others:
+            if other.origin != origin and other.gone_at is None:
+                write_snapshot(replace(other, gone_at=now))
+
+    def _before(self, directory: Path) -> dict[str, SnapshotFile]:
+        """Return the files of the snapshot as it is, by path; none of a damaged one."""
+        try:
+            before = read_snapshot(directory)
+        except Unavailable as problem:
+            _log.warning("A damaged copy is made anew", problem=problem.message)
+            return {}
+        return {file.path: file for file in before.files} if before else {}
+
+    def _belongings(
+        self, before: dict[str, SnapshotFile], writer: PartWriter
+    ) -> Iterator[SnapshotFile]:
+        top = self.layout.sessions_dir(self.candidate.name.agent)
+        for path in self.program.belongings(self.candidate.name.session):
+            try:
+                with TranscriptFile(path) as source:
+                    below = str(path.relative_to(top))
+                    file = self._file(below, path, source, before, writer)
+                    _refuse_changed(path, source)
+                    yield file
+            except Busy:
+                raise
+            except (BsdError, OSError) as error:  # a link, a pipe, another user's file
+                if isinstance(error, OSError) and error.errno in _DISK_FULL:
+                    raise
+                problem = os_problem(error, f"reading {path}")
+                _log.warning("Not copied", path=str(path), problem=problem.message)
+                self.left_out.append(problem.message)
+
+    def _file(
+        self,
+        below: str,
+        path: Path,
+        source: TranscriptFile,
+        before: dict[str, SnapshotFile],
+        writer: PartWriter,
+    ) -> SnapshotFile:
+        status = path.lstat()
+        was = before.get(below)
+        if was is not None and not writer.has(was.parts):
+            was = None  # a pack of it is damaged or missing
+        if was is not None and path != self.path and was.was.written == source.identity.written:
+            parts = was.parts
+        else:
+            parts = unchanged_parts(source, was) if was else ()
+            start = sum(part.size for part in parts)
+            self.read += source.identity.size - start
+            parts += tuple(map(writer.add, split_into_parts(self._lines(source, start))))
+        mode = status.st_mode & 0o777
+        return SnapshotFile(below, source.identity, mode, status.st_uid, status.st_gid, parts)
+
+    def _lines(self, source: TranscriptFile, start: int) -> Iterator[bytes]:
+        for line in source.lines(start):
+            if self.stopping():
+                raise Busy("bsd stops", hint="again later")
+            yield line.raw
+
+
+def _refuse_changed(path: Path, source: TranscriptFile) -> None:
+    if Identity.of(path.lstat()) != source.identity:
+        raise Busy(f"{path} changed while it was read", hint="again later")

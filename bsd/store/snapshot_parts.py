@@ -1,0 +1,270 @@
+"""The parts of snapshots: read from their packs, written to new packs, tidied.
+
+A part is a run of whole lines. Where a part ends depends on the lines themselves, so a change in
+one place leaves most other parts as they were, and renewing a snapshot costs only the new ones.
+New parts are durable before `copy.json` names them, and a pack goes only when `copy.json` names
+nothing in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import accumulate
+from pathlib import Path
+
+from bsd.core.errors import Unavailable
+from bsd.core.files import Closing, sync_dir
+from bsd.store.pack import UNFINISHED, Pack, PackDamaged, PackWriter, why_damaged
+from bsd.store.snapshots import (
+    Part,
+    Snapshot,
+    SnapshotFile,
+    packs_in,
+    read_snapshot,
+    snapshot_directories,
+)
+from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Transcript
+
+# A part ends after so many bytes if its last line says so, and after so many in any case.
+_SMALLEST_PART, _LARGEST_PART = 128 << 10, 1 << 20
+_ONE_OF = 8
+# More packs than these, or more than half of their bytes unused: they are merged.
+_MOST_PACKS = 6
+_SMALL_BYTES = 2 << 20  # a snapshot that is smaller has one pack
+
+
+class SnapshotReader(InBlocks):
+    """Reads one file of a snapshot as a transcript is read; to be closed.
+
+    Raises Unavailable from every read of a part that is damaged or missing.
+    """
+
+    def __init__(self, snapshot: Snapshot, file: SnapshotFile | None = None) -> None:
+        self._snapshot = snapshot
+        self._file = file or snapshot.transcript
+        super().__init__(self._file.was, _LARGEST_PART)
+        self._ends = list(accumulate(part.size for part in self._file.parts))
+        self._packs: list[Pack] | None = None  # opened at the first read
+        self._problem: Exception | None = None  # why a pack could not be opened
+        self._opened = ExitStack()
+        self._last: tuple[int, bytes] = (-1, b"")  # number and content of a part
+
+    def close(self) -> None:
+        self._opened.close()
+        self._packs = None
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset + length > self.identity.size:
+            raise ChangedWhileReading(f"there are no {length} bytes at {offset}")
+        pieces = []
+        number = bisect_right(self._ends, offset)
+        while length > 0:
+            content = self._part(number)
+            start = offset - (self._ends[number] - len(content))
+            pieces.append(content[start : start + length])
+            offset, length, number = offset + len(pieces[-1]), length - len(pieces[-1]), number + 1
+        return b"".join(pieces)
+
+    def whole(self) -> Iterator[bytes]:
+        """Yield the content, part by part."""
+        return map(self._part, range(len(self._file.parts)))
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        view[:] = self.read(offset, len(view))
+
+    def _part(self, number: int) -> bytes:
+        if self._last[0] != number:
+            self._last = (number, self._read_part(self._file.parts[number]))
+        return self._last[1]
+
+    def _read_part(self, part: Part) -> bytes:
+        if self._packs is None:
+            self._packs = list(self._open_packs())
+        problem = self._problem
+        for pack in self._packs:
+            try:
+                if (place := pack.find(part.hash)) is not None:
+                    content = pack.line(place)  # its hash is checked
+                    if len(content) == part.size:
+                        return content
+            except (PackDamaged, OSError) as error:
+                problem = error
+        raise Unavailable(
+            f"the copy of {self._snapshot.name} in {self._snapshot.directory} is not whole"
+            f" ({problem or 'a pack of it is gone'})",
+            hint="bring that directory back from a backup, if there is one",
+        )
+
+    def _open_packs(self) -> Iterator[Pack]:
+        for path in packs_in(self._snapshot.directory):
+            try:
+                yield self._opened.enter_context(Pack(path))
+            except (PackDamaged, OSError) as error:  # the parts in it will be missed
+                self._problem = error
+
+
+def damaged_snapshots(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
+    """Yield the snapshots of a session that cannot be read whole; reads all of each."""
+    for directory in snapshot_directories(archive):
+        try:
+            if snapshot := read_snapshot(directory):
+                for file in snapshot.files:
+                    with SnapshotReader(snapshot, file) as source:
+                        for _ in source.whole():
+                            pass
+        except Unavailable as problem:
+            yield directory, problem
+
+
+# --- writing ---
+
+
+def split_into_parts(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines to parts; the first line begins a part."""
+    part: list[bytes] = []
+    size = 0
+    for line in lines:
+        part.append(line)
+        size += len(line)
+        if size >= _SMALLEST_PART and (size >= _LARGEST_PART or zlib.crc32(line) % _ONE_OF == 0):
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)
+
+
+def unchanged_parts(source: Transcript, before: SnapshotFile) -> tuple[Part, ...]:
+    """Return the leading parts that a file still has, if it was only appended to; never the last.
+
+    The first part and the last two are compared: programs that rewrite do so there.
+    """
+    kept = before.parts[:-1]
+    now, was = source.identity, before.was
+    appended = (now.dev, now.ino) == (was.dev, was.ino) and now.size >= was.size
+    if not appended or not kept:
+        return ()
+    end = sum(part.size for part in kept)
+    compared = {0: kept[0], end - kept[-1].size: kept[-1], end: before.parts[-1]}
+    same = all(_digest(source.read(at, part.size)) == part.hash for at, part in compared.items())
+    return kept if same else ()
+
+
+class PartWriter(Closing):
+    """Packs parts that a snapshot has not yet, in one new pack; to be used in a `with`."""
+
+    def __init__(self, directory: Path, now: float, *, check: bool = False) -> None:
+        """Open a snapshot directory, which need not exist, for new parts.
+
+        Args:
+            directory: of the snapshot.
+            now: epoch seconds.
+            check: read the packs that are there, and count on none that is damaged.
+        """
+        self._directory = directory
+        packs = packs_in(directory)
+        self._damaged = list(filter(why_damaged, packs)) if check else []
+        self._known = {
+            hash_ for path in packs if path not in self._damaged for hash_ in _sizes(path)
+        }
+        self._now = now
+        self._writer: PackWriter | None = None
+        self._unfinished = ExitStack()
+        self._made: Path | None = None
+        self.taken = 0  # bytes that were packed
+
+    def close(self) -> None:
+        self._unfinished.close()
+
+    def has(self, parts: Iterable[Part]) -> bool:
+        """True if all these parts were there, or were added."""
+        return all(part.hash in self._known for part in parts)
+
+    def add(self, content: bytes) -> Part:
+        """Pack a part, unless the snapshot has it."""
+        part = Part(_digest(content), len(content))
+        if part.hash not in self._known:
+            if self._writer is None:
+                self._writer = self._unfinished.enter_context(PackWriter(self._directory))
+            self._writer.add(content, {})
+            self._known.add(part.hash)
+            self.taken += len(content)
+        return part
+
+    def finish(self) -> None:
+        """Make the new parts durable; raises Unavailable, OSError."""
+        if self._writer is not None:
+            self._made = _finished(self._writer, self._now)
+
+    def drop_damaged(self) -> None:
+        """Remove the damaged packs; to be called when `copy.json` needs nothing of them."""
+        for path in self._damaged:
+            if path != self._made:
+                path.unlink(missing_ok=True)
+
+
+def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> None:
+    """Remove packs that are not needed, and merge many or half empty ones.
+
+    The caller holds the session's lock. No part that the snapshot needs goes before it is durable
+    in another pack; a damaged snapshot is left as it is.
+
+    Args:
+        snapshot: as it was written last.
+        now: epoch seconds.
+        strictly: leave no part that the snapshot does not need.
+
+    Raises:
+        OSError, Unavailable: the disk is full, for example.
+    """
+    for path in snapshot.directory.glob(f".*{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+    needed = {part.hash: part for file in snapshot.files for part in file.parts}
+    packs = {path: _sizes(path) for path in packs_in(snapshot.directory)}
+    if needed.keys() - set().union(*packs.values()):
+        return
+    useful = sum(part.size for part in needed.values())
+    content = sum(sum(sizes.values()) for sizes in packs.values())
+    many = len(packs) > (1 if content <= _SMALL_BYTES else _MOST_PACKS)
+    if many or content > 2 * useful or (strictly and content > useful):
+        stay = {_merge(snapshot, now)}
+    else:
+        stay = {path for path, sizes in packs.items() if not sizes.keys().isdisjoint(needed)}
+    if useless := packs.keys() - stay:
+        for path in useless:
+            path.unlink(missing_ok=True)
+        sync_dir(snapshot.directory)
+
+
+def _merge(snapshot: Snapshot, now: float) -> Path:
+    """Pack all parts anew, durably; return the pack."""
+    packed: set[bytes] = set()
+    with PackWriter(snapshot.directory) as writer:
+        for file in snapshot.files:
+            with SnapshotReader(snapshot, file) as source:
+                for part, content in zip(file.parts, source.whole(), strict=True):
+                    if part.hash not in packed:
+                        writer.add(content, {})
+                        packed.add(part.hash)
+        return _finished(writer, now)
+
+
+def _finished(writer: PackWriter, now: float) -> Path:
+    try:
+        return writer.finish(now, now)
+    except PackDamaged as damaged:
+        raise Unavailable(str(damaged), hint="check this disk") from damaged
+
+
+def _sizes(path: Path) -> dict[bytes, int]:
+    """Return the sizes of a pack's parts by hash; nothing for a damaged pack."""
+    with suppress(PackDamaged, OSError), Pack(path) as pack:
+        return {place.hash: place.size for place in pack.places()}
+    return {}
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
