@@ -207,7 +207,7 @@ def test_an_extraction_that_fails_is_an_error_in_the_log(
     path = write(layout, conversation(1))
     before = path.read_bytes()
 
-    monkeypatch.setattr(SessionStore, "keep", raising(Unavailable("no space left")))
+    monkeypatch.setattr(SessionStore, "add", raising(Unavailable("no space left")))
     with capture_logs() as logs:
         result = surgeon.extract(NAME)
     assert (result.status, path.read_bytes()) == (Status.FAILED, before)
