@@ -40,7 +40,7 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
         server: ApiServer | None = None
         try:
             daemon.start()
-            server = ApiServer(app_of(daemon, now), now, daemon)
+            server = ApiServer(app_of(daemon, now), now, daemon.state.beats)
             server.start()
             daemon.ready()
             give_back_memory()

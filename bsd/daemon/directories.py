@@ -33,7 +33,6 @@ class Trouble(StrEnum):
     WATCH_LIMIT = "watch_limit"
     INSTANCE_LIMIT = "instance_limit"
     UNWATCHED = "unwatched"
-    STOPPED = "stopped"  # the thread that reads events has ended
     HANDLER = "handler"  # our own code failed on an event
 
 
@@ -62,6 +61,7 @@ def no_access(path: Path, error: OSError) -> WatchProblem:
 class Directories:
     """What one look found; paths are resolved, as events name them."""
 
+    trees: list[Path] = field(default_factory=list)  # `agents/` and the sources
     # root, agents/ and each agent's own; of sources, what is above their agents' own
     outer: list[Path] = field(default_factory=list)
     sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # → agents, links included
@@ -71,7 +71,11 @@ class Directories:
     )  # agent → its files
     problems: list[WatchProblem] = field(default_factory=list)
     unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
-    complete: bool = False  # all could be listed, so who is not there is gone
+    complete: bool = False  # all could be listed, so an agent that is not there is gone
+
+    def all(self) -> set[Path]:
+        """Return every directory in which a change matters."""
+        return {*self.trees, *self.outer, *self.sessions, *self.archived_in}
 
     def agents(self) -> Iterator[tuple[str, Path | None]]:
         """All agents and their directories; None where all that is left was put away."""
@@ -92,7 +96,7 @@ class Directories:
             yield chain(entries, away)
 
 
-def look(layout: Layout) -> Directories:
+def find_directories(layout: Layout) -> Directories:
     """List the directories of all agents and sources; what cannot be read becomes a problem."""
     found = Directories()
     _look_at_root(layout, found)
@@ -108,6 +112,7 @@ def look(layout: Layout) -> Directories:
 def _look_at_source(source: Source, found: Directories) -> None:
     # Only the source itself may be reached by a link: below it none was followed.
     top = Path(os.path.realpath(source.path, strict=True))
+    found.trees.append(top)
     found.outer += (top / path.relative_to(source.path) for path in source.between())
     for agent, path in source.directories():
         found.sessions[top / path.relative_to(source.path)] = (agent,)
@@ -146,6 +151,8 @@ def _look_at_root(layout: Layout, found: Directories) -> None:
         return
     found.complete = True
     inside = agents.is_relative_to(root)
+    if inside:
+        found.trees.append(agents)
     for name in names:
         if layout.source_of(name) is not None:
             continue

@@ -24,9 +24,10 @@ from bsd.core.errors import (
 )
 from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import SessionName
-from bsd.daemon import child_tasks, directories
+from bsd.daemon import child_tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.children import Children
+from bsd.daemon.directories import find_directories
 from bsd.daemon.scan import sessions_by_stat
 from bsd.daemon.state import DaemonState
 from bsd.maintenance.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
@@ -75,10 +76,10 @@ class JobRunner:
             if seen is None:
                 state.ledger.forget(name)
                 self._gone(name)
-                state.savings.settle(name)
+                state.savings.clear(name)
             else:
                 state.enqueuer.found(name, seen, now, wall)
-        found = directories.look(state.layout)
+        found = find_directories(state.layout)
         state.mounts.look((*found.sessions, *found.archived_in))
         state.idle_sessions.flush()
 

@@ -50,7 +50,7 @@ class Failed:
     error: str
 
 
-Ended = Finished | TryLater | Failed
+Verdict = Finished | TryLater | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +243,12 @@ class WorkQueue:
             self._want(session, job, due if again is None else min(due, again))
             self._changed.notify()  # as in `done`
 
-    def done(self, session: SessionName, ended: Ended, now: float | None = None) -> None:
+    def done(self, session: SessionName, verdict: Verdict, now: float | None = None) -> None:
         """Say how the work on a session that was taken has ended."""
         with self._changed:
             now = self._clock() if now is None else now
             job, again = self._release(session)
-            due = self._after(session, job, ended, now)
+            due = self._after(session, job, verdict, now)
             wanted = [each for each in (again, due) if each is not None]
             if session in self._parked or not wanted:
                 del self._jobs[session]
@@ -396,20 +396,20 @@ class WorkQueue:
             self._waiting = [place for place in self._waiting if self._is_valid(place)]
             heapq.heapify(self._waiting)
 
-    def _after(self, session: SessionName, job: _Queued, ended: Ended, now: float) -> float | None:
+    def _after(self, session: SessionName, job: _Queued, verdict: Verdict, now: float) -> float | None:
         """Judge how work has ended: when the session is due because of it, or park it."""
-        if isinstance(ended, Finished):
+        if isinstance(verdict, Finished):
             job.attempts = job.failures = 0
-            return ended.next_due
-        if isinstance(ended, TryLater):
+            return verdict.next_due
+        if isinstance(verdict, TryLater):
             self._retried += 1
-            if ended.again is not None:
+            if verdict.again is not None:
                 job.attempts = 0  # it is only to be quiet for a while
-                return max(now, ended.again)
+                return max(now, verdict.again)
             job.attempts += 1
             return now + self._backoff.delay(job.attempts)
-        assert isinstance(ended, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
-        return self._after_failure(session, job, ended.error, now)
+        assert isinstance(verdict, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
+        return self._after_failure(session, job, verdict.error, now)
 
     def _after_failure(
         self, session: SessionName, job: _Queued, error: str, now: float

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName, plain_directories
-from bsd.daemon import directories
+from bsd.daemon.directories import find_directories
 from bsd.daemon.directories import WatchProblem, no_access
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
@@ -80,7 +80,7 @@ class Scan:
         A new one that `has_time` is left for another walk.
         """
         left = 0
-        found = directories.look(self._layout)
+        found = find_directories(self._layout)
         problems = found.problems
         present = set(found.unreadable)
         for agent, directory in found.agents():
@@ -192,7 +192,7 @@ def sessions_by_stat(
 
     What cannot be read is left out.
     """
-    found = directories.look(layout)
+    found = find_directories(layout)
     for agent, directory in found.agents():
         with suppress(OSError, BsdError), found.files(agent, directory) as files:
             yield from _of_agent(layout, agent, files, newer_than)

@@ -235,7 +235,7 @@ class PendingSavings:
             since = self._since.get(name)
         return None if since is None else since + LONGEST_WAIT_SECONDS
 
-    def settle(self, name: SessionName) -> None:
+    def clear(self, name: SessionName) -> None:
         """Nothing is waiting in this session any more: it was committed, or it is gone."""
         with self._lock:
             self._since.pop(name, None)

@@ -61,11 +61,6 @@ class _NoWatcher:
         """Nothing is watched."""
 
 
-class _NoSettingsWatch(_NoWatcher):
-    def start(self) -> None:
-        """Whoever changes settings here tells."""
-
-
 class Machine:
     """The daemon and the clock that drives it."""
 
@@ -75,7 +70,7 @@ class Machine:
         self.clock = clock
         self.jobs: list[tuple[str, float]] = []  # name and start of every run
         self.ended: Callable[[str], None] = lambda _: None
-        self._events = daemon.subscribe()
+        self._events = daemon.state.events.subscribe()
         self._debounce_at: float | None = None
         self._timer_at: float | None = None
 
@@ -87,9 +82,9 @@ class Machine:
         """Let everybody do what is due now."""
         self._debounce_at = self.daemon.state.loops["debounce"]._step(self.clock.steady)
         self._timer_at = self.daemon.state.loops["timer"]._step(self.clock.wall)
-        queue, work = self.daemon.state.queue, self.daemon._workers._work
+        queue, worker = self.daemon.state.queue, self.daemon._workers._worker
         while (name := queue.take(0)) is not None:
-            queue.done(name, work.on(name, lambda: None), self.clock.steady)
+            queue.done(name, worker.run([name])[name], self.clock.steady)
         while (event := self._events.take()) is not None:
             if event.type == "job":
                 assert event.data["ok"], event
@@ -121,7 +116,6 @@ def machine(
     interval = sys.getswitchinterval()
     with patch.context() as patched:
         patched.setattr(service, "Watcher", _NoWatcher)
-        patched.setattr(service, "SettingsWatch", _NoSettingsWatch)
         patched.setattr(Loop, "start", lambda _: None)
         patched.setattr(Workers, "start", lambda _: None)
         # Without chance, so that a failure can be repeated.
@@ -135,7 +129,7 @@ def machine(
         def children(layout: Layout, config: ConfigService, **given: Any) -> ChildrenHere:
             child = Here(layout, config, surgeon=surgeon, clock=lambda: clock.wall)
             here.append(child)
-            return ChildrenHere(child, given["heard"])
+            return ChildrenHere(child, given["handlers"])
 
         patched.setattr(service, "Children", children)
         variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error"}

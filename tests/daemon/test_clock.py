@@ -53,12 +53,12 @@ def test_nothing_goes_until_the_machine_has_run_for_as_long_as_things_are_kept(
     file = stored(root, clock.wall - HOUR)
     with machine(root, clock, monkeypatch) as running:
         running.run_until(clock.wall + 600)
-        assert running.daemon.status()["clock"] is None
+        assert running.daemon.report.status()["clock"] is None
         clock.put_forward(30 * HOUR)
         running.run_until(clock.wall + 600)
         assert [name for name, _ in running.jobs].count("retention") > 3
         assert file.exists()
-        status = running.daemon.status()
+        status = running.daemon.report.status()
         assert "put forward by 1d 6h" in status["clock"]
         assert status["retention"]["held"]
         assert status["retention"]["trash"]["held"]
@@ -68,7 +68,7 @@ def test_nothing_goes_until_the_machine_has_run_for_as_long_as_things_are_kept(
         assert file.exists()
         running.run_until(clock.wall + 3 * HOUR)
         assert not file.exists(), "it goes on by itself"
-        assert "kept 2w" in running.daemon.status()["clock"], "the trash waits for longer"
+        assert "kept 2w" in running.daemon.report.status()["clock"], "the trash waits for longer"
 
 
 def test_a_clock_that_is_set_back_in_time_was_never_wrong(
@@ -82,7 +82,7 @@ def test_a_clock_that_is_set_back_in_time_was_never_wrong(
         clock._boot -= 30 * HOUR
         running._timer_at = clock.wall
         running.run_until(clock.wall + 600)
-        assert running.daemon.status()["clock"] is None
+        assert running.daemon.report.status()["clock"] is None
         assert file.exists()
 
 
@@ -103,12 +103,12 @@ def test_a_machine_without_a_clock_of_its_own_destroys_nothing_and_goes_on(
     begun._boot = 0.0
     with machine(root, begun, monkeypatch) as running:
         running.run_until(60.0)
-        assert "1970" in running.daemon.status()["clock"]
+        assert "1970" in running.daemon.report.status()["clock"]
         written = root / "extracted/main_gone/0003_thinking.json"
         written.write_bytes(b"z")
         os.utime(written, (50.0, 50.0))
         begun.put_forward(now + 120)
         running._timer_at = begun.wall
         running.run_until(begun.wall + 600)
-        assert running.daemon.status()["clock"] is None
+        assert running.daemon.report.status()["clock"] is None
         assert (old.exists(), young.exists(), written.exists()) == (False, True, True)

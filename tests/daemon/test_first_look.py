@@ -37,12 +37,12 @@ def test_all_are_looked_at_in_the_end(tmp_path: Path, monkeypatch: pytest.Monkey
     configure(tmp_path, auto_cron="* * * * *", scan_interval_seconds=3600)
     clock = Clock(now)
     with machine(tmp_path, clock, monkeypatch) as running:
-        status = running.daemon.status()
+        status = running.daemon.report.status()
         assert (status["totals"]["sessions"], status["queue"]["ready"]) == (20, 15)
         assert running.daemon.state.config.current.last_run_at is None
         for _ in range(20):
             running.settle()
-        status = running.daemon.status()
+        status = running.daemon.report.status()
         assert (status["totals"]["sessions"], status["queue"]["ready"]) == (20, 0)
         assert {one["session"] for one in status["sessions"]} == set(map(str, MANY))
         assert running.daemon.state.scan.left == 0

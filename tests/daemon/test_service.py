@@ -316,16 +316,16 @@ def test_a_status_is_the_same_in_both_forms(
         set_idle(path)
     configure(root)
     with machine(root, Clock(time.time()), monkeypatch) as running:
-        before = running.daemon.status()
+        before = running.daemon.report.status()
         assert len(before["sessions"]) == 3
         assert before["root"] == str(root)
-        assert json.loads(running.daemon.status_json()) == before
+        assert json.loads(running.daemon.report.status_json()) == before
         running.daemon.state.ledger.count("crashes")
         (root / "agents" / "main" / "sessions" / "s1.jsonl").unlink()
-        running.daemon.run_job("scan")
-        after = running.daemon.status()
+        running.daemon.scheduler.run("scan")
+        after = running.daemon.report.status()
         assert after["totals"]["crashes"] == 1
         assert [each["session"] for each in after["sessions"]] == [
             each["session"] for each in before["sessions"] if each["session"] != "main/s1"
         ]
-        assert json.loads(running.daemon.status_json()) == after
+        assert json.loads(running.daemon.report.status_json()) == after
