@@ -267,7 +267,7 @@ class Watcher:
 
     def _missing(self, wanted: dict[str, _Identity]) -> list[str]:
         """Return the directories from which no events come."""
-        installed = _watched_inodes()
+        installed = watched_inodes()
         return [
             path
             for path, place in wanted.items()
@@ -374,7 +374,7 @@ def _identity(path: str | Path) -> _Identity | None:
     return found.st_dev, found.st_ino
 
 
-def _watched_inodes() -> set[int] | None:
+def watched_inodes() -> set[int] | None:
     """Return the inodes that this process watches; None if the system does not list them."""
     try:
         descriptors = os.listdir("/proc/self/fdinfo")

@@ -111,6 +111,7 @@ def machine(
     clock: Clock,
     patch: pytest.MonkeyPatch,
     surgeon: object | None = None,
+    **environ: str,
 ) -> Iterator[Machine]:
     """A daemon that is up; it goes down at the end of the block as after SIGTERM."""
     interval = sys.getswitchinterval()
@@ -132,7 +133,7 @@ def machine(
             return ChildrenHere(child, given["handlers"])
 
         patched.setattr(service, "Children", children)
-        variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error"}
+        variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error", **environ}
         daemon = Daemon(
             load_settings(root=root, environ=variables),
             clocks=Clocks(lambda: clock.wall, lambda: clock.steady),

@@ -360,14 +360,14 @@ def test_what_ends_several_is_about_the_one_at_work(backlog: House, error: Excep
     assert backlog.state.ledger.totals()["failed"] == isinstance(error, BsdError)
 
 
-def test_what_nobody_expected_of_several_ends_the_turn_of_one(backlog: House) -> None:
-    told: list[SessionName] = []
-    looks = backlog.look_into, backlog.look_into_several
-    work = Worker(backlog.state, *looks, worked=told.append)
+def test_an_error_that_nobody_expected_is_of_one_session(backlog: House) -> None:
     backlog.broken = SEVERAL[2], RuntimeError("no")
-    with pytest.raises(RuntimeError):
-        work.on_several(SEVERAL)
-    assert told == [SEVERAL[2]]
+    with capture_logs() as lines:
+        verdicts = backlog.work.run(SEVERAL)
+    assert verdicts == {SEVERAL[2]: Failed("internal error: RuntimeError('no')")}
+    assert backlog.worked == [SEVERAL[2]]
+    assert backlog.state.ledger.totals()["crashes"] == 1
+    assert [line["session"] for line in lines if line["log_level"] == "error"] == [str(SEVERAL[2])]
 
 
 def test_a_stop_keeps_what_several_have_come_to(backlog: House) -> None:
