@@ -1,4 +1,4 @@
-"""Which directories hold sessions, what their file systems can do, and what is in the way."""
+"""Which directories hold sessions, what their file systems can do, and problems with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exch
 from bsd.core.layout import Layout, plain_directories
 from bsd.core.sources import Source
 
-# Changes made on other machines, or behind the mount, are told to nobody here.
+# Changes made on other machines, or behind the mount, make no events here.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
 
 
@@ -145,7 +145,7 @@ def _look_at_root(layout: Layout, found: Directories) -> None:
         found.outer.append(agents)
     except OSError as error:
         if layout.sources and isinstance(error, FileNotFoundError):
-            found.complete = True  # who has other programs' sessions only need not have OpenClaw
+            found.complete = True  # a root of other programs' sessions needs no OpenClaw
         else:
             found.problems.append(_no_agents(layout, error))
         return
@@ -224,7 +224,7 @@ def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
 class Mounts:
     """What is known of the file systems under one root; each is asked once.
 
-    `can_exchange` says whether names can be exchanged where a directory lies, None if nobody knows.
+    `can_exchange` says whether names can be exchanged where a directory lies, None if that is not known.
     """
 
     def __init__(self, can_exchange: Callable[[Path], bool | None] = lambda _: None) -> None:

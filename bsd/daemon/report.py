@@ -1,4 +1,4 @@
-"""What the daemon answers when doors ask how it is; `status` says what stands in it."""
+"""The answers of the daemon about its state; `status` has their fields."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LONGEST_PAUSE_SECONDS = 60.0
 # Bytes of sessions that one answer reads, until the search index knows what is out of them.
 _MARKERS_BUDGET = 64 << 20
 
-# These pass, or are nobody's fault.
+# These pass by themselves.
 _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
 
 
@@ -100,7 +100,7 @@ class DaemonReport:
         return self._status(sessions)
 
     def status_json(self) -> bytes:
-        """The same, for whoever passes it on: what became of sessions is JSON already."""
+        """Return the same as JSON; the results of sessions are kept as JSON."""
         sessions = orjson.Fragment(self._state.ledger.sessions())
         try:
             return orjson.dumps(self._status(sessions), option=orjson.OPT_NON_STR_KEYS)

@@ -19,13 +19,16 @@ from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import SessionName
 from bsd.core.logs import configure_logs
 from bsd.core.settings import RELOADABLE, Settings
+from bsd.daemon.auto_cron import AutoCron
 from bsd.daemon.children import Children
 from bsd.daemon.cron import Every
 from bsd.daemon.indexer import Indexer
-from bsd.daemon.instance import Notifier, SingleInstance, Watchdog, watchdog_seconds
-from bsd.daemon.jobs import AutoCron, JobRunner
+from bsd.daemon.instance import SingleInstance
+from bsd.daemon.jobs import JobRunner
 from bsd.daemon.library_jobs import memory_job, workspace_job
 from bsd.daemon.loops import Clocks, Loop, awake
+from bsd.daemon.notifier import Notifier, Watchdog, watchdog_seconds
+from bsd.daemon.recovery import Recovery
 from bsd.daemon.report import DaemonReport
 from bsd.daemon.scheduler import Run, ScheduledJob, Scheduler
 from bsd.daemon.state import DaemonState
@@ -115,6 +118,7 @@ class Daemon:
         self.indexer = Indexer(state, self.children)
         self._auto_cron = AutoCron(state)
         self._jobs = JobRunner(state, self.children, gone=self.indexer.changed)
+        self._recovery = Recovery(state, self.children)
         self._workers = Workers(state, Worker(state, self.children, worked=self._worked))
         self.report = DaemonReport(
             state,
@@ -203,7 +207,7 @@ class Daemon:
             self._jobs.explain_retention()
             self._jobs.claim_sources()
             began = state.clocks.wall()
-            if self._jobs.recover():
+            if self._recovery.run():
                 self._look_after_in_flight()
             self.scheduler.note(RECOVER, began)
             self._jobs.resume()
@@ -290,11 +294,7 @@ class Daemon:
     def _attempted(self, name: SessionName, outcome: Outcome) -> None:
         """Note how an attempt to commit ended, of a worker or an interface."""
         self.state.ledger.attempted(outcome)
-        if not outcome.indexed:
-            self._jobs.fell_behind(name)
-        if outcome.in_flight is not None:
-            self._jobs.committed(outcome.in_flight)
-        if outcome.in_flight is not None or not outcome.indexed:
+        if self._recovery.attempted(name, outcome):
             self._look_after_in_flight()
 
     def _worked(self, name: SessionName) -> None:
@@ -323,12 +323,12 @@ class Daemon:
 
     def _scan(self) -> None:
         self.scheduler.apply()  # a change of the settings may have made no event
-        self._jobs.look_around()
+        self._jobs.scan()
         self._scan_asked = False
         self._continue_scan()
         if self.state.settings.readonly:
             self.indexer.everything()
-        elif self._jobs.is_something_in_flight():
+        elif self._recovery.is_something_in_flight():
             self._look_after_in_flight()
         short = self.report.in_short()
         if self.state.phase == "running" and short != self._notified:
@@ -339,7 +339,7 @@ class Daemon:
         self.scheduler.reschedule(RECOVER, Every(RECOVER_SECONDS))
 
     def _recover(self) -> None:
-        if not self._jobs.recover():
+        if not self._recovery.run():
             self.scheduler.reschedule(RECOVER, None)
 
     def _clean_up(self) -> None:
@@ -347,14 +347,14 @@ class Daemon:
         self.report.forget_retention()
 
     def _copy_sessions(self) -> None:
-        if self._jobs.keep_sessions():
+        if self._jobs.copy_sessions():
             self.report.forget_retention()
 
     def _copy_first(self, now: float) -> float | None:
         """Copy sessions that their programs delete by age; the start does not wait for that."""
         began = self.state.clocks.wall()
         try:
-            copied, complete = self._jobs.keep_first()
+            copied, complete = self._jobs.copy_first()
             self.scheduler.note(COPY_SESSIONS, began)
         except Exception:  # noqa: BLE001 - the job comes again at its time
             _log.exception("The first copies have failed")

@@ -1,4 +1,4 @@
-"""What the parts of one daemon share: what it stands on, what it knows, what waits to be done."""
+"""What the parts of one daemon share: settings, totals, how sessions were left, queue and loops."""
 
 from __future__ import annotations
 
@@ -35,10 +35,7 @@ from bsd.transcripts.change import Written
 
 _log = structlog.stdlib.get_logger(module="daemon")
 
-# --- what it remembers of its work: what it did, how it left sessions, what could be saved ---
-
-
-_MOST_SESSIONS = 500  # in status; more would be a burden for whoever asks
+_MOST_SESSIONS = 500  # in status; more would make the answer too long
 _TOO_LARGE = "a line of it would take too much memory; its other lines are looked after"
 _TOTALS = (
     "commits",
@@ -69,7 +66,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
         self._give_ups: Counter[str] = Counter()
-        # As JSON once somebody has asked for them: they do so much more often than one changes.
+        # As JSON once status was asked for: it is asked for more often than a result changes.
         self._results: OrderedDict[SessionName, bytes | tuple[SessionResult, float]] = OrderedDict()
         self._listed: bytes | None = None  # all of them, until one changes
         self._left_alone: dict[SessionName, str] = {}
@@ -241,11 +238,8 @@ class PendingSavings:
             self._since.pop(name, None)
 
 
-# --- all that they share ---
-
-
 class DaemonState:
-    """Made once, when the daemon is; of all that stands here only three are ever replaced.
+    """Made once for a daemon; only three attributes are ever replaced.
 
     These are `settings`, as far as a running daemon follows them, `phase` ("starting", "running",
     "stopping") and `loops`, the threads by name, which are made last.

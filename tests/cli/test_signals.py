@@ -20,7 +20,7 @@ import pytest
 
 from bsd.cli import daemon_process
 from bsd.cli.stopping import Stopped, StopRequest, stop_request
-from bsd.daemon.instance import Signals
+from bsd.daemon.signals import Signals
 from bsd.daemon.service import Daemon
 from tests.cli.conftest import Call, Program, rest
 from tests.needs import require_linux

@@ -120,7 +120,7 @@ def test_what_finds_no_room_is_found_again_by_the_next_scan(tmp_path: Path) -> N
     for _ in range(3):
         for name, seen in scan.step():
             assert seen is not None
-            enqueuer.found(name, seen, 0.0, time.time())
+            enqueuer.put_found(name, seen, 0.0, time.time())
         taken = take_at(queue, 1.0)
         assert taken is not None
         queue.done(taken, Finished(), 1.0)

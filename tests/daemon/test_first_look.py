@@ -55,9 +55,9 @@ def test_who_writes_just_now_does_not_wait_for_the_others(tmp_path: Path) -> Non
     add(layout.root, MANY, house.now - HOUR)
     add(layout.root, [SessionName("zoe", "now")], house.now - 10)
     found = []
-    for name, seen in house.scan.step(lambda stat: house.enqueuer.has_time(stat, house.now)):
+    for name, seen in house.scan.step(lambda stat: house.enqueuer.can_wait(stat, house.now)):
         assert seen is not None
-        house.enqueuer.found(name, seen, house.steady, house.now)
+        house.enqueuer.put_found(name, seen, house.steady, house.now)
         found.append(name)
     assert SessionName("zoe", "now") in found
     assert (len(found), house.scan.left) == (6, 15)

@@ -39,23 +39,6 @@ def layout(layout: Layout) -> Layout:
     return layout
 
 
-@pytest.fixture
-def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """An extraction that was killed before it wrote the index, and what it left in flight."""
-    left: list[Path] = []
-
-    def noticed(_: object, outcome: Outcome) -> None:
-        assert outcome.in_flight is not None
-        left.append(outcome.in_flight)
-
-    with monkeypatch.context() as killed:
-        killed.setattr(operate, "_index", lambda *_: True)
-        config = ConfigService(layout.config_file)
-        Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
-    assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
-    return left
-
-
 def jobs_of(layout: Layout) -> JobRunner:
     settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
     return _jobs(DaemonState(settings))
@@ -72,97 +55,11 @@ def test_a_session_whose_copy_stays_is_told_of_when_that_is_known(layout: Layout
     told: list[SessionName] = []
     jobs = _jobs(DaemonState(settings), told.append)
     set_idle(layout.session_file(NAME), 2 * 86_400)
-    assert jobs.keep_sessions() == 1
+    assert jobs.copy_sessions() == 1
     assert told == []
     layout.session_file(NAME).unlink()
-    assert jobs.keep_sessions() == 1
+    assert jobs.copy_sessions() == 1
     assert told == [NAME]
-
-
-def test_a_store_that_a_killed_command_left_gets_its_index(
-    layout: Layout, records: list[Path]
-) -> None:
-    jobs = jobs_of(layout)
-    with own_lock(layout, NAME, 0):
-        assert jobs.recover(), "it is being worked on: there will be more to do"
-    assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
-    jobs.recover()
-    assert verify(layout).clean
-
-
-def test_what_this_process_commits_is_indexed_by_whoever_commits_it(
-    layout: Layout, records: list[Path]
-) -> None:
-    jobs = jobs_of(layout)
-    for record in records:
-        jobs.committed(record)
-    jobs.recover()
-    assert not verify(layout).clean, "and costs no second look"
-
-
-def test_what_there_was_no_room_for_is_indexed_once_there_is(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = jobs_of(layout)
-    told: list[Outcome] = []
-
-    def noticed(name: SessionName, outcome: Outcome) -> None:
-        told.append(outcome)
-        if outcome.in_flight is not None:
-            jobs.committed(outcome.in_flight)
-        if not outcome.indexed:
-            jobs.fell_behind(name)
-
-    def full(path: Path, *_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    config = ConfigService(layout.config_file)
-    with monkeypatch.context() as disk:
-        disk.setattr("bsd.store.index.write_private", full)
-        Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed).extract(NAME)
-        assert [outcome.indexed for outcome in told] == [False]
-        for _ in range(3):
-            assert jobs.recover(), "there will be more to do"
-        assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
-    jobs.recover()
-    assert verify(layout).clean
-
-
-@pytest.mark.parametrize("room", [True, False], ids=["room", "no-room"])
-def test_what_stays_of_a_commit_that_failed_is_indexed_too(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch, room: bool
-) -> None:
-    """While an earlier commit is in flight, nothing proves that nobody has read what it wrote."""
-    jobs = jobs_of(layout)
-    told: list[Outcome] = []
-
-    def noticed(name: SessionName, outcome: Outcome) -> None:
-        told.append(outcome)
-        if outcome.in_flight is not None:
-            jobs.committed(outcome.in_flight)
-        if not outcome.indexed:
-            jobs.fell_behind(name)
-
-    config = ConfigService(layout.config_file)
-    surgeon = Surgeon(layout, config, budget=RetryBudget(wait=0), noticed=noticed)
-    assert surgeon.extract(NAME).values
-    assert verify(layout).clean
-    write(layout, conversation(4))
-    with monkeypatch.context() as disk:
-        disk.setattr(
-            "bsd.sessions.commit.protocol.splice",
-            raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
-        )
-        if not room:
-            disk.setattr(Index, "add", raising(Unavailable("No space left on device")))
-        assert surgeon.extract(NAME).status is Status.FAILED
-    assert (told[-1].gave_up, told[-1].indexed) == (GiveUp.FAILED, room)
-    assert verify(layout).clean == room
-    jobs.recover()
-    assert verify(layout).clean
-    kept = SessionStore(layout, NAME).refs()
-    assert surgeon.extract(NAME).values
-    assert SessionStore(layout, NAME).refs() == kept, "the next attempt uses them"
 
 
 def test_cleaning_up_that_leaves_something_behind_has_failed(layout: Layout) -> None:

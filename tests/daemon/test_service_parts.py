@@ -12,9 +12,10 @@ import pytest
 
 from bsd.core.errors import TemporaryFailure
 from bsd.core.layout import Layout, SessionName
-from bsd.daemon.instance import RELOAD, STOP, Signals, SingleInstance, holder, wait_for_end
+from bsd.daemon.instance import SingleInstance, holder
 from bsd.daemon.service import follow
 from bsd.daemon.state import Ledger
+from bsd.daemon.signals import RELOAD, STOP, Signals, wait_for_end
 from bsd.daemon.status import Events
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.commit.protocol import GiveUp, Outcome

@@ -94,7 +94,7 @@ def test_what_the_scan_finds_is_a_backlog_unless_it_was_written_to_just_now(hous
     old, new = others
     for name, age in ((old, 3600.0), (new, 30.0)):
         seen = Written.of((house.sessions / f"{name.session}.jsonl").stat())
-        house.enqueuer.found(name, seen, house.steady, seen.mtime_ns / 1e9 + age)
+        house.enqueuer.put_found(name, seen, house.steady, seen.mtime_ns / 1e9 + age)
     assert [house.take(), house.take()] == [new, old]
 
 
