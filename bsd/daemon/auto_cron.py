@@ -1,4 +1,4 @@
-"""The job `auto_cron` (seed 000, SP-04): extracts from every session that changed since its last run."""
+"""The job `auto_cron` (seed 000, SP-04): extract from sessions that changed since its last run."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class AutoCron:
                 _log.debug(f"Session {name} unchanged since {since}, skipping")
 
     def _is_open(self, name: SessionName) -> bool:
-        """Return True if it is not as bsd left it; bsd's own writing is newer than the last run, too."""
+        """Return True if it is not as bsd left it: what bsd writes is newer than a run, too."""
         return self._state.scan.changed(name) or self._state.savings.due(name) is not None
 
     def _end_if_done(self) -> None:

@@ -2,9 +2,9 @@
 
 `Children.call` runs a task of `tasks` or `child_tasks` in a child, and returns its answer or raises
 its error as if the task had run here. Sessions are opened there and not in the daemon, because a
-process that holds a lease must have one thread only (DESIGN §4). A child is started when all others
-are busy, and ended after IDLE_SECONDS without work. If a child dies, one attempt at one session is
-lost: the death is counted, and another child recovers at once what the session has in flight.
+process that holds a lease must have one thread only (DESIGN §4). A child is started when all
+others are busy, and ended after IDLE_SECONDS without work. If a child dies, one attempt at one
+session is lost: the death is counted, and another child recovers at once what is in flight.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Children:
         self._idle: list[_Child] = []  # the one that worked last comes last
         self._busy: list[_Child] = []
         self._dying: list[subprocess.Popen[bytes]] = []
-        self._in_flight = InFlight(layout)  # remembers commits of sessions, whichever child made them
+        self._in_flight = InFlight(layout)  # remembers commits of all children
 
     # --- tasks ---
 
@@ -286,7 +286,8 @@ class Children:
     def join(self, deadline: float) -> bool:
         """Wait until `deadline` (monotonic seconds); returns True if no child is busy any more."""
         with self._lock:
-            return self._lock.wait_for(lambda: not self._busy, max(0.0, deadline - time.monotonic()))
+            seconds = max(0.0, deadline - time.monotonic())
+            return self._lock.wait_for(lambda: not self._busy, seconds)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the processes that exist: {pid, since, session}."""
@@ -301,7 +302,7 @@ class Children:
             ]
 
     def _take(self, session: SessionName | None, *, background: bool) -> _Child:
-        """Return an idle child, best the last one of this session, which has read it; else start one."""
+        """Return an idle child, best the one that had this session last; else start one."""
         with self._lock:
             if self._stopping:
                 raise Stopping

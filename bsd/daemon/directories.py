@@ -64,7 +64,7 @@ class Directories:
     trees: list[Path] = field(default_factory=list)  # `agents/` and the sources
     # root, agents/ and each agent's own; of sources, what is above their agents' own
     outer: list[Path] = field(default_factory=list)
-    sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # → agents, links included
+    sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # agents, by directory
     archived_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
     program_archive: dict[str, list[os.DirEntry[str]]] = field(
         default_factory=dict
@@ -224,7 +224,7 @@ def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
 class Mounts:
     """What is known of the file systems under one root; each is asked once.
 
-    `can_exchange` says whether names can be exchanged where a directory lies, None if that is not known.
+    `can_exchange` tells whether names can be exchanged in a directory; None: it is not known.
     """
 
     def __init__(self, can_exchange: Callable[[Path], bool | None] = lambda _: None) -> None:

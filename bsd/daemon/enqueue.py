@@ -43,7 +43,7 @@ class Debounce:
         return len(self._last)
 
     def note(self, session: SessionName, now: float) -> bool:
-        """Note that something happened; True if no session waited before, so a sleeper must be woken."""
+        """Note that something happened; True if no session waited before: wake the sleeper."""
         was_empty = not self._last
         self._first.setdefault(session, now)
         self._last[session] = now
@@ -125,7 +125,7 @@ class Enqueuer:
             self._scan.forget(name)  # no room: the next scan finds it again
 
     def can_wait(self, seen: os.stat_result, wall: float) -> bool:
-        """Return True if the session is idle and the queue is full, so that it can wait for a later scan."""
+        """Return True if it is idle and the queue is full, so that it can wait for a later scan."""
         return self._is_backlog(seen.st_mtime_ns, wall) and self._queue.is_full
 
     @staticmethod
@@ -133,7 +133,7 @@ class Enqueuer:
         return wall - mtime_ns / 1e9 > _LIVING_SECONDS
 
     def put_found(self, name: SessionName, seen: Written, now: float, wall: float) -> None:
-        """Queue a session that the scan found, for when it will be idle; `wall` is epoch seconds."""
+        """Queue a session that the scan found, for when it will be idle; `wall`: epoch seconds."""
         backlog = self._is_backlog(seen.mtime_ns, wall)
         self.put(name, self._idle_at(seen, now, wall), seen, backlog=backlog)
 

@@ -140,7 +140,7 @@ class MemoryKeeper:
         )
 
     def _is_mine(self, memory: Memory) -> bool:
-        """Return True if the daemon decays the facts: the plugin decays its own, unless settings say else."""
+        """Return True if the daemon decays the facts; by default the plugin decays its own."""
         if not memory.exists():
             return False
         return bool(self._settings.enabled) or memory.is_ours()

@@ -83,7 +83,7 @@ class Beats:
 class Loop:
     """Repeats `step(now) → when to come again` (None: when woken) until `stop`.
 
-    `now` and the answer are seconds of `clock`. A loop that waits for a time never sleeps for longer
+    `now` and the answer are seconds of `clock`. A loop that waits for a time never sleeps for more
     than a minute, so suspend and changes of the clock are noticed.
     """
 

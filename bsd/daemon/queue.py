@@ -45,7 +45,7 @@ class TryLater:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt failed: it is repeated some times, then the session is parked until it changes."""
+    """The attempt failed; after some repetitions the session is parked until it changes."""
 
     error: str
 
@@ -283,7 +283,7 @@ class WorkQueue:
             )
 
     def others_first(self, session: SessionName, *later: SessionName) -> bool:
-        """Return True if a session of a backlog, which is being worked on, must give way to another.
+        """Return True if a session of a backlog that is being worked on must give way to another.
 
         `later`: sessions of the same batch, one of which may be in use by now.
         """
@@ -338,7 +338,7 @@ class WorkQueue:
         return session
 
     def _release(self, session: SessionName) -> tuple[_Queued, float | None]:
-        """Note that the work on a session has ended; returns its job, and when it was asked for again."""
+        """Note that the work has ended; returns the job, and when it was asked for meanwhile."""
         job = self._jobs[session]
         if not job.working:
             raise ValueError(f"{session} was not taken")
@@ -396,7 +396,9 @@ class WorkQueue:
             self._waiting = [place for place in self._waiting if self._is_valid(place)]
             heapq.heapify(self._waiting)
 
-    def _after(self, session: SessionName, job: _Queued, verdict: Verdict, now: float) -> float | None:
+    def _after(
+        self, session: SessionName, job: _Queued, verdict: Verdict, now: float
+    ) -> float | None:
         """Return when the session is due by a verdict; or park it."""
         if isinstance(verdict, Finished):
             job.attempts = job.failures = 0

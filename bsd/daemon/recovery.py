@@ -1,4 +1,4 @@
-"""The job `recover`: finishes or undoes what commits left in flight, and mends indexes of stores."""
+"""The job `recover`: finish or undo what commits left in flight, and mend indexes of stores."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Recovery:
         return [*final, *others]
 
     def _note_others(self) -> None:
-        """Note sessions of other commits: a command that was killed after one has not indexed it."""
+        """Note sessions that other processes committed: one that was killed has not indexed them."""
         records = set(self._state.in_flight.records())
         known = records.intersection([*self._known])  # workers add to it
         for path in records - known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -10,14 +9,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
-import orjson
-
 from bsd import __version__
 from bsd.core.answers import as_json
 from bsd.core.clock import Ages, look
 from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError
-from bsd.core.formatting import document, iso_utc, lifetime_seconds
+from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout
 from bsd.core.sources import Source
 from bsd.daemon.children import Children
@@ -75,6 +72,7 @@ class DaemonReport:
         self._next_retention = _Paced(partial(_retention, layout, clocks), clocks.wall)
 
     def health(self) -> dict[str, Any]:
+        """Return whether all is well: the fields of `Health`."""
         state = self._state
         late = state.beats.late()
         found = (*self._watcher.health.problems, *state.scan.problems)
@@ -96,18 +94,7 @@ class DaemonReport:
         return as_json(health)
 
     def status(self) -> dict[str, Any]:
-        sessions = json.loads(self._state.ledger.sessions())
-        return self._status(sessions)
-
-    def status_json(self) -> bytes:
-        """Return the same as JSON; the results of sessions are kept as JSON."""
-        sessions = orjson.Fragment(self._state.ledger.sessions())
-        try:
-            return orjson.dumps(self._status(sessions), option=orjson.OPT_NON_STR_KEYS)
-        except TypeError:  # a path whose bytes are no UTF-8
-            return document(self.status())
-
-    def _status(self, sessions: Any) -> dict[str, Any]:
+        """Return everything at a glance: the fields of `DaemonStatus`."""
         state = self._state
         config, problem = state.config.current, state.config.problem
         status = DaemonStatus(
@@ -127,7 +114,7 @@ class DaemonReport:
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
             left_alone=state.ledger.left_alone(),
-            sessions=sessions,
+            sessions=[],
             orphans=_orphans(state.layout),
             disk=self._disk_use.answer(),
             sources=_sources(state.layout),
@@ -139,7 +126,8 @@ class DaemonReport:
             },
             retention=self._next_retention.answer(config, self._next_run()),
         )
-        return as_json(status)
+        # The ledger has them as JSON already; to convert them again would take most of the time.
+        return {**as_json(status), "sessions": state.ledger.sessions()}
 
     def in_short(self) -> str:
         """One line for the service manager."""
@@ -151,7 +139,7 @@ class DaemonReport:
         )
 
     def forget_retention(self) -> None:
-        """What goes next, and when, is to be worked out anew."""
+        """Have disk use and the forecast of the retention worked out anew at the next status."""
         self._next_retention.forget()
         self._disk_use.forget()
 

@@ -124,7 +124,7 @@ class Scheduler:
             self._jobs[job.name] = job
 
     def step(self, now: float) -> float | None:
-        """Run what was asked for or is due, by the settings as they are; returns when to come again.
+        """Run what was asked for or is due, by the present settings; returns when to come again.
 
         A job that another thread runs just now is left to it; if it was asked for, it runs once
         more after that.

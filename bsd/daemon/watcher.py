@@ -126,6 +126,7 @@ class Watcher:
         self._error: OSError | None = None  # for which the observer could not watch a directory
         self._failure: str | None = None  # of the event handler, since the last look
         self._changed = threading.Event()
+        self._looking = False  # directories are being listed
         self._next_look = self._gathered = 0.0
         self.health = WatchHealth()
 
@@ -141,35 +142,43 @@ class Watcher:
 
     def rearm(self, now: float) -> WatchHealth:
         """Put watches on all directories that should have one, and no others; raises nothing."""
+        self._looking = True
         found = find_directories(self._layout)
+        new = self._learn(found)
+        self._looking = False
         places = {str(path): place for path in found.all() if (place := _identity(path))}
         wanted = {
             path: place
             for path, place in places.items()
             if self._scan_only(Path(path), place[0]) is None
         }
-        new = self._learn(found)
         tops = self._tops(found, wanted)
         scheduled = self._schedule(tops)
         missing = self._missing(wanted)
-        before, self._unwatched = self._unwatched, frozenset(missing)
-        again = [path for path in missing if path in before and os.access(path, os.R_OK)]
+        again = [path for path in missing if path in self._unwatched and os.access(path, os.R_OK)]
         if not missing:
             self._retry_at = now
         elif again and now >= self._retry_at:
             self._retry_at = now + RETRY_SECONDS
             for top in {top for path in again if (top := self._top_of(path))}:
                 self._unschedule(top)
-            scheduled += self._schedule(tops)
+            scheduled |= self._schedule(tops)
             missing = self._missing(wanted)
         if scheduled or new:
             # No event has told of files that were written there before the watch was.
             self._rescan("directories are newly watched")
-        elif not before.issuperset(missing):
-            self._changed.set()  # watchdog is perhaps about to watch them: look again soon
+        # watchdog may be just about to watch these; others have no watch although it has tried.
+        coming = [
+            path
+            for path in missing
+            if path not in self._unwatched and self._top_of(path) not in {None, *scheduled}
+        ]
+        if coming:
+            self._changed.set()  # look again soon
+        self._unwatched = frozenset(missing)
         problems = list(found.problems)
         if missing:
-            is_settled = bool(scheduled or again)
+            is_settled = len(coming) < len(missing)
             problems.append(self._why_unwatched(missing, len(wanted), is_settled=is_settled))
         if self._failure is not None:
             problems.append(_handler_failed(self._failure))
@@ -219,19 +228,19 @@ class Watcher:
             tops[own] = _Top(False, _NAMES, place)  # bsd writes to its own files all the time
         return tops
 
-    def _schedule(self, tops: dict[str, _Top]) -> int:
-        """Have the observer watch `tops` and nothing else; returns how many watches are new."""
+    def _schedule(self, tops: dict[str, _Top]) -> set[str]:
+        """Have the observer watch `tops` and nothing else; returns those newly watched."""
         self._error = None
         try:
             observer = self._open()
         except OSError as error:
             self._error = error
-            return 0
+            return set()
         alive = {emitter.watch for emitter in observer.emitters if emitter.is_alive()}
         for path, (top, watch) in list(self._watches.items()):
             if tops.get(path) != top or watch not in alive:
                 self._unschedule(path)
-        new = 0
+        new = set()
         for path, top in tops.items():
             if path not in self._watches:
                 try:
@@ -242,7 +251,7 @@ class Watcher:
                     self._error = error
                 else:
                     self._watches[path] = top, watch
-                    new += 1
+                    new.add(path)
         return new
 
     def _open(self) -> BaseObserver:
@@ -314,7 +323,7 @@ class Watcher:
             self._settings_changed()
         elif is_directory:
             inner = path in self._agents or path in self._archives
-            if inner or path in self._outer or directory in self._outer:
+            if self._looking or inner or path in self._outer or directory in self._outer:
                 self._look_soon()
         elif source := self._archives.get(directory):
             if agent := source.agent_of(name):

@@ -115,7 +115,10 @@ class Worker:
         try:
             results = self._children.call(
                 tasks.look_into_several,
-                [tasks.ToLook(name, state.savings.waited(name, now), name in urgent) for name in order],
+                [
+                    tasks.ToLook(name, state.savings.waited(name, now), name in urgent)
+                    for name in order
+                ],
                 several={name: seen.size for name, seen in before.items()},
                 background=True,
                 handlers={"alive": alive, BEGAN: begin, "goes_on": goes_on},

@@ -29,7 +29,7 @@ def health(daemon: DaemonService) -> Response:
 @router.get("/status", response_model=DaemonStatus)
 def status(daemon: DaemonService) -> Response:
     """Show the whole status: queue, workers, totals, disk use, retention and problems."""
-    return Response(daemon.report.status_json(), media_type="application/json")
+    return JsonAnswer(daemon.report.status())
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -159,7 +159,7 @@ class TestLedger:
             name = SessionName("main", f"s{number}")
             ledger.worked(name, SessionResult(str(name), Status.UNCHANGED), float(number))
         ledger.worked(NAME, SessionResult(str(NAME), Status.BUSY), 1000.0)
-        sessions = json.loads(ledger.sessions())
+        sessions = ledger.sessions()
         assert len(sessions) == 500
         assert [each["session"] for each in sessions[:2]] == ["main/s1", "main/s599"]
         assert sessions[0]["at"] == "1970-01-01T00:16:40.000Z"

@@ -173,7 +173,7 @@ def test_a_session_that_is_gone_is_forgotten(house: House) -> None:
     house.surgeon.meanwhile = vanish
     assert house.on(NAME) == Finished(None)
     assert house.state.ledger.left_alone()["count"] == 0
-    assert house.state.ledger.sessions() == b"[]"
+    assert house.state.ledger.sessions() == []
     calls = house.surgeon.calls
     assert house.on(NAME) == Finished(None)
     assert house.surgeon.calls == calls

@@ -224,9 +224,6 @@ class FakeDaemon:
             raise self.failing
         return self.document
 
-    def status_json(self) -> bytes:
-        return json.dumps(self.status()).encode()
-
     @property
     def report(self) -> FakeDaemon:
         return self
