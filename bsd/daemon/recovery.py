@@ -91,7 +91,7 @@ class Recovery:
         return [*final, *others]
 
     def _note_others(self) -> None:
-        """Note sessions that other processes committed: one that was killed has not indexed them."""
+        """Note sessions that other processes committed, which may have been killed since."""
         records = set(self._state.in_flight.records())
         known = records.intersection([*self._known])  # workers add to it
         for path in records - known:

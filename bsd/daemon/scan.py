@@ -11,8 +11,7 @@ from pathlib import Path
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName, plain_directories
-from bsd.daemon.directories import find_directories
-from bsd.daemon.directories import WatchProblem, no_access
+from bsd.daemon.directories import WatchProblem, find_directories, no_access
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Written, packed

@@ -110,7 +110,7 @@ class Scheduler:
         now = self._clock()
         if self._applied is None:
             self._applied = self._config.current
-        if job.name in JOBS:
+        if job.schedule is None and job.name in JOBS:
             job.schedule = _by_settings(self._applied, job.name)
         if job.noted_as is not None:
             job.last_run = _time(getattr(self._applied, job.noted_as))

@@ -99,12 +99,13 @@ class Daemon:
             wake=lambda: state.wake("children"),
             clock=state.clocks.steady,
         )
+        self._auto_cron = AutoCron(state)
         self.scheduler = Scheduler(
             state.config,
             wake=lambda: state.wake("timer"),
             ended=self._job_ended,
             changed=self._settings_changed,
-            extraction_changed=lambda: self._auto_cron.everything(),
+            extraction_changed=self._auto_cron.everything,
             clock=state.clocks.wall,
         )
         self._watcher = Watcher(
@@ -116,7 +117,6 @@ class Daemon:
             scan_only=state.mounts.scan_only,
         )
         self.indexer = Indexer(state, self.children)
-        self._auto_cron = AutoCron(state)
         self._jobs = JobRunner(state, self.children, gone=self.indexer.changed)
         self._recovery = Recovery(state, self.children)
         self._workers = Workers(state, Worker(state, self.children, worked=self._worked))
@@ -155,9 +155,7 @@ class Daemon:
             loops.append(loop("watchdog", dog.step, awake))
         state.loops |= {each.name: each for each in loops}
         # Beside the others: it ends when it has nothing more to do.
-        self._first_copies = loop(
-            "first-copies", self._copy_first, work_seconds=_LONG_STEP_SECONDS
-        )
+        self._first_copies = loop("first-copies", self._copy_first, work_seconds=_LONG_STEP_SECONDS)
 
     def _add_jobs(self) -> None:
         """Fill the table of jobs; a read-only daemon only looks. Raises ConfigError."""

@@ -55,7 +55,7 @@ RETRY_SECONDS = 600.0
 # Without a filter bsd's own reading would make events, and a burst of them loses others.
 _NAMES: list[type[FileSystemEvent]] = [FileMovedEvent, FileCreatedEvent, FileDeletedEvent]
 _DIRECTORIES: list[type[FileSystemEvent]] = [DirCreatedEvent, DirMovedEvent, DirDeletedEvent]
-_ALL = [FileModifiedEvent, *_NAMES, *_DIRECTORIES]
+_ALL: list[type[FileSystemEvent]] = [FileModifiedEvent, *_NAMES, *_DIRECTORIES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +224,10 @@ class Watcher:
                 has_files = path in trees or path in self._agents or path in self._archives
                 tops[path] = _Top(path in trees, _ALL if has_files else _DIRECTORIES, place)
         own = os.path.dirname(self._settings)
-        if (place := _identity(own)) and self._scan_only(Path(own), place[0]) is None:
-            tops[own] = _Top(False, _NAMES, place)  # bsd writes to its own files all the time
+        identity = _identity(own)
+        if identity and self._scan_only(Path(own), identity[0]) is None:
+            # bsd writes to its own files all the time, and always replaces this one.
+            tops[own] = _Top(recursive=False, events=_NAMES, identity=identity)
         return tops
 
     def _schedule(self, tops: dict[str, _Top]) -> set[str]:
@@ -309,8 +311,9 @@ class Watcher:
 
     def _handle(self, event: FileSystemEvent) -> None:
         try:
-            for path in filter(None, (event.src_path, event.dest_path)):
-                self._follow(os.fsdecode(path), is_directory=event.is_directory)
+            for path in (event.src_path, event.dest_path):
+                if path:
+                    self._follow(os.fsdecode(path), is_directory=event.is_directory)
         except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
             self._failure = f"{os.fsdecode(event.src_path)}: {error!r}"
             _log.error("A file event could not be handled", what=self._failure, exc_info=error)
@@ -389,7 +392,7 @@ def watched_inodes() -> set[int] | None:
         descriptors = os.listdir("/proc/self/fdinfo")
     except OSError:
         return None
-    inodes = set()
+    inodes: set[int] = set()
     for descriptor in descriptors:
         with suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:
             # `inotify wd:3 ino:9e7e sdev:800013 mask:800afce …`

@@ -125,7 +125,9 @@ def _append(
 
 def _parse(daemon: Daemon, over: threading.Event) -> None:
     daemon.children.call(
-        parse, background=True, handlers={"goes_on": lambda: not over.is_set(), "alive": lambda: None}
+        parse,
+        background=True,
+        handlers={"goes_on": lambda: not over.is_set(), "alive": lambda: None},
     )
 
 

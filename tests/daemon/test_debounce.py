@@ -160,7 +160,7 @@ def test_the_oldest_saving_waits_no_longer_than_an_hour() -> None:
     small = plan(32 * MB + 10, 32 * MB)
     for seconds, worth in ((LONGEST_WAIT_SECONDS - 1, False), (LONGEST_WAIT_SECONDS, True)):
         assert is_worth(small, savings.waited(NAME, 100.0 + seconds)) is worth
-    savings.settle(NAME)
+    savings.clear(NAME)
     assert len(savings) == 0
     assert savings.waited(NAME, 101.0 + LONGEST_WAIT_SECONDS) == 0.0
 

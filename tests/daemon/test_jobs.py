@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -13,23 +10,13 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import Unavailable
 from bsd.core.layout import Layout, SessionName
-from bsd.core.locks import own_lock
 from bsd.daemon.children import Children
 from bsd.daemon.jobs import JobRunner
 from bsd.daemon.state import DaemonState
-from bsd.maintenance.verify import verify
-from bsd.planning.result import Status
-from bsd.sessions import operate
-from bsd.sessions.commit.protocol import GiveUp, Outcome
-from bsd.sessions.idle import RetryBudget
-from bsd.sessions.surgeon import Surgeon
-from bsd.store.extracted import SessionStore
-from bsd.store.index import Index
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.loading import load_settings
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
-from tests.refusing import raising
 from tests.session_files import NAME, Clock, conversation, make_surgeon, write
 
 

@@ -180,7 +180,7 @@ def test_ours_is_left_alone_if_that_is_wanted(tmp_path: Path) -> None:
     world.start()
     world.step(2 * HOUR)
     assert world.left() == {"right now": 1.0}
-    assert all(job["name"] != MEMORY for job in world.table.jobs())
+    assert all(job["name"] != MEMORY for job in world.table.status())
 
 
 def test_where_nothing_may_be_changed_nothing_is(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import Conflict, NotFound
 from bsd.core.layout import Layout
 from bsd.daemon.cron import Every
+from bsd.daemon.library_jobs import MEMORY
 from bsd.daemon.scheduler import ScheduledJob, Scheduler
 from bsd.daemon.service import (
     AUTO_CRON,
@@ -203,5 +204,6 @@ def test_jobs_tell_whether_they_do_anything(
         RETENTION: False,
         COPY_SESSIONS: True,
         INDEX: True,
+        MEMORY: True,
         SCAN: True,
     }

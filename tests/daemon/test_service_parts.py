@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -14,8 +13,8 @@ from bsd.core.errors import TemporaryFailure
 from bsd.core.layout import Layout, SessionName
 from bsd.daemon.instance import SingleInstance, holder
 from bsd.daemon.service import follow
-from bsd.daemon.state import Ledger
 from bsd.daemon.signals import RELOAD, STOP, Signals, wait_for_end
+from bsd.daemon.state import Ledger
 from bsd.daemon.status import Events
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.commit.protocol import GiveUp, Outcome

@@ -110,12 +110,10 @@ def test_sessions_that_appear_later_in_an_agent_are_noticed(
     watcher: Watcher, heard: Heard, layout: Layout
 ) -> None:
     (layout.agents / "slow").mkdir()
-    settle(watcher, heard, lambda: is_watched(layout.agents / "slow"))
-    before = heard.attentions
+    settle(watcher, heard, lambda: watcher.health.watched == watcher.health.dirs == 5)
     name = SessionName("slow", "s1")
     file_of(layout, name).parent.mkdir()
-    heard.wait_for(lambda: heard.attentions > before)
-    settle(watcher, heard, lambda: is_watched(file_of(layout, name).parent))
+    settle(watcher, heard, lambda: watcher.health.watched == watcher.health.dirs == 6)
     append(file_of(layout, name))
     heard.wait_for_hint(name)
 
@@ -171,9 +169,7 @@ def test_without_agents_it_waits_for_them(tmp_path: Path, heard: Heard) -> None:
         watcher.close()
 
 
-def test_an_agent_through_a_link_is_watched_under_its_name(
-    layout: Layout, heard: Heard
-) -> None:
+def test_an_agent_through_a_link_is_watched_under_its_name(layout: Layout, heard: Heard) -> None:
     elsewhere = layout.root / "shared"
     (elsewhere / "sessions").mkdir(parents=True)
     (layout.agents / "linked").symlink_to(elsewhere)
@@ -223,9 +219,7 @@ def test_a_link_out_of_the_root_is_refused_and_said(
         watcher.close()
 
 
-def test_health_counts_what_is_watched(
-    watcher: Watcher, heard: Heard, layout: Layout
-) -> None:
+def test_health_counts_what_is_watched(watcher: Watcher, heard: Heard, layout: Layout) -> None:
     # root, agents/, main/ and main/sessions/; not main/agent/
     assert (watcher.health.dirs, watcher.health.watched) == (4, 4)
     assert watcher.health.problems == ()
@@ -247,9 +241,7 @@ def test_a_directory_that_watchdog_has_not_come_to_yet_is_looked_at_soon(
     assert watcher.health.problems == ()
 
 
-def test_directories_without_events_are_left_to_the_scan(
-    layout: Layout, heard: Heard
-) -> None:
+def test_directories_without_events_are_left_to_the_scan(layout: Layout, heard: Heard) -> None:
     (layout.agents / "far" / "sessions").mkdir(parents=True)
     watcher = heard.watcher(
         layout,
@@ -347,21 +339,20 @@ def test_a_directory_of_archived_sessions_is_watched_once_it_is_there(
         watcher.close()
 
 
-def test_one_of_two_sources_in_each_other_is_watched_as_both(
-    tmp_path: Path, heard: Heard
-) -> None:
-    """The inner one is an agent's directory of the outer one."""
+def test_a_source_within_another_is_watched_as_both(tmp_path: Path, heard: Heard) -> None:
     outer = tmp_path / "projects"
-    (inner := outer / "one" / "two").mkdir(parents=True)
+    inner = outer / "one" / "projects"
+    (inner / "two").mkdir(parents=True)
     sources = [
         SourceSettings(kind="claude-code", path=outer, name="outer"),
-        SourceSettings(kind="claude-code", path=outer / "one", name="inner"),
+        SourceSettings(kind="claude-code", path=inner, name="inner"),
     ]
     watcher = heard.watcher(layout_of(tmp_path / "root", sources))
     session = "01997e76-d124-7592-9cac-2ec05abbca08"
     try:
         watcher.step(0.0)
-        append(inner / f"{session}.jsonl")
+        assert watcher.health.watched == watcher.health.dirs == 4
+        append(inner / "two" / f"{session}.jsonl")
         heard.wait_for_hint(SessionName("inner:two", session))
         append(outer / "one" / f"{session}.jsonl")
         heard.wait_for_hint(SessionName("outer:one", session))

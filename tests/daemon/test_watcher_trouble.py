@@ -17,7 +17,6 @@ from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, RETRY_SECONDS, Watcher
 from tests.daemon.told import NAME, Heard, append, file_of, is_watched, with_a_session
 from tests.refusing import raising
-from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [
     pytest.mark.daemon,
@@ -44,8 +43,9 @@ def refuse_from(patch: pytest.MonkeyPatch, limit: int) -> None:
     really, watched = inotify_c.inotify_add_watch, set[bytes]()
 
     def scarce(descriptor: int, path: bytes, mask: int) -> int:
-        watched.add(path)
-        if len(watched) > limit:
+        if len(watched) < limit:
+            watched.add(path)
+        if path not in watched:
             ctypes.set_errno(errno.ENOSPC)
             return -1
         return really(descriptor, path, mask)

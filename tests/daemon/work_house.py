@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import SessionName
+from bsd.daemon.auto_cron import AutoCron
 from bsd.daemon.child import BEGAN
 from bsd.daemon.children import Children
-from bsd.daemon.auto_cron import AutoCron
 from bsd.daemon.loops import Clocks
 from bsd.daemon.queue import Verdict
 from bsd.daemon.state import DaemonState
