@@ -10,9 +10,9 @@ from bsd.core.errors import TemporaryFailure
 from bsd.core.logs import close_logs
 from bsd.core.processes import give_back_memory
 from bsd.core.settings import HttpAddress, Settings
-from bsd.daemon.instance import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
+from bsd.daemon.signals import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
 from bsd.http.app import app_of
 from bsd.http.server import ApiServer
 from bsd.http.sockets import check_exposure
@@ -40,7 +40,7 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
         server: ApiServer | None = None
         try:
             daemon.start()
-            server = ApiServer(app_of(daemon, now), now, daemon)
+            server = ApiServer(app_of(daemon, now), now, daemon.state.beats)
             server.start()
             daemon.ready()
             give_back_memory()

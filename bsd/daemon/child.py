@@ -1,9 +1,9 @@
-"""A child of the daemon: a process that opens, plans and commits sessions, one after the other.
+"""A child process of the daemon: opens, plans and commits sessions, one after the other.
 
-It has one thread, so leases that it holds wait for no interpreter lock (DESIGN §4). It does what
-its parent's threads ask (`children.Children`): a task is a function (`tasks`), called with the
-child and what else it wants. It ends when its parent does, but never in the middle of a commit: it
-looks for a word from there only where nothing is half done.
+It has one thread, so leases that it holds wait for no interpreter lock (DESIGN §4). It runs the
+tasks that its parent sends (`children.Children`); a task is a function (`tasks`) that is called
+with the child and its arguments. The child ends when its parent does, but never in the middle of a
+commit: it reads messages of the parent only where nothing is half done.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -37,7 +38,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import OpenSession
 from bsd.store.state import state_at
 
-_PAUSE_SECONDS = 1.0  # between two signs of life
+_PAUSE_SECONDS = 1.0  # between two messages that a task goes on
 _MANY_PAGES = (96 << 20) // os.sysconf("SC_PAGE_SIZE")  # in memory, after a job
 
 
@@ -45,50 +46,49 @@ class Stopping(Exception):
     """The daemon stops; raised where nothing is half done."""
 
 
-# --- what is said between the two ---
+# --- messages between the daemon and a child ---
+
+BEGAN = "began"
 
 
-class Setup(NamedTuple):
-    """What a child is told of its daemon, once."""
+class ChildSetup(NamedTuple):
+    """The first message to a child."""
 
     layout: Layout
     quiet_seconds: float
     in_band: str | None  # `module:class` of a `CallsInSession`
-    begun: int | None = None  # descriptor of a pipe: a byte for each session begun
     version: str = __version__
-    # The daemon kills who gives no sign of life for half as long. One that hangs and has no daemon
-    # any more would hold the lock of its session for ever: then the kernel ends it.
+    # The daemon kills a child that sends no message for half as long. A child that hangs after its
+    # daemon has ended would hold the lock of its session for ever: the kernel ends it.
     longest_silence: float = 1200.0  # seconds
 
 
-class Order(NamedTuple):
-    """What is to be done now, and what the daemon knows that bears on it."""
+class TaskRequest(NamedTuple):
+    """A task to run, and what the daemon knows that bears on it."""
 
     task: Callable[..., Any]
     arguments: tuple[Any, ...]
     memory: int  # bytes of address space that it may take
-    config: Known | None  # None: as when it was told last
+    config: Known | None  # None: as in the request before
     log: tuple[str, str, bool]  # level and form of lines, and whether stderr is read
-    remembered: dict[
-        SessionName, CommitMemory
-    ]  # of the sessions it is about: commits by other children
+    remembered: dict[SessionName, CommitMemory]  # of its sessions: commits by other children
 
 
-class Said(NamedTuple):
-    """Something that happened on the way; `wants`: an answer is waited for."""
+class Message(NamedTuple):
+    """Sent while a task runs; handled by the handler of this `kind` (`Children.call`)."""
 
-    what: str
-    about: tuple[Any, ...] = ()
-    wants: bool = False
+    kind: str
+    about: tuple[Any, ...] = ()  # arguments of the handler
+    needs_answer: bool = False  # the child waits for what the handler returns
 
 
-class Reply(NamedTuple):
-    """How it ended: `error` if that is not None, else with `answer`."""
+class TaskResult(NamedTuple):
+    """The end of a task: `error` if that is not None, else `answer`."""
 
     answer: Any
     error: Exception | None
     remembered: dict[SessionName, CommitMemory]
-    leaves: bool = False  # it does nothing more
+    leaves: bool = False  # the child ends now
 
 
 class CallsInSession(Protocol):
@@ -102,15 +102,15 @@ class CallsInSession(Protocol):
 
 
 class Child:
-    """What tasks act with."""
+    """The process, and what tasks need."""
 
-    def __init__(self, given: Setup, parent: Connection) -> None:
-        self.layout = given.layout
-        self.config = ConfigService(given.layout.config_file, create=False)
-        self.in_flight = InFlight(given.layout)
-        self.state_db = state_at(given.layout.state_db)
+    def __init__(self, setup: ChildSetup, parent: Connection) -> None:
+        self.layout = setup.layout
+        self.config = ConfigService(setup.layout.config_file, create=False)
+        self.in_flight = InFlight(setup.layout)
+        self.state_db = state_at(setup.layout.state_db)
         self._outlines = Outlines()
-        self._given = given
+        self._setup = setup
         self._parent = parent
         self._log: tuple[str, str, bool] | None = None
         self._silent_until = 0.0
@@ -124,10 +124,10 @@ class Child:
 
     def calls_in(self, name: SessionName) -> CallsInSession | None:
         """Return how calls that stand in a session are found and carried out."""
-        if self._given.in_band is None:
+        if self._setup.in_band is None:
             return None
         make: Callable[[ActionContext, SessionName], CallsInSession]
-        make = resolve_name(self._given.in_band)
+        make = resolve_name(self._setup.in_band)
         return make(self.context("agent"), name)
 
     def context(self, actor: str, wait: float = 0.0) -> ActionContext:
@@ -156,12 +156,12 @@ class Child:
 
     def budget(self, wait: float) -> RetryBudget:
         """How it waits for sessions in use: not when the daemon stops."""
-        return RetryBudget(wait, self._given.quiet_seconds, sleep=self.nap, check=self.check)
+        return RetryBudget(wait, self._setup.quiet_seconds, sleep=self.nap, check=self.check)
 
     def nap(self, seconds: float) -> None:
         """Sleep; raises Stopping."""
         if self._parent.poll(seconds):
-            self._hear()
+            self._receive()
 
     @property
     def attempted(self) -> Noticed:
@@ -169,132 +169,139 @@ class Child:
         return lambda name, outcome: self.say("attempted", name, outcome)
 
     def begin(self) -> None:
-        """Note that the next of several sessions is at work: whatever ends this, it is about it."""
-        if self._given.begun is not None:
-            os.write(self._given.begun, b".")
+        """Tell that the task begins the next of its sessions; what ends it is about this one."""
+        self.say(BEGAN)
 
     def progress(self, _: int) -> None:
-        """Give a sign of life now and then, and stop here if that is wanted."""
+        """Send a message now and then that this goes on; raises Stopping if the daemon stops."""
         if time.monotonic() >= self._silent_until:
             self.live()
         self.check()
 
     def live(self) -> None:
-        """Give a sign of life; who gives none for very long is ended by the kernel."""
+        """Tell that this goes on; the kernel ends a child that does not for `longest_silence`."""
         self.say("alive")
         self._silent_until = time.monotonic() + _PAUSE_SECONDS
-        signal.setitimer(signal.ITIMER_REAL, self._given.longest_silence)
+        signal.setitimer(signal.ITIMER_REAL, self._setup.longest_silence)
 
     def check(self) -> None:
         """End here, where nothing is half done, if the daemon stops or is gone: Stopping."""
         self.nap(0)
 
-    def say(self, what: str, *about: Any) -> None:
-        """Tell the daemon what happened; it need not be there any more."""
+    def say(self, kind: str, *about: Any) -> None:
+        """Send a message; nothing happens if the daemon is gone."""
         with suppress(OSError):
-            self._parent.send(Said(what, about))
+            self._parent.send(Message(kind, about))
 
-    def ask(self, what: str, *about: Any) -> Any:
-        """Ask the daemon; raises Stopping if it stops or is gone."""
+    def ask(self, kind: str, *about: Any) -> Any:
+        """Send a message and return its handler's answer; raises Stopping if the daemon stops."""
         with suppress(OSError):
-            self._parent.send(Said(what, about, wants=True))
-        return self._hear()
+            self._parent.send(Message(kind, about, needs_answer=True))
+        return self._receive()
 
-    def _hear(self) -> Any:
+    def _receive(self) -> Any:
+        """Return the next message of the daemon; raises Stopping if it stops or is gone."""
         try:
-            heard = self._parent.recv()
+            received = self._parent.recv()
         except (EOFError, OSError):
-            heard = None
-        if heard is None:
+            received = None
+        if received is None:
             self._stops = True
             raise Stopping
-        return heard
+        return received
 
-    # --- life ---
+    # --- the process ---
 
     def serve(self) -> None:
-        """Do what is asked until nobody asks any more."""
+        """Run tasks until the daemon stops or is gone."""
         while True:
             try:
-                order: Order = self._hear()
+                request: TaskRequest = self._receive()
             except Stopping:
                 return
             self.live()  # from here on it is begun
-            self._prepare(order)
-            done = self._do(order)
-            signal.setitimer(signal.ITIMER_REAL, 0)  # nobody asks for anything
+            self._prepare(request)
+            result = self._run(request)
+            signal.setitimer(signal.ITIMER_REAL, 0)  # it may wait for the next task for ever
             with suppress(OSError):
-                self._parent.send(done)
-            if done.leaves or self._stops:  # what it asked may be answered yet, to nobody
+                self._parent.send(result)
+            if result.leaves or self._stops:  # an answer that is still to come has no reader
                 return
-            _tidy()
+            _return_memory()
 
-    def _prepare(self, order: Order) -> None:
-        if order.config is not None:
-            self.config.adopt(order.config)
-        if order.log != self._log:
-            level, form, stderr = self._log = order.log
+    def _prepare(self, request: TaskRequest) -> None:
+        if request.config is not None:
+            self.config.adopt(request.config)
+        if request.log != self._log:
+            level, form, stderr = self._log = request.log
             # A service manager that is no journal knows the daemon by its process.
-            whose = {"SYSTEMD_EXEC_PID": str(os.getpid())} if stderr else {}
-            configure_logs(self.layout, level, form, environ={**os.environ, **whose})
-        for session, memory in order.remembered.items():
+            manager = {"SYSTEMD_EXEC_PID": str(os.getpid())} if stderr else {}
+            configure_logs(self.layout, level, form, environ={**os.environ, **manager})
+        for session, memory in request.remembered.items():
             self.in_flight.own.take_over(session, memory)
         with suppress(OSError, ValueError):  # a system that knows no such limit
             _, most = resource.getrlimit(resource.RLIMIT_AS)
-            least = order.memory if most == resource.RLIM_INFINITY else min(order.memory, most)
+            least = request.memory if most == resource.RLIM_INFINITY else min(request.memory, most)
             resource.setrlimit(resource.RLIMIT_AS, (least, most))
 
-    def _do(self, order: Order) -> Reply:
+    def _run(self, request: TaskRequest) -> TaskResult:
         answer: Any = None
         error: Exception | None = None
         leaves = False
         try:
-            answer = order.task(self, *order.arguments)
+            answer = request.task(self, *request.arguments)
         except (BsdError, Stopping) as problem:
             error = problem
         except MemoryError:
-            leaves = True  # who knows what else had no room
+            leaves = True  # other parts of the process may have had no room either
             error = Unavailable(
-                f"it takes more than the {order.memory >> 20} MB of memory that it may take"
+                f"it takes more than the {request.memory >> 20} MB of memory that it may take"
             )
-        except Exception as problem:  # noqa: BLE001 - it is told where it was asked for
+        except Exception as problem:  # noqa: BLE001 - it is raised in the daemon
             error = RuntimeError(f"{problem!r}\n{traceback.format_exc()}")
         own = self.in_flight.own
-        remembered = {session: own.hand_over(session) for session in order.remembered}
-        told = {session: memory for session, memory in remembered.items() if any(memory)}
-        return Reply(answer, error, told, leaves)
+        remembered = {session: own.hand_over(session) for session in request.remembered}
+        return TaskResult(
+            answer,
+            error,
+            {session: memory for session, memory in remembered.items() if any(memory)},
+            leaves,
+        )
 
 
 def main(descriptor: int) -> NoReturn:
-    """Be a child whose parent is at the other end of a socket."""
+    """Run a child whose parent is at the other end of a socket."""
+    # The kernel rather ends one attempt at one session than the daemon.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
     # The terminal's signals and the service manager's are for the parent.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # who started us may have ignored it
-    with suppress(EOFError, OSError):  # a parent that is gone before it has begun
-        _begin(Connection(descriptor))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the process that started bsd may ignore it
+    with suppress(EOFError, OSError):  # the parent is gone before it has sent the setup
+        _serve(Connection(descriptor))
     close_logs()
     sys.stdout.flush()
     os._exit(0)  # nothing is open but what the kernel closes
 
 
-def _begin(parent: Connection) -> None:
-    given: Setup = parent.recv()
-    if given.version == __version__:
+def _serve(parent: Connection) -> None:
+    setup: ChildSetup = parent.recv()
+    if setup.version == __version__:
         parent.send(None)
-        Child(given, parent).serve()
+        Child(setup, parent).serve()
         return
-    # Half of one release and half of another would do what nobody has tried.
+    # Half of one release and half of another are not tested together.
     parent.send(
         Unavailable(
-            f"bsd {given.version} runs, but bsd {__version__} is installed by now",
+            f"bsd {setup.version} runs, but bsd {__version__} is installed by now",
             hint="start the daemon anew",
         )
     )
 
 
-def _tidy() -> None:
-    """Give back what a large session took: the next one is most likely small."""
+def _return_memory() -> None:
+    """Return to the system what a large session took: the next one is most likely small."""
     with suppress(OSError), open("/proc/self/statm", "rb") as file:
         if int(file.read().split()[1]) > _MANY_PAGES:
             give_back_memory()

@@ -124,7 +124,7 @@ class ChildExecutor:
             context.budget.wait,
             session=session,
             only_reads=not changes,
-            heard={"cleaned": context.cleaned, "early_answer": context.early_answer},
+            handlers={"cleaned": context.cleaned, "early_answer": context.early_answer},
         )
         return answer
 

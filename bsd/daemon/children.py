@@ -1,9 +1,10 @@
-"""The daemon's children: processes that work on sessions, each for one thread at a time.
+"""The daemon's child processes: each runs one task at a time for one thread of the daemon.
 
-Whoever has something to be done calls `Children.call` with a task of `child.py`, waits, and gets
-its answer or its error, as if it had been done here. A child is started when there is none without
-work, and ended when it has had none for a while. One that dies, whatever of, costs one attempt: it
-is counted, and what it had in flight is put in order at once, by another.
+`Children.call` runs a task of `tasks` or `child_tasks` in a child, and returns its answer or raises
+its error as if the task had run here. Sessions are opened there and not in the daemon, because a
+process that holds a lease must have one thread only (DESIGN §4). A child is started when all
+others are busy, and ended after IDLE_SECONDS without work. If a child dies, one attempt at one
+session is lost: the death is counted, and another child recovers at once what is in flight.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from io import FileIO
 from multiprocessing.connection import Connection
 from operator import is_
 from pathlib import Path
@@ -34,74 +33,71 @@ from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import terminal_or_service
 from bsd.daemon import tasks
-from bsd.daemon.child import Order, Reply, Said, Setup, Stopping
+from bsd.daemon.child import BEGAN, ChildSetup, Message, Stopping, TaskRequest, TaskResult
 from bsd.sessions.commit.inflight import InFlight
 
 _log = structlog.stdlib.get_logger(module="children")
 
-# Between two signs of life: planning tells of every megabyte, but copying and flushing a file of
-# many gigabytes is one step.
+# Between two messages of a child: planning sends one for every megabyte, but copying and flushing a
+# file of many gigabytes is one step.
 LONGEST_STEP_SECONDS = 600.0
 IDLE_SECONDS = 30.0  # without work, then a child is ended
 _START_SECONDS = 60.0
 _DEATH_SECONDS = 5.0  # a killed process that hangs in the kernel is waited for later
+_NICE = 5  # of a child that nobody waits for; the kernel derives its I/O priority from it
 # Address space, not memory: DESIGN §5 bounds that by 150 MB and three times the longest line. An
 # interpreter with all libraries has mapped 60 MB, threads that sync files 8 MB of stack each, and a
 # line can be as long as its file; what is given back to the heap cannot always be used again.
 _ROOM = 1 << 30
 _ROOM_PER_BYTE = 4
 
-# Nothing of the environment, no site: it finds what its parent has found, where that found it.
+# Nothing of the environment, no site: it finds modules where its parent has found them.
 _PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[3:]; "
-    "from bsd.daemon.priority import stand_back; stand_back(background=sys.argv[2] == 'True'); "
+    "import os, sys; sys.path[:] = sys.argv[3:]; os.nice(int(sys.argv[2])); "
     "from bsd.daemon.child import main; main(int(sys.argv[1]))"
 )
 _LOCKS = Path("/proc/locks")
 
 _A = TypeVar("_A")
-Heard = Mapping[str, Callable[..., Any]]
+Handlers = Mapping[str, Callable[..., Any]]  # by the kind of message
 
 
 class ChildDied(TemporaryFailure):
-    """A child died with something in its hands; what that was is put in order."""
-
-
-class _Gone(Exception):
-    """A child is no more; `begun`: it had something in its hands."""
-
-    def __init__(self, *, begun: bool) -> None:
-        self.begun = begun
+    """A child died while it ran a task; what the task left in flight is recovered."""
 
 
 @dataclass(eq=False)
 class _Child:
     process: subprocess.Popen[bytes]
-    line: Connection
+    connection: Connection
     background: bool
     since: float  # epoch seconds
-    begun: FileIO  # tells of each session that is begun (`child.Setup`)
-    sessions: tuple[SessionName, ...] = ()  # that it is asked to look after, in order
-    at: int = -1  # which of them was begun last, as far as is known
-    session_before: SessionName | None = None
-    only_reads: bool = False  # what it does may end anywhere
+    only_reads: bool = True  # its task may end anywhere; while it starts there is none
+    begun: bool = False  # it has received its task
+    sessions: tuple[SessionName, ...] = ()  # of its task, in the order in which it begins them
+    at: int = -1  # index of the one that it began last
+    last_session: SessionName | None = None
     idle_since: float = 0.0  # steady seconds
-    speaking: threading.Lock = field(default_factory=threading.Lock)
-    config: Known | None = None  # what it was told
+    sending: threading.Lock = field(default_factory=threading.Lock)
+    config: Known | None = None  # the settings that it was sent
 
     @property
     def session(self) -> SessionName | None:
-        """What it is at, as far as is known."""
-        sessions = self.sessions
-        return sessions[max(0, self.at)] if sessions else None
-
-    def look(self) -> None:
-        """Learn which session it is at by now."""
-        self.at += len(self.begun.read(4096) or b"")
+        """The session that it works on."""
+        return self.sessions[max(0, self.at)] if self.sessions else None
 
 
 class Children:
-    """Thread-safe. `heard` tells of what happens in any of them (`child.Said`)."""
+    """Thread-safe.
+
+    Args:
+        log: returns level and form of log lines.
+        handlers: functions that handle messages of every child (`child.Message`).
+        count: adds one to a total of the status.
+        wake: called when `step` has something to do at another time than it said.
+        room: bytes of address space for a child.
+        longest_step: seconds after which a silent child is killed.
+    """
 
     def __init__(  # noqa: PLR0913 - what a daemon is
         self,
@@ -111,7 +107,7 @@ class Children:
         quiet_seconds: float,
         in_band: str | None = None,
         log: Callable[[], tuple[str, str]] = lambda: ("info", "auto"),
-        heard: Heard | None = None,
+        handlers: Handlers | None = None,
         count: Callable[[str], None] = lambda _: None,
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -121,24 +117,23 @@ class Children:
     ) -> None:
         self._layout = layout
         self._config = config
-        self._given = partial(Setup, layout, quiet_seconds, in_band=in_band)
-        self._form = log
-        self._heard = heard or {}
+        self._setup = ChildSetup(layout, quiet_seconds, in_band=in_band)
+        self._log_format = log
+        self._handlers = handlers or {}
         self._count = count
         self._wake = wake
         self._clock = clock
         self._room = room
         self._program = program
         self._longest_step = longest_step
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()  # notified when a child is busy no longer
         self._stopping = False
-        self._idle: list[_Child] = []  # the last one that had work comes last
+        self._idle: list[_Child] = []  # the one that worked last comes last
         self._busy: list[_Child] = []
-        self._starting: list[subprocess.Popen[bytes]] = []
         self._dying: list[subprocess.Popen[bytes]] = []
-        self._in_flight = InFlight(layout)  # what is remembered of sessions, whichever child it was
+        self._in_flight = InFlight(layout)  # remembers commits of all children
 
-    # --- work ---
+    # --- tasks ---
 
     def call(
         self,
@@ -148,58 +143,67 @@ class Children:
         several: Mapping[SessionName, int] | None = None,
         background: bool = False,
         only_reads: bool = False,
-        heard: Heard | None = None,
+        handlers: Handlers | None = None,
     ) -> _A:
-        """Have a child do `task(child, *arguments)`; returns its answer, raises its error.
+        """Run `task(child, *arguments)` in a child; returns its answer, raises its error.
 
-        `session` is what it is about; or `several`, each with its size, which it begins one after
-        the other (`Child.begin`): at the end, good or bad, "began" tells which one came last.
-        `background`: nobody waits for it, `only_reads`: nothing is lost if it ends anywhere,
-        `heard` is told of what happens on the way. Raises ChildDied, Unavailable if none can be
-        started, Stopping.
+        Args:
+            session: the session that the task works on.
+            several: instead, sessions with their sizes in bytes, which the task begins one after
+                the other (`Child.begin`); the handler "began" is called with each.
+            background: nobody waits for the task, so the child has a lower priority.
+            only_reads: nothing is lost if the task ends anywhere.
+            handlers: handle messages of the task, beside those of all children.
+
+        Raises:
+            ChildDied: it died while it ran the task, or was killed because it hung.
+            Unavailable: no child can be started.
+            Stopping: the daemon stops.
         """
-        hearing = {**self._heard, **(heard or {})}
         sizes = several or ({} if session is None else {session: self._size(session)})
         while True:
-            child = self._take(session, background=background, only_reads=only_reads)
-            child.at, child.sessions = -1, tuple(sizes)
+            child = self._take(session, background=background)
+            with self._lock:
+                child.only_reads, child.begun = only_reads, False
+                child.sessions, child.at = tuple(sizes), -1
             try:
-                done = self._converse(child, self._order(child, task, arguments, sizes), hearing)
-            except _Gone as gone:
-                if self._stopping and (only_reads or not gone.begun):
-                    self._bury(child)  # as it was told
+                request = self._request(child, task, arguments, sizes)
+                result = self._converse(child, request, {**self._handlers, **(handlers or {})})
+            except (EOFError, ConnectionError):
+                if self._stopping and (only_reads or not child.begun):
+                    self._bury(child)
                     raise Stopping from None
-                died = self._died(child, begun=gone.begun)
-                if not gone.begun:
+                died = self._note_death(child)
+                if not child.begun:
                     continue  # it had died before, so nothing was lost
                 if sizes and not self._stopping:
                     self._recover(child.sessions[: max(1, child.at + 1)])
                 raise died from None
-            except BaseException:  # who hears of it has failed: nobody knows what it would say next
+            except BaseException:  # of a handler, which has left messages unread
                 self._bury(child)
                 raise
-            self._put_back(child, done)
-            for name, memory in done.remembered.items():
+            self._release(child, leaves=result.leaves)
+            for name, memory in result.remembered.items():
                 self._in_flight.own.learn(name, memory)
-            if done.error is not None:
-                raise done.error
-            return cast("_A", done.answer)
+            if result.error is not None:
+                raise result.error
+            return cast("_A", result.answer)
 
-    def _order(
+    def _request(
         self,
         child: _Child,
         task: Callable[..., Any],
         arguments: tuple[Any, ...],
         sizes: Mapping[SessionName, int],
-    ) -> Order:
+    ) -> TaskRequest:
         before, child.config = child.config, self._config.known()
-        same = before is not None and all(map(is_, before, child.config))
-        return Order(
+        is_known = before is not None and all(map(is_, before, child.config))
+        return TaskRequest(
             task,
             arguments,
             self._room + _ROOM_PER_BYTE * max(sizes.values(), default=0),
-            None if same else child.config,
-            (*self._form(), terminal_or_service(os.environ)),
+            None if is_known else child.config,
+            (*self._log_format(), terminal_or_service(os.environ)),
             {session: self._in_flight.own.hand_over(session) for session in sizes},
         )
 
@@ -208,35 +212,35 @@ class Children:
             return self._layout.transcript(session).lstat().st_size
         return 0
 
-    def _converse(self, child: _Child, order: Order, heard: Heard) -> Reply:
-        begun = False
-        try:
-            with child.speaking:
-                child.line.send(order)
-            while True:
-                self._wait(child)
-                said: Said | Reply = child.line.recv()
-                begun = True
-                if isinstance(said, Reply):
-                    return said
-                hear: Callable[..., Any] = heard.get(said.what, _nobody)
-                answer = hear(*said.about)
-                if said.wants:
-                    # One who was told to stop meanwhile may have said its last word, and be gone.
-                    with child.speaking, suppress(ConnectionError):
-                        child.line.send(answer or False)
-        except (EOFError, ConnectionError) as error:
-            raise _Gone(begun=begun) from error
-        finally:
-            child.look()
-            began: Callable[..., Any] = heard.get("began", _nobody)
-            began(child.session)
+    def _converse(self, child: _Child, request: TaskRequest, handlers: Handlers) -> TaskResult:
+        """Send a request and handle messages until its result comes.
+
+        Raises EOFError or ConnectionError if the child is dead.
+        """
+        with child.sending:
+            child.connection.send(request)
+        while True:
+            self._wait(child)
+            message: Message | TaskResult = child.connection.recv()
+            child.begun = True
+            if isinstance(message, TaskResult):
+                return message
+            about = message.about
+            if message.kind == BEGAN:
+                child.at += 1
+                about = (child.session,)
+            handler = handlers.get(message.kind)
+            answer = handler(*about) if handler else None
+            if message.needs_answer:
+                # A child that was told to stop meanwhile may have ended; its result comes first.
+                with child.sending, suppress(ConnectionError):
+                    child.connection.send(answer or False)
 
     def _wait(self, child: _Child) -> None:
-        """Wait for the next word; one who is silent for too long is killed, but under no lease."""
-        while not child.line.poll(self._longest_step):
+        """Wait for a message; a child that is silent for too long is killed, but under no lease."""
+        while not child.connection.poll(self._longest_step):
             if _holds_lease(child.process.pid):
-                continue  # that is over soon, and somebody would be hurt
+                continue  # it ends soon, and a program that opens the session waits for its end
             _log.error(
                 "A child hangs and is killed",
                 pid=child.process.pid,
@@ -244,198 +248,170 @@ class Children:
                 seconds=self._longest_step,
             )
             child.process.kill()
-            if not child.line.poll(_DEATH_SECONDS):  # it hangs in the kernel
+            if not child.connection.poll(_DEATH_SECONDS):  # it hangs in the kernel
                 raise EOFError
             return
 
-    # --- life ---
+    # --- processes ---
 
     def step(self, now: float) -> float | None:
-        """End those who have been without work for long; returns when to come again."""
+        """End children that had no work for long; returns when to come again."""
         with self._lock:
-            tired = [one for one in self._idle if one.idle_since + IDLE_SECONDS <= now]
-            self._idle = [one for one in self._idle if one not in tired]
-            self._dying = [one for one in self._dying if one.poll() is None]
-            first = min((one.idle_since for one in self._idle), default=None)
-        for one in tired:
-            self._bury(one)
-        if first is None:  # what hangs in the kernel is looked at again
+            ended = [child for child in self._idle if child.idle_since + IDLE_SECONDS <= now]
+            self._idle = [child for child in self._idle if child not in ended]
+            self._dying = [process for process in self._dying if process.poll() is None]
+            first = min((child.idle_since for child in self._idle), default=None)
+        for child in ended:
+            self._bury(child)
+        if first is None:  # a process that hangs in the kernel is looked at again
             return now + IDLE_SECONDS if self._dying else None
         return first + IDLE_SECONDS
 
     def stop(self) -> None:
-        """Let all end where nothing is half done; who asks for more is told so (Stopping)."""
+        """Have all children end where nothing is half done; from now on `call` raises Stopping."""
         with self._lock:
             self._stopping = True
             idle, self._idle = self._idle, []
-            busy = [*self._busy]
-            for process in self._starting:  # that may take long, and nothing is begun yet
-                process.kill()
-        for one in busy:
-            if one.only_reads:
-                one.process.kill()
-                continue
-            with one.speaking, suppress(OSError):
-                one.line.send(None)
-        for one in idle:
-            one.process.kill()  # it has nothing in hand
-            self._bury(one)
+            for child in self._busy:
+                if child.only_reads:
+                    child.process.kill()
+            writing = [child for child in self._busy if not child.only_reads]
+        for child in writing:
+            with child.sending, suppress(OSError):
+                child.connection.send(None)
+        for child in idle:
+            child.process.kill()  # it has nothing in hand
+            self._bury(child)
 
     def join(self, deadline: float) -> bool:
-        """Wait until `deadline` (monotonic seconds); whether nobody is at work any more."""
-        while self.at_work():
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.005)
-        return True
-
-    def at_work(self) -> int:
-        """How many have something in their hands."""
+        """Wait until `deadline` (monotonic seconds); returns True if no child is busy any more."""
         with self._lock:
-            return len(self._busy)
+            seconds = max(0.0, deadline - time.monotonic())
+            return self._lock.wait_for(lambda: not self._busy, seconds)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """The processes there are: {pid, since, session}."""
+        """Return the processes that exist: {pid, since, session}."""
         with self._lock:
             return [
                 {
-                    "pid": one.process.pid,
-                    "since": iso_utc(one.since),
-                    "session": str(one.session) if one.session else None,
+                    "pid": child.process.pid,
+                    "since": iso_utc(child.since),
+                    "session": str(child.session) if child.session else None,
                 }
-                for one in sorted((*self._busy, *self._idle), key=lambda one: one.since)
+                for child in sorted((*self._busy, *self._idle), key=lambda child: child.since)
             ]
 
-    def _take(self, session: SessionName | None, *, background: bool, only_reads: bool) -> _Child:
-        """One without work, best the one that was at this session last: it may remember things."""
+    def _take(self, session: SessionName | None, *, background: bool) -> _Child:
+        """Return an idle child, best the one that had this session last; else start one."""
         with self._lock:
-            self._refuse_at_stop()
-            free = [one for one in reversed(self._idle) if one.background is background]
-            child = max(free, key=lambda one: one.session_before == session, default=None)
+            if self._stopping:
+                raise Stopping
+            idle = [child for child in reversed(self._idle) if child.background is background]
+            child = max(idle, key=lambda child: child.last_session == session, default=None)
             if child is not None:
                 self._idle.remove(child)
-                child.only_reads = only_reads
                 self._busy.append(child)
                 return child
-        child = self._start(background=background)
-        with self._lock:
-            child.only_reads = only_reads
-            self._busy.append(child)
-        return child
-
-    def _refuse_at_stop(self) -> None:
-        if self._stopping:
-            raise Stopping
-
-    def _put_back(self, child: _Child, done: Reply) -> None:
-        if done.leaves:
-            _log.error("A child had too little memory and is replaced", pid=child.process.pid)
-            self._count("children_died")
-            self._bury(child)
-            return
-        child.session_before = child.sessions[-1] if child.sessions else None
-        child.sessions, child.idle_since = (), self._clock()
-        with self._lock:
-            self._busy.remove(child)
-            stopping = self._stopping
-            if not stopping:
-                self._idle.append(child)
-                first = len(self._idle) == 1
-        if stopping:
-            self._bury(child)
-        elif first:
-            self._wake()
+        return self._start(background=background)
 
     def _start(self, *, background: bool) -> _Child:
+        """Start a child, which is busy from now on."""
         ours, theirs = socket.socketpair()
-        begun, begins = os.pipe()
-        os.set_blocking(begun, False)
         home = str(Path(bsd.__file__).parents[1])
         path = dict.fromkeys([*filter(None, sys.path), home])
         try:
             # -I -S: nothing of the environment decides what runs there.
-            given = [str(theirs.fileno()), str(background), *path]
+            given = [str(theirs.fileno()), str(_NICE if background else 0), *path]
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self._program, *given],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), begins],
-                start_new_session=True,  # the terminal's signals are not for it
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # the terminal's signals are not for it
             )
         except OSError as error:
             ours.close()
-            os.close(begun)
             raise os_problem(error, "starting a child process") from error
         finally:
             theirs.close()
-            os.close(begins)
-        child = _Child(process, Connection(ours.detach()), background, time.time(), FileIO(begun))
+        child = _Child(process, Connection(ours.detach()), background, time.time())
         with self._lock:
-            self._starting.append(process)
-            stopping = self._stopping
-        if stopping:
-            process.kill()
+            self._busy.append(child)
+            if self._stopping:
+                process.kill()
         self._count("children_started")
-        try:
-            child.line.send(self._given(begun=begins))
-            refused = child.line.recv() if child.line.poll(_START_SECONDS) else _no_answer()
-        except (EOFError, ConnectionError):
-            refused = _no_answer()
-        with self._lock:
-            self._starting.remove(process)
-        if refused is not None:
+        refusal: BsdError | None = TemporaryFailure(
+            "a child process does not begin", hint="the log or stderr says why"
+        )
+        with suppress(EOFError, ConnectionError):
+            child.connection.send(self._setup)
+            if child.connection.poll(_START_SECONDS):
+                refusal = child.connection.recv()
+        if refusal is not None:
             process.kill()
             self._bury(child)
-            self._refuse_at_stop()
-            raise refused
+            raise Stopping if self._stopping else refusal
         return child
 
-    def _bury(self, child: _Child) -> int | None:
-        """Let one end, and wait for that; returns how it ended, if it has."""
+    def _release(self, child: _Child, *, leaves: bool) -> None:
+        """Make a child idle that has given its result."""
+        if leaves:
+            _log.error("A child had too little memory and is replaced", pid=child.process.pid)
+            self._count("children_died")
+            self._bury(child)
+            return
+        child.last_session = child.sessions[-1] if child.sessions else None
+        child.sessions, child.idle_since = (), self._clock()
         with self._lock:
-            for ones in (self._busy, self._idle):
-                if child in ones:
-                    ones.remove(child)
-        child.line.close()
-        child.begun.close()
-        try:
-            return child.process.wait(_DEATH_SECONDS)
-        except subprocess.TimeoutExpired:
-            with self._lock:
-                self._dying.append(child.process)
-            self._wake()  # it is looked at until it has gone
-            return None
+            stopping, is_first = self._stopping, not self._idle
+            if not stopping:
+                self._busy.remove(child)
+                self._lock.notify_all()
+                self._idle.append(child)
+        if stopping:
+            self._bury(child)
+        elif is_first:
+            self._wake()
 
-    def _died(self, child: _Child, *, begun: bool) -> ChildDied:
-        """Bury one that died, count it, and say so."""
+    def _bury(self, child: _Child) -> int | None:
+        """Let a child end, and wait for its end; returns its exit code, None if it hangs."""
+        child.connection.close()
+        try:
+            code = child.process.wait(_DEATH_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        with self._lock:
+            if child in self._busy:
+                self._busy.remove(child)
+                self._lock.notify_all()
+            if code is None:
+                self._dying.append(child.process)
+        if code is None:
+            self._wake()  # it is looked at until it has gone
+        return code
+
+    def _note_death(self, child: _Child) -> ChildDied:
+        """Count and log the death of a child; returns the error for its caller."""
         code = self._bury(child)
         self._count("children_died")
         how = "hangs in the system" if code is None else _how(code)
-        name = str(child.session) if begun and child.session else None
+        name = str(child.session) if child.begun and child.session else None
         _log.error("A child has died", pid=child.process.pid, how=how, session=name)
         return ChildDied(f"the process that worked on it {how}", hint="the log says more")
 
     def _recover(self, sessions: Collection[SessionName]) -> None:
-        """Have another child put in order what sessions have in flight."""
-        records = [one for one in self._in_flight.readable() if one.session in sessions]
+        """Have another child finish or undo what sessions have in flight."""
+        records = [record for record in self._in_flight.readable() if record.session in sessions]
         if not records:
             return
         for record in records:
             self._in_flight.own.remember(record.session, record.path)
         try:
-            for found in self.call(tasks.recover_session, [one.path for one in records]):
+            for found in self.call(tasks.recover_session, [record.path for record in records]):
                 _log.info("What was in flight was looked after", **found.as_json())
-        except (BsdError, Stopping, RuntimeError) as problem:  # the next look at all of it comes
-            names = ", ".join(sorted({str(one.session) for one in records}))
+        except (BsdError, Stopping, RuntimeError) as problem:  # the job `recover` comes again
+            names = ", ".join(sorted({str(record.session) for record in records}))
             _log.error("What was in flight must wait", session=names, problem=str(problem))
-
-
-def _nobody(*_: Any) -> None:
-    """Nobody wants to hear of it."""
-
-
-def _no_answer() -> BsdError:
-    return TemporaryFailure("a child process does not begin", hint="the log or stderr says why")
 
 
 def _how(code: int) -> str:
@@ -447,7 +423,7 @@ def _how(code: int) -> str:
 
 
 def _holds_lease(pid: int) -> bool:
-    """Whether the kernel counts a process among the holders of leases."""
+    """Return True if the kernel lists a process among the holders of leases."""
     try:
         lines = _LOCKS.read_bytes().splitlines()
     except OSError:  # a system without leases

@@ -1,4 +1,4 @@
-"""Which directories hold sessions, what their file systems can do, and what is in the way."""
+"""Which directories hold sessions, what their file systems can do, and problems with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exch
 from bsd.core.layout import Layout, plain_directories
 from bsd.core.sources import Source
 
-# Changes made on other machines, or behind the mount, are told to nobody here.
+# Changes made on other machines, or behind the mount, make no events here.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
 
 
@@ -33,7 +33,6 @@ class Trouble(StrEnum):
     WATCH_LIMIT = "watch_limit"
     INSTANCE_LIMIT = "instance_limit"
     UNWATCHED = "unwatched"
-    STOPPED = "stopped"  # the thread that reads events has ended
     HANDLER = "handler"  # our own code failed on an event
 
 
@@ -62,16 +61,21 @@ def no_access(path: Path, error: OSError) -> WatchProblem:
 class Directories:
     """What one look found; paths are resolved, as events name them."""
 
+    trees: list[Path] = field(default_factory=list)  # `agents/` and the sources
     # root, agents/ and each agent's own; of sources, what is above their agents' own
     outer: list[Path] = field(default_factory=list)
-    sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # → agents, links included
+    sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # agents, by directory
     archived_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
     program_archive: dict[str, list[os.DirEntry[str]]] = field(
         default_factory=dict
     )  # agent → its files
     problems: list[WatchProblem] = field(default_factory=list)
     unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
-    complete: bool = False  # all could be listed, so who is not there is gone
+    complete: bool = False  # all could be listed, so an agent that is not there is gone
+
+    def all(self) -> set[Path]:
+        """Return every directory in which a change matters."""
+        return {*self.trees, *self.outer, *self.sessions, *self.archived_in}
 
     def agents(self) -> Iterator[tuple[str, Path | None]]:
         """All agents and their directories; None where all that is left was put away."""
@@ -92,7 +96,7 @@ class Directories:
             yield chain(entries, away)
 
 
-def look(layout: Layout) -> Directories:
+def find_directories(layout: Layout) -> Directories:
     """List the directories of all agents and sources; what cannot be read becomes a problem."""
     found = Directories()
     _look_at_root(layout, found)
@@ -108,6 +112,7 @@ def look(layout: Layout) -> Directories:
 def _look_at_source(source: Source, found: Directories) -> None:
     # Only the source itself may be reached by a link: below it none was followed.
     top = Path(os.path.realpath(source.path, strict=True))
+    found.trees.append(top)
     found.outer += (top / path.relative_to(source.path) for path in source.between())
     for agent, path in source.directories():
         found.sessions[top / path.relative_to(source.path)] = (agent,)
@@ -140,12 +145,14 @@ def _look_at_root(layout: Layout, found: Directories) -> None:
         found.outer.append(agents)
     except OSError as error:
         if layout.sources and isinstance(error, FileNotFoundError):
-            found.complete = True  # who has other programs' sessions only need not have OpenClaw
+            found.complete = True  # a root of other programs' sessions needs no OpenClaw
         else:
             found.problems.append(_no_agents(layout, error))
         return
     found.complete = True
     inside = agents.is_relative_to(root)
+    if inside:
+        found.trees.append(agents)
     for name in names:
         if layout.source_of(name) is not None:
             continue
@@ -217,7 +224,7 @@ def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
 class Mounts:
     """What is known of the file systems under one root; each is asked once.
 
-    `can_exchange` says whether names can be exchanged where a directory lies, None if nobody knows.
+    `can_exchange` tells whether names can be exchanged in a directory; None: it is not known.
     """
 
     def __init__(self, can_exchange: Callable[[Path], bool | None] = lambda _: None) -> None:

@@ -1,4 +1,4 @@
-"""How sessions come into the queue: by events after a quiet time, by the scan, by a person."""
+"""How sessions come into the queue: after an event and a quiet time, by the scan, or by a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bsd.transcripts.change import Written
 
 # How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.
 _BYTES_PER_SECOND = 100e6
-_LIVING_SECONDS = 60.0  # whoever has written to a session lately may be about to use it again
+_LIVING_SECONDS = 60.0  # a session that was written to more lately is likely to be used again
 
 QUIET_SECONDS = 2.0
 LONGEST_SECONDS = 30.0
@@ -35,7 +35,7 @@ class Debounce:
             raise ValueError("the quiet time is from 0 to the longest delay")
         self._quiet = quiet
         self._longest = longest
-        # Both delays are the same for all, so who was noted first is due first: no heap needed.
+        # Both delays are the same for all, so the first noted is the first due: no heap needed.
         self._first: OrderedDict[SessionName, float] = OrderedDict()  # by first note
         self._last: OrderedDict[SessionName, float] = OrderedDict()  # by latest note
 
@@ -43,7 +43,7 @@ class Debounce:
         return len(self._last)
 
     def note(self, session: SessionName, now: float) -> bool:
-        """Something happened; True if a sleeper must learn of it, as nobody was waiting before."""
+        """Note that something happened; True if no session waited before: wake the sleeper."""
         was_empty = not self._last
         self._first.setdefault(session, now)
         self._last[session] = now
@@ -73,7 +73,7 @@ class Debounce:
 
 
 class Enqueuer:
-    """Between whoever notices something and the queue. Thread-safe; times are steady seconds."""
+    """Puts sessions into the queue. Thread-safe; times are steady seconds."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Enqueuer:
         return len(self._debounce)
 
     def hint(self, name: SessionName) -> None:
-        """Something happened to this session."""
+        """Note that something happened to a session."""
         with self._lock:
             first = self._debounce.note(name, self._clock())
         if first:
@@ -111,50 +111,50 @@ class Enqueuer:
             due = self._debounce.due(now)
             again = self._debounce.next_due()
         for name in due:
-            # Our own writing makes events, too: then nothing is as we did not leave it.
+            # Writing by bsd makes events, too: then the session is as bsd left it.
             if self._scan.changed(name):
-                self.changed(name, now)
+                self.put(name, now)
         return again
 
-    def changed(
+    def put(
         self, name: SessionName, due: float, seen: Written | None = None, *, backlog: bool = False
     ) -> None:
-        """Queue a session that changed; one of a backlog lets all others go first."""
+        """Queue a session; a session of a backlog lets all others go first."""
         work = seen.size / _BYTES_PER_SECOND if seen else 0.0
         if not self._queue.put(name, due, work=work, backlog=backlog):
             self._scan.forget(name)  # no room: the next scan finds it again
 
-    def has_time(self, seen: os.stat_result, wall: float) -> bool:
-        """Whether nobody has used a session lately, and many others are to be looked at first."""
+    def can_wait(self, seen: os.stat_result, wall: float) -> bool:
+        """Return True if it is idle and the queue is full, so that it can wait for a later scan."""
         return self._is_backlog(seen.st_mtime_ns, wall) and self._queue.is_full
 
     @staticmethod
     def _is_backlog(mtime_ns: int, wall: float) -> bool:
         return wall - mtime_ns / 1e9 > _LIVING_SECONDS
 
-    def found(self, name: SessionName, seen: Written, now: float, wall: float) -> None:
-        """Queue what the scan found, for when it will have been quiet; `wall` is epoch."""
+    def put_found(self, name: SessionName, seen: Written, now: float, wall: float) -> None:
+        """Queue a session that the scan found, for when it will be idle; `wall`: epoch seconds."""
         backlog = self._is_backlog(seen.mtime_ns, wall)
-        self.changed(name, self._rested(seen, now, wall), seen, backlog=backlog)
+        self.put(name, self._idle_at(seen, now, wall), seen, backlog=backlog)
 
-    def insist(self, name: SessionName, seen: Written, now: float, wall: float) -> bool:
+    def put_urgent(self, name: SessionName, seen: Written, now: float, wall: float) -> bool:
         """Queue a session that shall be committed however little is saved; False: no room."""
         with self._lock:
             self._urgent.add(name)
-        due, work = self._rested(seen, now, wall), seen.size / _BYTES_PER_SECOND
+        due, work = self._idle_at(seen, now, wall), seen.size / _BYTES_PER_SECOND
         if self._queue.put(name, due, work=work, backlog=True):
             return True
         with self._lock:
             self._urgent.discard(name)
         return False
 
-    def _rested(self, seen: Written, now: float, wall: float) -> float:
-        """When the file will have been quiet for long enough."""
+    def _idle_at(self, seen: Written, now: float, wall: float) -> float:
+        """Return when the file will have been quiet for long enough."""
         age = wall - seen.mtime_ns / 1e9
         return now + max(0.0, self._quiet - age) if age >= 0 else now
 
     def take_urgency(self, name: SessionName) -> bool:
-        """Whether somebody insists on this session; from now on it is the caller's concern."""
+        """Return True if the session was queued as urgent; it is not any more."""
         with self._lock:
             urgent = name in self._urgent
             self._urgent.discard(name)
@@ -163,6 +163,6 @@ class Enqueuer:
             return urgent
 
     def return_urgency(self, name: SessionName) -> None:
-        """Nothing could be done about the session: it stays urgent for the next try."""
+        """Make a session urgent again: the attempt at it led to nothing."""
         with self._lock:
             self._urgent.add(name)

@@ -1,4 +1,4 @@
-"""Keeps the search index up to date with sessions that changed, while nobody has work to do."""
+"""Keeps the search index up to date with changed sessions, while no session waits for a worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = structlog.stdlib.get_logger(module="search")
 _GATHER_SECONDS = 2.0
 # At a start, others have more important things to read.
 _FIRST_SECONDS = 3.0
-# A step ends after so long, and whoever else wants the index or the processor has as long again.
+# A step ends after so long, and other users of the index and the processor have as long again.
 _STEP_SECONDS = 0.1
 # Of very many sessions only some are waiting, others are found when few of these are left.
 _MOST_FOUND, _LEAST_WAITING = 2000, 500
@@ -58,7 +58,7 @@ class Indexer:
         self._lock = threading.Lock()
         self._all = False  # is to be looked at
         self._up_to: str | None = None  # the agent that such a look has come to
-        self._looking = False  # on from there, so nobody knows how far it has come by now
+        self._looking = False  # on from there, so `_up_to` is old
         self._asked = 0  # how often that was wished
         self._complete = False  # everything was, since the start
         self._filled = False  # there was something in the index when it was opened last
@@ -117,7 +117,7 @@ class Indexer:
             self._check_room()
             empty = use(self._layout.search_db, SearchIndex.is_empty, wait=_LOCK_SECONDS)
             with self._lock:
-                # Somebody may have removed the index, or it was damaged and is made anew.
+                # The index may have been removed, or it was damaged and is made anew.
                 if empty and (self._filled or self._complete):
                     self._all, self._up_to = True, None
                 self._filled, wanted = not empty, self._all
@@ -137,13 +137,13 @@ class Indexer:
         return self._clock() + _STEP_SECONDS if more else None
 
     def _check_room(self) -> None:
-        """Leave the last of the disk to those who cannot do without; raises Unavailable."""
+        """Leave the last of the disk to programs that need it more; raises Unavailable."""
         disk = os.statvfs(self._layout.root)
         if disk.f_bavail < disk.f_blocks * _LEAST_FREE:
             raise Unavailable("the disk is nearly full")
 
     def _is_courteous(self, now: float) -> bool:
-        """Whether to wait for those who work on sessions."""
+        """Return True if workers have sessions, so this waits; but not for longer than a while."""
         if not self._state.is_work_waiting:
             self._busy_since = None
             return False
@@ -222,7 +222,7 @@ class Indexer:
                         self._waiting[name] = _Wanted()
 
     def _after_death(self, some: dict[SessionName, _Wanted]) -> None:
-        """Leave a session out that ends whoever reads it; find out which it is."""
+        """Leave a session out that ends the child that reads it; find out which it is."""
         if len(some) > 1:
             self._carefully = len(some)
             return

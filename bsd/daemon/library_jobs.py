@@ -10,8 +10,8 @@ import structlog
 from bsd.core.clock import steady
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout
-from bsd.daemon.schedule import JobSchedule
-from bsd.daemon.scheduler import Cron, Every
+from bsd.daemon.cron import Cron, Every
+from bsd.daemon.scheduler import ScheduledJob
 from bsd.daemon.state import DaemonState
 
 if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
@@ -28,24 +28,23 @@ _START_SECONDS = 10.0  # after which a start is kept waiting no longer
 _LAST_RUN = "last_run"  # kept in the database, so that no restart puts the next run off
 
 
-def add_memory_job(schedule: JobSchedule, state: DaemonState) -> None:
-    """Delete what has expired meanwhile, and make the hourly job known."""
+def memory_job(state: DaemonState) -> ScheduledJob | None:
+    """Delete facts that have expired meanwhile; returns the hourly job, None without a memory."""
     if state.settings.readonly or state.settings.memory.enabled is False:
-        return
+        return None
     keeper = MemoryKeeper(state)
-    last_run = keeper.begin()
-    schedule.add(MEMORY, Every(_HOUR), keeper.run, last_run=last_run)
+    return ScheduledJob(MEMORY, keeper.run, Every(_HOUR), last_run=keeper.begin())
 
 
-def add_workspace_cron(schedule: JobSchedule, state: DaemonState) -> None:
-    """Make the job known by which workspaces go that nobody uses any more.
+def workspace_job(state: DaemonState) -> ScheduledJob | None:
+    """Return the job that prunes unused workspaces.
 
-    Not if there is no workspace root, or nothing may be changed.
+    None if there is no workspace root, or nothing may be changed.
     """
     settings = state.settings
     root = settings.workspace_root
     if root is None or settings.readonly:
-        return
+        return None
     from bsd.workspaces.actions import (  # noqa: PLC0415 - for few only
         WorkspaceRoot,
         prune,
@@ -67,11 +66,11 @@ def add_workspace_cron(schedule: JobSchedule, state: DaemonState) -> None:
             return
         prune(workspaces, stopping=state.stopping.is_set)
 
-    schedule.add(WORKSPACE_CRON, Cron(settings.workspace_cron), run)
+    return ScheduledJob(WORKSPACE_CRON, run, Cron(settings.workspace_cron))
 
 
 class MemoryKeeper:
-    """Cares for the facts of a root, whenever there are some that it may touch."""
+    """Deletes expired facts of a root and lets others fade, if bsd may change them."""
 
     def __init__(self, state: DaemonState) -> None:
         self._state = state
@@ -79,17 +78,17 @@ class MemoryKeeper:
         self._settings = state.settings.memory
 
     def begin(self) -> float | None:
-        """At the start: delete what has expired; returns when the last hourly run was.
+        """At the start, delete what has expired; returns when the last hourly run was.
 
-        What goes wrong is logged: a database in use, or damaged, is no reason not to start.
+        Failures are logged: the daemon starts even if the database is in use or damaged.
         """
         try:
-            # Whatever it is: most roots have none, and need not load what looks closer.
+            # Most roots have none, and need not load the library.
             (self._settings.database or self._layout.facts_db).stat()
         except FileNotFoundError:
             return None
         except OSError:
-            pass  # nobody may look there: the memory says so
+            pass  # permission is lacking: opening the memory says so
         try:
             with self._memory(deadline=steady() + _START_SECONDS) as memory:
                 return self._begin(memory) if self._is_mine(memory) else None
@@ -141,7 +140,7 @@ class MemoryKeeper:
         )
 
     def _is_mine(self, memory: Memory) -> bool:
-        """Whether the daemon shall care: the plugin decays its own, unless it is told to."""
+        """Return True if the daemon decays the facts; by default the plugin decays its own."""
         if not memory.exists():
             return False
         return bool(self._settings.enabled) or memory.is_ours()

@@ -19,9 +19,9 @@ from bsd.core.clock import steady
 _log = structlog.stdlib.get_logger(module="daemon")
 
 # A wait is measured by a clock that may stand still during suspend, and a calendar may be put
-# forward. Nobody sleeps longer than this without looking: one wake-up a minute.
+# forward. No loop sleeps longer than this without looking: one wake-up a minute.
 LONGEST_SLEEP_SECONDS = 60.0
-# Who waits for others alone is woken by them, whatever clocks do; it only shows that it lives.
+# A loop that waits to be woken needs no clock; it wakes only to show that it is alive.
 _UNTIL_WOKEN_SECONDS = 600.0
 # How much later than promised is still on time: a busy machine, a slow disk.
 GRACE_SECONDS = 15.0
@@ -44,9 +44,9 @@ class Clocks:
 
 
 class Beats:
-    """Which loops are alive: each promises when it will be heard of next.
+    """Which loops are alive: each promises when it will beat next.
 
-    `clock` is `awake` but in tests: during suspend nobody can be late.
+    `clock` is `awake` except in tests: no loop is late because of a suspend.
     """
 
     def __init__(self, grace: float = GRACE_SECONDS, clock: Callable[[], float] = awake) -> None:
@@ -64,7 +64,7 @@ class Beats:
             self._promised[loop] = self._clock() + within
 
     def expect(self, loop: str, within: float) -> None:
-        """A loop that was never heard of is late after this; one that beats already is left."""
+        """Expect a first beat of a loop within so many seconds."""
         with self._lock:
             self._promised.setdefault(loop, self._clock() + within)
 
@@ -83,8 +83,8 @@ class Beats:
 class Loop:
     """Repeats `step(now) → when to come again` (None: when woken) until `stop`.
 
-    `now` and the answer are seconds of `clock`. Who waits for a time never sleeps for longer than a
-    minute, so suspend and changes of the clock are noticed.
+    `now` and the answer are seconds of `clock`. A loop that waits for a time never sleeps for more
+    than a minute, so suspend and changes of the clock are noticed.
     """
 
     def __init__(

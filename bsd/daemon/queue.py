@@ -1,9 +1,9 @@
 """Sessions to be worked on: one job each, at its time, never two workers on one session.
 
 Ready jobs are taken in the order of `due + expected work`. So a small job passes a huge one that
-came a little before; but what becomes due after a job's due time plus its own work cannot pass it:
-who has much to do waits in proportion, and nobody for ever. Huge jobs leave one worker free. What
-lies there from before (a backlog) counts as an hour younger: sessions in use go before it.
+came a little before; but a job that becomes due after another's due time plus work cannot pass it:
+a job waits in proportion to its work, and not for ever. Huge jobs leave one worker free. Sessions
+that nothing has used lately (a backlog) count as an hour younger: sessions in use go before them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from bsd.core.layout import SessionName
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 
 CAPACITY = 100_000
-# Of very many sessions that nobody has ever looked at only some are ready at once: the others wait
-# where they are found, for each that is here takes half a kilobyte.
+# Of very many sessions that were never looked at only some are ready at once: the others wait for
+# another scan, because each job takes half a kilobyte.
 FULL, ROOMY = 4000, 1000
 HEAVY_SECONDS = 1.0
 PARK_AFTER = 5  # failures in a row
@@ -38,19 +38,19 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class TryLater:
-    """Somebody uses the session: at `again` if that is known (steady seconds)."""
+    """A program uses the session; try again at `again` if that is known (steady seconds)."""
 
     again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It went wrong: tried again some times, then parked until something changes."""
+    """The attempt failed; after some repetitions the session is parked until it changes."""
 
     error: str
 
 
-Ended = Finished | TryLater | Failed
+Verdict = Finished | TryLater | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class _Queued:
         self.working = False
         self.heavy = False  # what is being worked on
         self.changed = False  # while being worked on
-        self.backlog = True  # nobody has used it lately
+        self.backlog = True  # it was not used lately
         self.attempts = 0  # that found it busy, in a row
         self.failures = 0  # in a row
 
@@ -161,8 +161,8 @@ class WorkQueue:
         """Have a session that changed worked on at `due`, or earlier if it waits for earlier.
 
         `work`: expected seconds; `backlog`: all others go first. A session that is being worked on
-        comes again afterwards. False if there is no room, or no queue any more: whoever asked must
-        find it again later.
+        comes again afterwards. False if there is no room or the queue is closed: the caller must
+        find the session again later.
         """
         with self._changed:
             job = self._jobs.get(session)
@@ -199,7 +199,7 @@ class WorkQueue:
     def take(self, timeout: float = LONGEST_SLEEP_SECONDS) -> SessionName | None:
         """Wait for a session to work on; None after `timeout` seconds (60 at most) or `close`.
 
-        Whoever has taken one must call `done`.
+        The caller must call `done` or `give_back` for it.
         """
         with self._changed:
             now = self._clock()
@@ -214,9 +214,9 @@ class WorkQueue:
             return None
 
     def take_more(self, first: SessionName, most: int) -> list[SessionName]:
-        """Take what can go with one of a backlog that was taken: others of it, all of them small.
+        """Take further small sessions of the backlog for a batch that begins with `first`.
 
-        No more than this worker's part of what is ready. Call `done` or `give_back` for each.
+        No more than this worker's part of the ready ones. Call `done` or `give_back` for each.
         """
         with self._changed:
             job = self._jobs[first]
@@ -235,7 +235,7 @@ class WorkQueue:
             return found
 
     def give_back(self, session: SessionName) -> None:
-        """Say that a session that was taken was not touched: it waits as before."""
+        """Tell that a session that was taken was not touched: it waits as before."""
         with self._changed:
             job, again = self._release(session)
             due, work = job.given
@@ -243,12 +243,12 @@ class WorkQueue:
             self._want(session, job, due if again is None else min(due, again))
             self._changed.notify()  # as in `done`
 
-    def done(self, session: SessionName, ended: Ended, now: float | None = None) -> None:
-        """Say how the work on a session that was taken has ended."""
+    def done(self, session: SessionName, verdict: Verdict, now: float | None = None) -> None:
+        """Tell how the work on a session that was taken has ended."""
         with self._changed:
             now = self._clock() if now is None else now
             job, again = self._release(session)
-            due = self._after(session, job, ended, now)
+            due = self._after(session, job, verdict, now)
             wanted = [each for each in (again, due) if each is not None]
             if session in self._parked or not wanted:
                 del self._jobs[session]
@@ -264,7 +264,7 @@ class WorkQueue:
             return self._next()
 
     def parked(self) -> list[Parked]:
-        """Sessions that are left alone until they change or somebody asks, oldest first."""
+        """Return sessions that are left alone until they change, the oldest first."""
         with self._changed:
             return list(self._parked.values())
 
@@ -283,9 +283,9 @@ class WorkQueue:
             )
 
     def others_first(self, session: SessionName, *later: SessionName) -> bool:
-        """Whether one of a backlog that is being worked on shall give way to another session.
+        """Return True if a session of a backlog that is being worked on must give way to another.
 
-        One of those that were taken to come `later` may be the one.
+        `later`: sessions of the same batch, one of which may be in use by now.
         """
         with self._changed:
             if not self._jobs[session].backlog:
@@ -297,7 +297,7 @@ class WorkQueue:
             return heap is not None and not self._jobs[heap[0][2]].backlog
 
     def close(self) -> None:
-        """Give nothing more; everyone who waits in `take` returns."""
+        """Give nothing more; every waiting `take` returns."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -314,7 +314,7 @@ class WorkQueue:
         self._tidy()
         heapq.heappush(self._waiting, (due, job.ticket, session))
         if self._waiting[0][1] == job.ticket:
-            self._changed.notify()  # who sleeps until the next one sleeps too long
+            self._changed.notify()  # a worker that sleeps until the next one sleeps too long
 
     def _take(self, now: float) -> SessionName | None:
         self._make_ready(now)
@@ -334,14 +334,14 @@ class WorkQueue:
         self._working += 1
         self._heavy_working += job.heavy
         if self._next() is not None:
-            self._changed.notify()  # while we work, somebody else must watch for the next one
+            self._changed.notify()  # another worker must watch for the next one
         return session
 
     def _release(self, session: SessionName) -> tuple[_Queued, float | None]:
-        """Take note that nobody works on a session any more; with when it was asked for again."""
+        """Note that the work has ended; returns the job, and when it was asked for meanwhile."""
         job = self._jobs[session]
         if not job.working:
-            raise ValueError(f"nobody works on {session}")
+            raise ValueError(f"{session} was not taken")
         job.working = False
         self._working -= 1
         self._heavy_working -= job.heavy
@@ -381,7 +381,7 @@ class WorkQueue:
         return self._waiting[0][0] if self._drop_stale() else None
 
     def _drop_stale(self) -> bool:
-        """Remove places at the front that are no longer valid; whether anybody waits."""
+        """Remove places at the front that are no longer valid; returns True if one is left."""
         while self._waiting and not self._is_valid(self._waiting[0]):
             heapq.heappop(self._waiting)
         return bool(self._waiting)
@@ -396,20 +396,22 @@ class WorkQueue:
             self._waiting = [place for place in self._waiting if self._is_valid(place)]
             heapq.heapify(self._waiting)
 
-    def _after(self, session: SessionName, job: _Queued, ended: Ended, now: float) -> float | None:
-        """Judge how work has ended: when the session is due because of it, or park it."""
-        if isinstance(ended, Finished):
+    def _after(
+        self, session: SessionName, job: _Queued, verdict: Verdict, now: float
+    ) -> float | None:
+        """Return when the session is due by a verdict; or park it."""
+        if isinstance(verdict, Finished):
             job.attempts = job.failures = 0
-            return ended.next_due
-        if isinstance(ended, TryLater):
+            return verdict.next_due
+        if isinstance(verdict, TryLater):
             self._retried += 1
-            if ended.again is not None:
+            if verdict.again is not None:
                 job.attempts = 0  # it is only to be quiet for a while
-                return max(now, ended.again)
+                return max(now, verdict.again)
             job.attempts += 1
             return now + self._backoff.delay(job.attempts)
-        assert isinstance(ended, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
-        return self._after_failure(session, job, ended.error, now)
+        assert isinstance(verdict, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
+        return self._after_failure(session, job, verdict.error, now)
 
     def _after_failure(
         self, session: SessionName, job: _Queued, error: str, now: float

@@ -1,8 +1,7 @@
-"""What the daemon answers when doors ask how it is; `status` says what stands in it."""
+"""The answers of the daemon about its state; `status` has their fields."""
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -11,14 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-import orjson
-
 from bsd import __version__
 from bsd.core.answers import as_json
 from bsd.core.clock import RunTime, check_clock
 from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError
-from bsd.core.formatting import document, iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
 from bsd.core.sources import Source
 from bsd.daemon.children import Children
@@ -47,7 +44,7 @@ _LONGEST_PAUSE_SECONDS = 60.0
 # Bytes of sessions that one answer reads, until the search index knows what is out of them.
 _MARKERS_BUDGET = 64 << 20
 
-# These pass, or are nobody's fault.
+# These pass by themselves.
 _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
 
 
@@ -77,6 +74,7 @@ class DaemonReport:
         self._next_retention = _Paced(partial(_retention, layout, clocks), clocks.wall)
 
     def health(self) -> dict[str, Any]:
+        """Return whether all is well: the fields of `Health`."""
         state = self._state
         late = state.beats.late()
         found = (*self._watcher.health.problems, *state.scan.problems)
@@ -98,18 +96,7 @@ class DaemonReport:
         return as_json(health)
 
     def status(self) -> dict[str, Any]:
-        sessions = json.loads(self._state.ledger.sessions())
-        return self._status(sessions)
-
-    def status_json(self) -> bytes:
-        """The same, for whoever passes it on: what became of sessions is JSON already."""
-        sessions = orjson.Fragment(self._state.ledger.sessions())
-        try:
-            return orjson.dumps(self._status(sessions), option=orjson.OPT_NON_STR_KEYS)
-        except TypeError:  # a path whose bytes are no UTF-8
-            return document(self.status())
-
-    def _status(self, sessions: Any) -> dict[str, Any]:
+        """Return everything at a glance: the fields of `DaemonStatus`."""
         state = self._state
         config, problem = state.config.current, state.config.problem
         status = DaemonStatus(
@@ -129,7 +116,7 @@ class DaemonReport:
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
             left_alone=state.ledger.left_alone(),
-            sessions=sessions,
+            sessions=[],
             orphans=_orphans(state.layout),
             disk=self._disk_use.answer(),
             sources=_sources(state.layout),
@@ -141,7 +128,8 @@ class DaemonReport:
             },
             retention=self._next_retention.answer(config, self._next_run()),
         )
-        return as_json(status)
+        # The ledger has them as JSON already; to convert them again would take most of the time.
+        return {**as_json(status), "sessions": state.ledger.sessions()}
 
     def in_short(self) -> str:
         """One line for the service manager."""
@@ -153,7 +141,7 @@ class DaemonReport:
         )
 
     def forget_retention(self) -> None:
-        """What goes next, and when, is to be worked out anew."""
+        """Have disk use and the forecast of the retention worked out anew at the next status."""
         self._next_retention.forget()
         self._disk_use.forget()
 

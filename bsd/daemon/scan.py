@@ -1,4 +1,4 @@
-"""The truth about sessions: who changed since we last knew, found by stat alone."""
+"""The truth about sessions: which changed since the last look, found by stat alone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from pathlib import Path
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName, plain_directories
-from bsd.daemon import directories
-from bsd.daemon.directories import WatchProblem, no_access
+from bsd.daemon.directories import WatchProblem, find_directories, no_access
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Written, packed
 
 
 class Scan:
-    """What every session file looked like last, and which look different now.
+    """What every session file looked like last, and which look different now (by stat).
 
     A change is reported once; the session then counts as changed until `note` tells how we left
     it. `forget` makes the next walk report it again, whether it changes or not. `step` belongs to
@@ -31,12 +30,12 @@ class Scan:
         self._lock = threading.Lock()
         # agent → file name → state (`Written.packed`): this is what each session costs idle
         self._known: dict[str, dict[str, bytes]] = {}
-        self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
+        self._reported: set[SessionName] = set()  # whose known state was not looked into yet
         self.problems: tuple[WatchProblem, ...] = ()  # of the last whole walk
         self.left = 0  # sessions that the last one has left for another
 
     def note(self, name: SessionName, seen: Written) -> None:
-        """This is how the session looks after our work: no change, and nobody need be told."""
+        """Note how bsd left the session, which is no change."""
         with self._lock:
             self._known.setdefault(name.agent, {})[f"{name.session}{ENDING}"] = seen.packed()
             self._reported.discard(name)
@@ -59,8 +58,8 @@ class Scan:
     def _directory(self, agent: str) -> Path:
         """Where an agent's sessions are; raises as `Layout.sessions_dir`.
 
-        Each look at the disk lets all other threads go first, and here somebody waits for us. If
-        nothing below the root is a link, nothing leads out of it.
+        A system call lets all other threads go first, so there are few. If nothing below the root
+        is a link, nothing leads out of it.
         """
         agents = self._layout.agents
         if self._layout.source_of(agent) is None and not agents.is_symlink():
@@ -73,14 +72,14 @@ class Scan:
         return sum(map(len, self._known.values())) + self.left
 
     def step(
-        self, has_time: Callable[[os.stat_result], bool] = lambda _: False
+        self, can_wait: Callable[[os.stat_result], bool] = lambda _: False
     ) -> Iterator[tuple[SessionName, Written | None]]:
         """Walk over all sessions; yields those that are new, different, or gone (None).
 
-        A new one that `has_time` is left for another walk.
+        A new one for which `can_wait` returns True is left for another walk.
         """
         left = 0
-        found = directories.look(self._layout)
+        found = find_directories(self._layout)
         problems = found.problems
         present = set(found.unreadable)
         for agent, directory in found.agents():
@@ -88,12 +87,12 @@ class Scan:
             place = directory or self._place(agent)
             try:
                 with found.files(agent, directory) as files:
-                    left += yield from self._walk(agent, place, files, has_time)
+                    left += yield from self._walk(agent, place, files, can_wait)
             except FileNotFoundError:
                 present.discard(agent)
             except BsdError:  # it has just become a link
                 continue
-            except OSError as error:  # what is in there now, nobody knows: it is as it was
+            except OSError as error:  # its sessions are taken to be as they were
                 problems.append(no_access(place, error))
         if found.complete:
             with self._lock:
@@ -113,7 +112,7 @@ class Scan:
         agent: str,
         directory: Path,
         files: Iterable[os.DirEntry[str]],
-        has_time: Callable[[os.stat_result], bool],
+        can_wait: Callable[[os.stat_result], bool],
     ) -> Generator[tuple[SessionName, Written | None], None, int]:
         """Walk over an agent's; returns how many were left for another walk."""
         with self._lock:
@@ -132,7 +131,7 @@ class Scan:
             present.add(entry.name)
             if last == packed(now):
                 continue
-            if last is None and has_time(now):
+            if last is None and can_wait(now):
                 left += 1
                 continue
             change = self._compare(agent, directory / entry.name)
@@ -192,7 +191,7 @@ def sessions_by_stat(
 
     What cannot be read is left out.
     """
-    found = directories.look(layout)
+    found = find_directories(layout)
     for agent, directory in found.agents():
         with suppress(OSError, BsdError), found.files(agent, directory) as files:
             yield from _of_agent(layout, agent, files, newer_than)

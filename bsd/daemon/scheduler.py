@@ -1,120 +1,40 @@
-"""Named jobs at their times: what was missed runs once, what fails hurts nobody else.
+"""Runs named jobs at their times: a missed run is made up for once, a failure stops no other job.
 
-Times are cron expressions in local time; this is the only user of croniter. What happens when the
-clocks change is decided here, as croniter does it by halves: an hour that does not exist is made up
-for when it would have ended, at once and once; an hour that comes twice counts once, except for
-what runs in every hour anyway and would otherwise pause.
+`service` has the table of the jobs. Those whose times stand in the settings follow them as they
+are (`bsd.core.config.JOBS`). Times are epoch seconds.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import lru_cache
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 import structlog
-from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
-from bsd.core.errors import BsdError, Conflict, Invalid, NotFound
+from bsd.core.answers import as_json
+from bsd.core.config import JOBS, SETTABLE, UNSETTLING, PruningConfig
+from bsd.core.config_file import ConfigService
+from bsd.core.errors import BsdError, Conflict, NotFound
+from bsd.core.formatting import iso_utc
 from bsd.core.logs import BoundLogger
+from bsd.daemon.cron import Cron, Every, Schedule
+from bsd.daemon.status import Job, LastResult
 
 _log: BoundLogger = structlog.get_logger(module="jobs")
 
 # A clock put back by less than this is waited out: slots that have run do not run again. More is a
 # correction of a wrong clock (as with cron), and what was planned by it means nothing.
 _CORRECTION_SECONDS = 3 * 3600.0
-# What runs at equal distances takes no larger part of a core than this, and waits for longer: to
-# look at 100,000 sessions every 30 seconds took two in a hundred. But nobody waits for ever.
-_SHARE = 0.005
-_LONGEST_PAUSE_SECONDS = 120.0
-# Clocks are put back by an hour (Lord Howe: half of one); Antarctica has seen three.
-_NEAR_SECONDS = 4 * 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Cron:
-    """`minute hour day month weekday` in the time zone of this machine."""
-
-    expression: str
-
-    def __post_init__(self) -> None:
-        try:
-            croniter.expand(self.expression, strict=True)
-        except CroniterError as problem:
-            raise Invalid(
-                f"{self.expression!r} is not a cron expression: {problem}",
-                hint="five fields: minute hour day month weekday, like `0 */6 * * *`",
-            ) from None
-
-    def __str__(self) -> str:
-        return self.expression
-
-    def after(self, moment: float) -> float:
-        """Return the first time after `moment` (both epoch seconds)."""
-        local, back = _local(moment), _put_back(moment)
-        best: float | None = None
-        # When clocks are put back, an earlier slot may mean a later moment.
-        for slot in self._slots(local - back):
-            for found in self._moments(slot):
-                if found > moment and (best is None or found < best):
-                    best = found
-            if best is not None and (not back or slot > _local(best) + back):
-                return best
-        raise AssertionError("croniter never ends")
-
-    def _slots(self, after: datetime) -> Iterator[datetime]:
-        # Without a time zone croniter only counts; it would do the change of clocks its own way.
-        slots = croniter(self.expression, after.replace(fold=0))
-        while True:
-            yield slots.get_next(datetime)
-
-    def _moments(self, slot: datetime) -> list[float]:
-        """List when this local time is: once, twice when clocks are put back, or after a gap."""
-        first = slot.timestamp()
-        if _local(first) != slot:
-            return [_end_of_gap(slot)]
-        second = slot.replace(fold=1).timestamp()
-        if second == first:
-            return [first]
-        back = timedelta(seconds=second - first)
-        return [first, second] if self._runs_always(slot, back) else [first]
-
-    def _runs_always(self, slot: datetime, back: timedelta) -> bool:
-        return _in_every_hour(self.expression) and bool(
-            croniter.match(self.expression, slot - back)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Every:
-    """At equal distances, whatever the calendar says; what takes much time comes less often."""
-
-    seconds: float
-
-    def __post_init__(self) -> None:
-        if not self.seconds > 0:
-            raise Invalid("an interval must be longer than nothing")
-
-    def __str__(self) -> str:
-        return f"every {self.seconds:g} s"
-
-    def after(self, moment: float) -> float:
-        return moment + self.seconds
-
-    def pause(self, spent: float) -> float:
-        """Seconds from the end of a run that took so many seconds of a core to the next."""
-        return max(self.seconds, min(spent / _SHARE, _LONGEST_PAUSE_SECONDS))
-
-
-Schedule = Cron | Every
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a job that has ended; epoch seconds."""
+    """A run of a job that has ended."""
 
     job: str
     started: float
@@ -122,121 +42,165 @@ class Run:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobStatus:
-    """A job as `bsd jobs` lists it; epoch seconds."""
+@dataclass(slots=True)
+class ScheduledJob:
+    """A row of the table of jobs.
+
+    Attributes:
+        schedule: None: it runs when it is asked for, or by its setting.
+        noted_as: member of config.json that holds the time of the last run.
+        is_enabled: whether its runs do anything; None: if it has a schedule.
+        at_start: it is due at once, whenever it ran last.
+        last_run: when it ran last, by this daemon or one before.
+    """
 
     name: str
-    schedule: str | None  # None: only when asked
-    next_run: float | None
-    last: Run | None
-    last_run: float | None  # of this process or a former one
-    running: bool
-
-
-class _Scheduled:
-    __slots__ = ("action", "last", "last_run", "name", "next", "running", "schedule")
-
-    def __init__(self, name: str, action: Callable[[], object]) -> None:
-        self.name = name
-        self.action = action
-        self.schedule: Schedule | None = None
-        self.next: float | None = None
-        self.last: Run | None = None
-        self.last_run: float | None = None
-        self.running = False
+    action: Callable[[], object]
+    schedule: Schedule | None = None
+    noted_as: str | None = None
+    is_enabled: Callable[[PruningConfig], bool] | None = None
+    at_start: bool = False
+    last_run: float | None = None
+    last: Run | None = field(default=None, init=False)
+    next: float | None = field(default=None, init=False)
+    running: bool = field(default=False, init=False)
 
 
 class Scheduler:
-    """Runs jobs on the thread that calls `step`, one after the other.
+    """Runs jobs on the thread that calls `step`; all else may be called from any thread.
 
-    `ended` hears of every run: the caller keeps what must survive a restart. Times are epoch
-    seconds; other threads may change schedules, ask and run jobs at any time. `spent`: how many
-    seconds of a core a thread has used.
+    Args:
+        wake: called when `step` should be called soon.
+        ended: called with every run.
+        changed: called with the names of settings that have changed.
+        extraction_changed: called if one of them decides what is extracted.
+        spent: returns how many seconds of a core the thread has used.
     """
 
     def __init__(
         self,
+        config: ConfigService,
+        *,
+        wake: Callable[[], None] = lambda: None,
         ended: Callable[[Run], None] = lambda _: None,
+        changed: Callable[[list[str]], None] = lambda _: None,
+        extraction_changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
+        self._config = config
+        self._wake = wake
         self._ended = ended
+        self._changed = changed
+        self._extraction_changed = extraction_changed
         self._clock = clock
         self._spent = spent
         self._lock = threading.Lock()
-        self._jobs: dict[str, _Scheduled] = {}
+        self._jobs: dict[str, ScheduledJob] = {}
+        self._asked: set[str] = set()
+        self._settings_asked = False
+        self._applied: PruningConfig | None = None  # None: before the first job
         self._latest = float("-inf")
 
-    def add(
-        self,
-        name: str,
-        schedule: Schedule | None,
-        action: Callable[[], object],
-        *,
-        last_run: float | None = None,
-        at_start: bool = False,
-    ) -> None:
-        """Make a job known. If a slot since `last_run` was missed, it is due at once, and once.
+    def add(self, job: ScheduledJob) -> None:
+        """Add a row. If a run since the last one was missed, it is due at once, and once.
 
-        `at_start`: due at once in any case. A schedule of None: only `run` runs it.
+        Raises ConfigError if config.json cannot be used, Conflict if there is a job of this name.
         """
         now = self._clock()
-        job = _Scheduled(name, action)
-        job.schedule = schedule
-        job.last_run = last_run
-        if schedule is not None:
+        if self._applied is None:
+            self._applied = self._config.current
+        if job.schedule is None and job.name in JOBS:
+            job.schedule = _by_settings(self._applied, job.name)
+        if job.noted_as is not None:
+            job.last_run = _time(getattr(self._applied, job.noted_as))
+        if job.schedule is not None:
             # A last run in the future was noted by a wrong clock.
-            since = now if last_run is None else min(last_run, now)
-            job.next = now if at_start else schedule.after(since)
+            since = now if job.last_run is None else min(job.last_run, now)
+            job.next = now if job.at_start else job.schedule.after(since)
         with self._lock:
-            if name in self._jobs:
-                raise Conflict(f"there is a job {name} already")
-            self._jobs[name] = job
+            if job.name in self._jobs:
+                raise Conflict(f"there is a job {job.name} already")
+            self._jobs[job.name] = job
+
+    def step(self, now: float) -> float | None:
+        """Run what was asked for or is due, by the present settings; returns when to come again.
+
+        A job that another thread runs just now is left to it; if it was asked for, it runs once
+        more after that.
+        """
+        time.tzset()  # the time zone may have changed: a laptop travels
+        with self._lock:
+            asked, self._asked = self._asked, set()
+            settings_asked, self._settings_asked = self._settings_asked, False
+            self._check_clock(now)
+        if settings_asked:
+            self.apply()
+        running = {name for name in sorted(asked) if not self._try(name)}
+        with self._lock:
+            jobs = [each for each in self._jobs.values() if not each.running]
+            due = sorted((each.next, each.name) for each in jobs if _is_due(each, now))
+        for _, name in due:
+            self._try(name)
+        with self._lock:
+            hurry = bool(self._asked or self._settings_asked)
+            self._asked |= running  # the end of their run calls `wake`
+            times = [each.next for each in self._jobs.values() if each.next is not None]
+        return now if hurry else min(times, default=None)
+
+    def ask(self, name: str) -> None:
+        """Have a job run soon, on the thread of `step`."""
+        with self._lock:
+            self._asked.add(name)
+        self._wake()
+
+    def look_at_settings(self) -> None:
+        """Have changed settings followed soon, on the thread of `step`."""
+        with self._lock:
+            self._settings_asked = True
+        self._wake()
+
+    def apply(self) -> None:
+        """Follow the settings as they are now."""
+        with self._lock:
+            before, now = self._applied or PruningConfig(), self._config.current
+            self._applied = now
+        changed = [name for name in SETTABLE if getattr(before, name) != getattr(now, name)]
+        if not changed:
+            return
+        for name in JOBS.keys() & self._jobs.keys():
+            schedule = _by_settings(now, name)
+            if self.reschedule(name, schedule):
+                _log.info("A job follows another schedule", job=name, schedule=str(schedule))
+        self._changed(changed)
+        if now.enabled and not UNSETTLING.isdisjoint(changed):
+            self._extraction_changed()
 
     def reschedule(self, name: str, schedule: Schedule | None) -> bool:
-        """Let a job follow another schedule from now on; False if that is what it does already.
-
-        A run that is overdue stays so. Whoever sleeps until `next_due` must be woken.
-        """
+        """Give a job another schedule; False if it has it already. A run that is due stays so."""
         now = self._clock()
         with self._lock:
             job = self._job(name)
             if job.schedule == schedule:
                 return False
-            overdue = job.next is not None and job.next <= now
             job.schedule = schedule
             if schedule is None:
                 job.next = None
-            elif not overdue:
+            elif not _is_due(job, now):
                 job.next = schedule.after(now)
-            return True
-
-    def due(self, now: float) -> list[str]:
-        """Jobs whose time has come, the longest waiting first."""
-        with self._lock:
-            return self._due(now)
-
-    def step(self, now: float) -> list[Run]:
-        """Run everything that is due; a job that another thread runs just now is left to it."""
-        # The time zone may have changed: a laptop travels.
-        time.tzset()
-        with self._lock:
-            self._mind_the_clock(now)
-            due = self._due(now)
-        runs = []
-        for name in due:
-            try:
-                runs.append(self.run(name))
-            except (Conflict, NotFound):  # run or removed by another thread meanwhile
-                continue
-        return runs
+        self._wake()
+        return True
 
     def run(self, name: str) -> Run:
         """Run a job now, on this thread, due or not; its failure is in the answer.
 
         Raises NotFound, and Conflict if it is running.
         """
+        run = self._run(name)
+        self._wake()  # its next time is another now
+        return run
+
+    def _run(self, name: str) -> Run:
         started = self._clock()
         with self._lock:
             job = self._job(name)
@@ -248,56 +212,71 @@ class Scheduler:
         run = Run(name, started, started, "it was broken off")
         before = self._spent()
         try:
-            error = self._act(job)
+            error = _act(job)
             run = Run(name, started, self._clock(), error)
         finally:
             with self._lock:
-                self._finish(job, run, self._spent() - before)
-        self._tell(run)
+                job.running, job.last, job.last_run = False, run, started
+                if isinstance(job.schedule, Every):
+                    job.next = run.ended + job.schedule.pause(self._spent() - before)
+        try:
+            self._ended(run)
+        except Exception:  # noqa: BLE001 - a note that could not be kept is no reason to stop
+            _log.exception("A job's run could not be noted", job=name)
         return run
 
     def note(self, name: str, started: float) -> None:
-        """Hear that a job was done by somebody else; its times stay. Raises NotFound."""
+        """Note that a job was done outside its time; its next time stays. Raises NotFound."""
         with self._lock:
             job = self._job(name)
-            job.last_run, job.last = started, Run(name, started, self._clock(), None)
+            job.last_run, job.last = started, Run(name, started, self._clock())
 
-    def next_due(self) -> float | None:
-        """When `step` has something to do."""
+    def next_run(self, name: str) -> float | None:
+        """When a job runs next; None if there is none of this name or it has no schedule."""
         with self._lock:
-            return min(
-                (job.next for job in self._jobs.values() if job.next is not None), default=None
-            )
+            job = self._jobs.get(name)
+            return job.next if job else None
 
-    def status(self) -> list[JobStatus]:
-        """All jobs, by name."""
+    def status(self) -> list[dict[str, Any]]:
+        """Return all jobs, by name: the fields of `status.Job`."""
+        noted = None
+        with suppress(BsdError):  # of broken settings it is told elsewhere
+            noted = self._config.current  # `bsd retention` has its runs noted there, too
         with self._lock:
-            return [
-                JobStatus(
-                    name=job.name,
-                    schedule=str(job.schedule) if job.schedule else None,
-                    next_run=job.next,
-                    last=job.last,
-                    last_run=job.last_run,
-                    running=job.running,
-                )
-                for _, job in sorted(self._jobs.items())
-            ]
+            return [self._status_of(job, noted) for _, job in sorted(self._jobs.items())]
 
-    def _job(self, name: str) -> _Scheduled:
+    def status_of(self, name: str) -> dict[str, Any]:
+        """Return one job; raises NotFound."""
+        with self._lock:
+            self._job(name)
+        return next(job for job in self.status() if job["name"] == name)
+
+    # --- with the lock held ---
+
+    def _status_of(self, job: ScheduledJob, noted: PruningConfig | None) -> dict[str, Any]:
+        last_run = job.last_run
+        if noted is not None and job.noted_as is not None:
+            other = _time(getattr(noted, job.noted_as))
+            last_run = max(filter(None, (last_run, other)), default=None)
+        last, settings = job.last, self._applied or PruningConfig()
+        seconds = round(last.ended - last.started, 3) if last else 0.0
+        answer = Job(
+            name=job.name,
+            schedule=str(job.schedule) if job.schedule else None,
+            enabled=job.is_enabled(settings) if job.is_enabled else job.schedule is not None,
+            running=job.running,
+            last_run=_iso(last_run),
+            last_result=LastResult(last.error is None, last.error, seconds) if last else None,
+            next_run=_iso(job.next),
+        )
+        return as_json(answer)
+
+    def _job(self, name: str) -> ScheduledJob:
         if name not in self._jobs:
             raise NotFound(f"there is no job {name}", hint="`bsd jobs` lists them")
         return self._jobs[name]
 
-    def _due(self, now: float) -> list[str]:
-        waiting = [
-            (job.next, job.name)
-            for job in self._jobs.values()
-            if job.next is not None and job.next <= now and not job.running
-        ]
-        return [name for _, name in sorted(waiting)]
-
-    def _mind_the_clock(self, now: float) -> None:
+    def _check_clock(self, now: float) -> None:
         if now < self._latest - _CORRECTION_SECONDS:
             _log.warning(
                 "The clock was put back; jobs are planned anew", seconds=self._latest - now
@@ -308,62 +287,44 @@ class Scheduler:
             self._latest = now
         self._latest = max(self._latest, now)
 
-    def _act(self, job: _Scheduled) -> str | None:
-        _log.trace("A job begins", job=job.name)
+    # --- without it ---
+
+    def _try(self, name: str) -> bool:
+        """Run a job unless another thread runs it; False if one does."""
         try:
-            job.action()
-        except BsdError as problem:  # it says what happened; where in bsd is no news
-            _log.warning(
-                "A job has failed", job=job.name, problem=problem.message, hint=problem.hint
-            )
-            return problem.message
-        except Exception as error:  # noqa: BLE001 - whatever a job does, the others go on
-            _log.exception("A job has failed", job=job.name)
-            return str(error) or type(error).__name__
-        return None
-
-    def _finish(self, job: _Scheduled, run: Run, spent: float) -> None:
-        job.running = False
-        job.last = run
-        job.last_run = run.started
-        if isinstance(job.schedule, Every):
-            job.next = run.ended + job.schedule.pause(spent)
-
-    def _tell(self, run: Run) -> None:
-        try:
-            self._ended(run)
-        except Exception:  # noqa: BLE001 - a note that could not be kept is no reason to stop
-            _log.exception("A job's run could not be noted", job=run.job)
+            self._run(name)
+        except Conflict:
+            return False
+        return True
 
 
-def _local(moment: float) -> datetime:
-    # Without a time zone on purpose: that is how Python means "of this machine".
-    return datetime.fromtimestamp(moment)  # noqa: DTZ006
+def _act(job: ScheduledJob) -> str | None:
+    """Run the action of a job; returns why it failed."""
+    _log.trace("A job begins", job=job.name)
+    try:
+        job.action()
+    except BsdError as problem:  # it says what happened; a traceback would add nothing
+        _log.warning("A job has failed", job=job.name, problem=problem.message, hint=problem.hint)
+        return problem.message
+    except Exception as error:  # noqa: BLE001 - whatever a job does, the others go on
+        _log.exception("A job has failed", job=job.name)
+        return str(error) or type(error).__name__
+    return None
 
 
-def _offset(moment: float) -> int:
-    return time.localtime(moment).tm_gmtoff
+def _is_due(job: ScheduledJob, now: float) -> bool:
+    return job.next is not None and job.next <= now
 
 
-def _put_back(moment: float) -> timedelta:
-    """By how much clocks are put back around `moment`; mostly not at all."""
-    back = _offset(moment - _NEAR_SECONDS) - _offset(moment + _NEAR_SECONDS)
-    return timedelta(seconds=max(back, 0))
+def _by_settings(config: PruningConfig, name: str) -> Schedule:
+    """Return the schedule of a job by its setting: a cron expression, or seconds."""
+    value = getattr(config, JOBS[name])
+    return Cron(value) if isinstance(value, str) else Every(value)
 
 
-@lru_cache(maxsize=32)
-def _in_every_hour(expression: str) -> bool:
-    return bool(croniter.expand(expression)[0][1] == ["*"])
+def _iso(moment: float | None) -> str | None:
+    return None if moment is None else iso_utc(moment)
 
 
-def _end_of_gap(slot: datetime) -> float:
-    """Find when clocks were put forward over `slot`."""
-    late, early = slot.timestamp(), slot.replace(fold=1).timestamp()
-    new = _offset(late)
-    while late - early > 1:
-        middle = (early + late) // 2
-        if _offset(middle) == new:
-            late = middle
-        else:
-            early = middle
-    return late
+def _time(text: str | None) -> float | None:
+    return None if text is None else datetime.fromisoformat(text).timestamp()

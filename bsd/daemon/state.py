@@ -1,4 +1,4 @@
-"""What the parts of one daemon share: what it stands on, what it knows, what waits to be done."""
+"""What the parts of one daemon share: settings, totals, how sessions were left, queue and loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import structlog
 from bsd.core.answers import as_json
 from bsd.core.config import PruningConfig
 from bsd.core.config_file import ConfigService
-from bsd.core.formatting import document, iso_utc
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.settings import Settings
 from bsd.daemon.child import Stopping
@@ -35,10 +35,7 @@ from bsd.transcripts.change import Written
 
 _log = structlog.stdlib.get_logger(module="daemon")
 
-# --- what it remembers of its work: what it did, how it left sessions, what could be saved ---
-
-
-_MOST_SESSIONS = 500  # in status; more would be a burden for whoever asks
+_MOST_SESSIONS = 500  # in status; more would make the answer too long
 _TOO_LARGE = "a line of it would take too much memory; its other lines are looked after"
 _TOTALS = (
     "commits",
@@ -69,9 +66,9 @@ class Ledger:
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
         self._give_ups: Counter[str] = Counter()
-        # As JSON once somebody has asked for them: they do so much more often than one changes.
-        self._results: OrderedDict[SessionName, bytes | tuple[SessionResult, float]] = OrderedDict()
-        self._listed: bytes | None = None  # all of them, until one changes
+        # As JSON once status was asked for: it is asked for more often than a result changes.
+        self._results: OrderedDict[SessionName, dict[str, Any] | tuple[SessionResult, float]]
+        self._results = OrderedDict()
         self._left_alone: dict[SessionName, str] = {}
 
     def count(self, what: str) -> None:
@@ -103,7 +100,6 @@ class Ledger:
                 self._left_alone[name] = _TOO_LARGE
             elif result.status is not Status.BUSY and not self._says_nothing_new(name, result):
                 self._left_alone.pop(name, None)
-            self._listed = None
             self._results[name] = result, at
             self._results.move_to_end(name)
             if len(self._results) > _MOST_SESSIONS:
@@ -116,8 +112,7 @@ class Ledger:
     def forget(self, name: SessionName) -> None:
         """The session is gone."""
         with self._lock:
-            if self._results.pop(name, None) is not None:
-                self._listed = None
+            self._results.pop(name, None)
             self._left_alone.pop(name, None)
 
     def totals(self) -> dict[str, Any]:
@@ -134,21 +129,15 @@ class Ledger:
             reasons = Counter(self._left_alone.values())
         return {"count": reasons.total(), "reasons": dict(reasons.most_common())}
 
-    def sessions(self) -> bytes:
-        """The last result of each session, the newest first: a JSON array."""
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return the last result of each session as JSON has it, the newest first."""
         with self._lock:
-            if self._listed is None:
-                for name, found in self._results.items():
-                    if not isinstance(found, bytes):
-                        self._results[name] = _listed(*found)
-                known = [one for one in self._results.values() if isinstance(one, bytes)]
-                self._listed = b"[%b]" % b",".join(reversed(known))
-            return self._listed
-
-
-def _listed(result: SessionResult, at: float) -> bytes:
-    # A copy has the size that it needs; what comes from orjson has kept all that it might need.
-    return bytes(memoryview(document({**as_json(result), "at": iso_utc(at)})))
+            for name, entry in self._results.items():
+                if isinstance(entry, tuple):
+                    result, at = entry
+                    self._results[name] = {**as_json(result), "at": iso_utc(at)}
+            results = [entry for entry in self._results.values() if isinstance(entry, dict)]
+        return results[::-1]
 
 
 class IdleSessions:
@@ -235,17 +224,14 @@ class PendingSavings:
             since = self._since.get(name)
         return None if since is None else since + LONGEST_WAIT_SECONDS
 
-    def settle(self, name: SessionName) -> None:
+    def clear(self, name: SessionName) -> None:
         """Nothing is waiting in this session any more: it was committed, or it is gone."""
         with self._lock:
             self._since.pop(name, None)
 
 
-# --- all that they share ---
-
-
 class DaemonState:
-    """Made once, when the daemon is; of all that stands here only three are ever replaced.
+    """Made once for a daemon; only three attributes are ever replaced.
 
     These are `settings`, as far as a running daemon follows them, `phase` ("starting", "running",
     "stopping") and `loops`, the threads by name, which are made last.

@@ -1,7 +1,7 @@
-"""What the doors may hear and ask of the running daemon, and what its answers hold.
+"""Events of the running daemon, and the fields of its answers.
 
 Times are ISO 8601 (UTC), sizes bytes. Nothing here reads a transcript, and no answer takes longer
-for there being many sessions.
+if there are many sessions.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from bsd.core.formatting import iso_utc
 
-# --- what happens, told to whoever listens; a slow listener delays nobody and loses the oldest ---
-
-
-_MOST_WAITING = 1000
+_MOST_WAITING = 1000  # events of one subscription; then it loses the oldest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class Event:
 
 
 class Subscription:
-    """Events in order, for one listener, who may take them in any thread."""
+    """Events in order for one listener, which may take them in any thread."""
 
     def __init__(self, wake: Callable[[], None], end: Callable[[Subscription], None]) -> None:
         self._wake = wake
@@ -47,19 +44,19 @@ class Subscription:
         self._lost = 0
 
     def take(self) -> Event | None:
-        """The next event if there is one."""
+        """Return the next event if there is one."""
         with self._lock:
             return self._events.popleft() if self._events else None
 
     def take_lost(self) -> int:
-        """How many events were dropped, because nobody took them, since it was last asked."""
+        """Return how many events were dropped since the last call, because too many waited."""
         with self._lock:
             lost, self._lost = self._lost, 0
         return lost
 
     @property
     def closed(self) -> bool:
-        """Whether no more will come; those that are there can still be taken."""
+        """True if no more events will come; those that wait can still be taken."""
         return self._closed
 
     def close(self) -> None:
@@ -78,7 +75,7 @@ class Subscription:
 
 
 class Events:
-    """Hands every event to every subscription; costs nothing while nobody listens."""
+    """Gives every event to every subscription."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -88,8 +85,8 @@ class Events:
     def subscribe(self, wake: Callable[[], None] = lambda: None) -> Subscription:
         """Listen from now on.
 
-        `wake` is called, by whichever thread publishes, when the first event waits to be taken,
-        and at the end. It must neither wait nor raise.
+        `wake` is called on the thread that publishes when the first event waits to be taken, and at
+        the end. It must neither wait nor raise.
         """
         subscription = Subscription(wake, self._forget)
         with self._lock:
@@ -97,12 +94,12 @@ class Events:
         return subscription
 
     @property
-    def is_heard(self) -> bool:
-        """Whether anybody listens."""
+    def has_listeners(self) -> bool:
+        """True if there is a subscription."""
         return bool(self._listeners)
 
     def publish(self, type: str, /, **data: Any) -> None:
-        """Tell everybody; `data` must be ready for JSON."""
+        """Give an event to all subscriptions; `data` must be ready for JSON."""
         with self._lock:
             listeners = list(self._listeners)
         if listeners:
@@ -121,9 +118,6 @@ class Events:
         with self._lock:
             if subscription in self._listeners:
                 self._listeners.remove(subscription)
-
-
-# --- what it answers ---
 
 
 EntryInfo = dict[str, Any]
@@ -240,42 +234,3 @@ class JobList:
     """All jobs, by name."""
 
     jobs: list[Job]
-
-
-class Service(Protocol):
-    """The daemon as its doors see it. Every method may be called from any thread."""
-
-    def health(self) -> EntryInfo:
-        """Whether all is well: the fields of `Health`."""
-        ...
-
-    def status(self) -> EntryInfo:
-        """Everything at a glance: the fields of `DaemonStatus`."""
-        ...
-
-    def status_json(self) -> bytes:
-        """The same as JSON: quicker than to make it of `status`."""
-        ...
-
-    def jobs(self) -> list[EntryInfo]:
-        """Scheduled jobs, by name: the fields of `Job`."""
-        ...
-
-    def run_job(self, name: str) -> EntryInfo:
-        """Run a job now, on the calling thread, and return it as `jobs` does.
-
-        Raises NotFound, and Conflict if it is running.
-        """
-        ...
-
-    def subscribe(self, wake: Callable[[], None], /) -> Subscription:
-        """What happens from now on (`Events.subscribe`); close it when nobody listens any more."""
-        ...
-
-    def beat(self, loop: str, within: float = 60.0) -> None:
-        """Tell that a loop of a door is alive and will beat again within so many seconds."""
-        ...
-
-    def end_beat(self, loop: str) -> None:
-        """Tell that such a loop has ended as it should."""
-        ...

@@ -1,15 +1,18 @@
-"""Notices that a session changed. What it says is a hint; the scan (scan.py) is the truth.
+"""Notices that a session or a setting changed. An event is a hint; the scan (scan.py) is the truth.
 
-Watched are the root, `agents/`, each agent's directory, and each agent's `sessions/`, and likewise
-what leads to agents in sources: so new agents and directories made anew are noticed, and nothing
-beside them costs a watch.
+One watchdog `Observer` watches `agents/` and every source with everything below them, and the root
+for `agents/` itself. watchdog leaves directories out without an error when the system has no more
+watches, so the watches that exist are counted in `/proc/self/fdinfo`. A directory that has none is
+served by the scan, and `health` says so.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,36 +20,42 @@ from pathlib import Path
 from typing import NamedTuple
 
 import structlog
+from watchdog.events import (
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import Source
-from bsd.daemon import directories
-from bsd.daemon.directories import Directories, Trouble, WatchProblem, no_access
+from bsd.daemon.directories import Directories, Trouble, WatchProblem, find_directories, no_access
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
-from bsd.daemon.watches import Watches, WatchListener, open_watches
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
 
 _log = structlog.stdlib.get_logger(module="watcher")
+_watchdog_log = logging.getLogger("watchdog.observers")
 
 # How long a look at all directories (some milliseconds) is good for: as long as a loop sleeps.
 CHECK_SECONDS = LONGEST_SLEEP_SECONDS
 # An agent's directories appear one after the other: look once for all of them.
 _GATHER_SECONDS = 0.25
+# How often directories are tried again that have no watch because the system has no more.
+RETRY_SECONDS = 600.0
 
-
-_Which = tuple[int, int]  # device, inode
-
-
-class _Watched(NamedTuple):
-    """A directory to be watched."""
-
-    files: bool  # whether its files' contents matter
-    which: _Which | None  # when it was looked at; None: it could not be
-
-
-_Wanted = dict[Path, _Watched]
+# Without a filter bsd's own reading would make events, and a burst of them loses others.
+_NAMES: list[type[FileSystemEvent]] = [FileMovedEvent, FileCreatedEvent, FileDeletedEvent]
+_DIRECTORIES: list[type[FileSystemEvent]] = [DirCreatedEvent, DirMovedEvent, DirDeletedEvent]
+_ALL: list[type[FileSystemEvent]] = [FileModifiedEvent, *_NAMES, *_DIRECTORIES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +72,29 @@ class WatchHealth:
     problems: tuple[WatchProblem, ...] = ()
 
 
-class Watcher(WatchListener):
+_Identity = tuple[int, int]  # device and inode
+
+
+class _Top(NamedTuple):
+    """A directory for which the observer has a watch of its own."""
+
+    recursive: bool
+    events: list[type[FileSystemEvent]]
+    identity: _Identity
+
+
+class Watcher:
     """Keeps watches where they should be. `step` and `close` belong to one thread.
 
-    Three are told, on watchdog's thread or the watcher's own, and must not block: `hint` that
-    something happened to a session, `rescan` why hints may be missing, `wake` that `step` should
-    be called soon. `scan_only` says why no events come from a directory on a device (a network
-    file system), or None.
+    Args:
+        hint: called when something happened to a session.
+        rescan: called with the reason when hints may be missing.
+        wake: called when `step` should be called soon.
+        settings_changed: called when config.json may have changed.
+        scan_only: says why no events come from a directory on a device (a network file system), or
+            returns None.
+
+    The callbacks run on the observer's thread or the watcher's own, and must not block.
     """
 
     def __init__(
@@ -79,27 +104,29 @@ class Watcher(WatchListener):
         hint: Callable[[SessionName], None],
         rescan: Callable[[str], None],
         wake: Callable[[], None],
+        settings_changed: Callable[[], None] = lambda: None,
         scan_only: Callable[[Path, int], str | None] = lambda _path, _device: None,
-        watching: Callable[[WatchListener], Watches] = open_watches,
     ) -> None:
         self._layout = layout
         self._hint = hint
         self._rescan = rescan
         self._wake = wake
+        self._settings_changed = settings_changed
         self._scan_only = scan_only
-        self._watching = watching
-        self._watches: Watches | None = None
-        # sessions directory → agents, and whose they are
-        self._agents: dict[str, tuple[tuple[str, AgentProgram], ...]] = {}
-        self._program_archive: dict[
-            str, Source
-        ] = {}  # directory → whose sessions are put away there
+        self._observer: BaseObserver | None = None
+        self._handler = _EventHandler(self._handle)
+        self._overflow = _OverflowHandler(self._lose_events)
+        self._watches: dict[str, tuple[_Top, ObservedWatch]] = {}
+        self._agents: dict[str, tuple[tuple[str, AgentProgram], ...]] = {}  # by directory
+        self._archives: dict[str, Source] = {}  # by the directory of their archived sessions
         self._outer: frozenset[str] = frozenset()
-        self._armed: dict[Path, _Which] = {}  # which directory it was
-        self._refusal: WatchProblem | None = None
+        self._settings = str(layout.config_file)
+        self._unwatched: frozenset[str] = frozenset()  # at the last look
+        self._retry_at = 0.0
+        self._error: OSError | None = None  # for which the observer could not watch a directory
+        self._failure: str | None = None  # of the event handler, since the last look
         self._changed = threading.Event()
-        self._failed: str | None = None  # of the handler, since the last look
-        self._closed = False
+        self._looking = False  # directories are being listed
         self._next_look = self._gathered = 0.0
         self.health = WatchHealth()
 
@@ -115,58 +142,193 @@ class Watcher(WatchListener):
 
     def rearm(self, now: float) -> WatchHealth:
         """Put watches on all directories that should have one, and no others; raises nothing."""
-        wanted, found = self._survey()
-        self._refusal = None
-        watches = self._reopen(len(wanted))
-        if watches is not None:
-            for path in self._armed.keys() - wanted.keys():
-                self._disarm(path, watches)
-            added = self._arm_all(wanted, watches)
-            if added:
-                # What was written there before the watch was, nobody has told of.
-                self._rescan(f"{added} directories newly watched")
-        health = self._judge(now, wanted, found)
-        self._failed = None
-        return health
+        self._looking = True
+        found = find_directories(self._layout)
+        new = self._learn(found)
+        self._looking = False
+        places = {str(path): place for path in found.all() if (place := _identity(path))}
+        wanted = {
+            path: place
+            for path, place in places.items()
+            if self._scan_only(Path(path), place[0]) is None
+        }
+        tops = self._tops(found, wanted)
+        scheduled = self._schedule(tops)
+        missing = self._missing(wanted)
+        again = [path for path in missing if path in self._unwatched and os.access(path, os.R_OK)]
+        if not missing:
+            self._retry_at = now
+        elif again and now >= self._retry_at:
+            self._retry_at = now + RETRY_SECONDS
+            for top in {top for path in again if (top := self._top_of(path))}:
+                self._unschedule(top)
+            scheduled |= self._schedule(tops)
+            missing = self._missing(wanted)
+        if scheduled or new:
+            # No event has told of files that were written there before the watch was.
+            self._rescan("directories are newly watched")
+        # watchdog may be just about to watch these; others have no watch although it has tried.
+        coming = [
+            path
+            for path in missing
+            if path not in self._unwatched and self._top_of(path) not in {None, *scheduled}
+        ]
+        if coming:
+            self._changed.set()  # look again soon
+        self._unwatched = frozenset(missing)
+        problems = list(found.problems)
+        if missing:
+            is_settled = len(coming) < len(missing)
+            problems.append(self._why_unwatched(missing, len(wanted), is_settled=is_settled))
+        if self._failure is not None:
+            problems.append(_handler_failed(self._failure))
+            self._failure = None
+        self.health = WatchHealth(
+            at=now,
+            dirs=len(wanted),
+            watched=len(wanted) - len(missing),
+            scan_only=len(places) - len(wanted),
+            problems=tuple(problems),
+        )
+        return self.health
 
     def close(self) -> None:
         """Stop watching."""
-        self._closed = True
-        if self._watches is not None:
-            self._watches.close()
-            self._watches = None
-        self._armed.clear()
+        observer, self._observer = self._observer, None
+        self._watches.clear()
+        if observer is not None:
+            _watchdog_log.removeHandler(self._overflow)
+            observer.stop()
+            observer.join()
 
-    # --- watchdog's thread: an exception here would end it ---
+    def _learn(self, found: Directories) -> bool:
+        """Note which directory holds whose sessions; returns True if some were not known before."""
+        before = self._agents
+        self._agents = {}
+        for path, agents in found.sessions.items():
+            known = before.get(str(path), ())
+            if tuple(agent for agent, _ in known) != agents:
+                known = tuple(_programs(self._layout, agents))
+            self._agents[str(path)] = known
+        new = not (before.keys() >= self._agents.keys())
+        self._archives = {str(path): source for path, source in found.archived_in.items()}
+        self._outer = frozenset(map(str, found.outer))
+        return new
 
-    def touched(self, directory: str, name: str) -> None:
-        self._handle(self._touched, directory, name)
+    def _tops(self, found: Directories, wanted: dict[str, _Identity]) -> dict[str, _Top]:
+        """Return the directories that need a watch of their own; the others lie below a tree."""
+        trees = [str(tree) for tree in found.trees if str(tree) in wanted]
+        tops = {}
+        for path, place in wanted.items():
+            if not any(path.startswith(f"{tree}/") for tree in trees):
+                has_files = path in trees or path in self._agents or path in self._archives
+                tops[path] = _Top(path in trees, _ALL if has_files else _DIRECTORIES, place)
+        own = os.path.dirname(self._settings)
+        identity = _identity(own)
+        if identity and self._scan_only(Path(own), identity[0]) is None:
+            # bsd writes to its own files all the time, and always replaces this one.
+            tops[own] = _Top(recursive=False, events=_NAMES, identity=identity)
+        return tops
 
-    def gone(self, directory: str) -> None:
-        self._handle(self._gone, directory)
-
-    def lost(self, why: str) -> None:
-        self._handle(self._lost, why)
-
-    def _handle(self, handler: Callable[..., None], *event: str) -> None:
+    def _schedule(self, tops: dict[str, _Top]) -> set[str]:
+        """Have the observer watch `tops` and nothing else; returns those newly watched."""
+        self._error = None
         try:
-            handler(*event)
+            observer = self._open()
+        except OSError as error:
+            self._error = error
+            return set()
+        alive = {emitter.watch for emitter in observer.emitters if emitter.is_alive()}
+        for path, (top, watch) in list(self._watches.items()):
+            if tops.get(path) != top or watch not in alive:
+                self._unschedule(path)
+        new = set()
+        for path, top in tops.items():
+            if path not in self._watches:
+                try:
+                    watch = observer.schedule(
+                        self._handler, path, recursive=top.recursive, event_filter=top.events
+                    )
+                except OSError as error:
+                    self._error = error
+                else:
+                    self._watches[path] = top, watch
+                    new.add(path)
+        return new
+
+    def _open(self) -> BaseObserver:
+        """Return the observer, a new one if it has ended; raises OSError."""
+        if self._observer is not None and not self._observer.is_alive():
+            _log.warning("Watching had stopped and starts anew")
+            self.close()
+        if self._observer is None:
+            # It registers a new directory twice if its parent is new as well.
+            warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
+            observer = Observer()
+            observer.name = "bsd-watchdog"
+            observer.start()
+            _watchdog_log.addHandler(self._overflow)
+            self._observer = observer
+        return self._observer
+
+    def _unschedule(self, path: str) -> None:
+        _, watch = self._watches.pop(path)
+        if self._observer is not None:
+            self._observer.unschedule(watch)
+
+    def _missing(self, wanted: dict[str, _Identity]) -> list[str]:
+        """Return the directories from which no events come."""
+        installed = watched_inodes()
+        return [
+            path
+            for path, place in wanted.items()
+            if self._top_of(path) is None or (installed is not None and place[1] not in installed)
+        ]
+
+    def _top_of(self, path: str) -> str | None:
+        """Return the directory whose watch covers `path`."""
+        if path in self._watches:
+            return path
+        trees = (tree for tree, (top, _) in self._watches.items() if top.recursive)
+        return next((tree for tree in trees if path.startswith(f"{tree}/")), None)
+
+    def _why_unwatched(self, missing: list[str], total: int, *, is_settled: bool) -> WatchProblem:
+        code = self._error.errno if self._error else None
+        if code in {errno.EMFILE, errno.ENFILE}:
+            return _instance_limit()
+        closed = next((path for path in missing if not os.access(path, os.R_OK)), None)
+        if closed is not None and code != errno.ENOSPC:
+            return no_access(Path(closed), PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        if is_settled or code == errno.ENOSPC:
+            return _watch_limit(len(missing), total)
+        return WatchProblem(
+            Trouble.UNWATCHED,
+            f"{len(missing)} of {total} directories are not watched yet, {missing[0]} for one",
+            "nothing, they will be in a moment",
+        )
+
+    # --- the observer's thread, which an exception would end ---
+
+    def _handle(self, event: FileSystemEvent) -> None:
+        try:
+            for path in (event.src_path, event.dest_path):
+                if path:
+                    self._follow(os.fsdecode(path), is_directory=event.is_directory)
         except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
-            self._survive(error, "/".join(event))
+            self._failure = f"{os.fsdecode(event.src_path)}: {error!r}"
+            _log.error("A file event could not be handled", what=self._failure, exc_info=error)
+            with suppress(Exception):  # else the next regular scan does it
+                self._rescan("a file event could not be handled")
 
-    def _gone(self, directory: str) -> None:
-        known = (self._agents, self._program_archive, self._outer)
-        if not self._closed and any(directory in each for each in known):
-            self._attend()
-
-    def _lost(self, why: str) -> None:
-        _log.warning("File events were lost", why=why)
-        self._rescan(why)
-
-    def _touched(self, directory: str, name: str) -> None:
-        if directory in self._outer:
-            self._attend()
-        elif source := self._program_archive.get(directory):
+    def _follow(self, path: str, *, is_directory: bool) -> None:
+        directory, name = os.path.split(path)
+        if path == self._settings:
+            self._settings_changed()
+        elif is_directory:
+            inner = path in self._agents or path in self._archives
+            if self._looking or inner or path in self._outer or directory in self._outer:
+                self._look_soon()
+        elif source := self._archives.get(directory):
             if agent := source.agent_of(name):
                 self._hint(SessionName(agent, name.removesuffix(ENDING)))
         else:
@@ -174,135 +336,49 @@ class Watcher(WatchListener):
                 if program.is_session_file(name):
                     self._hint(SessionName(agent, name.removesuffix(ENDING)))
 
-    def _attend(self) -> None:
+    def _look_soon(self) -> None:
         if not self._changed.is_set():
             self._changed.set()
             self._wake()
 
-    def _survive(self, error: Exception, what: str) -> None:
-        self._failed = f"{what}: {error!r}"
-        _log.error("A file event could not be handled", what=what, exc_info=error)
-        try:
-            self._rescan("a file event could not be handled")
-        except Exception as again:  # noqa: BLE001 - then only the next regular scan will do it
-            _log.error("No rescan could be asked for", exc_info=again)
-
-    # --- what should be, what is ---
-
-    def _survey(self) -> tuple[_Wanted, Directories]:
-        """List directories to watch, the important ones first."""
-        found = directories.look(self._layout)
-        before = self._agents
-        self._agents = {}
-        for path, agents in found.sessions.items():
-            owned = before.get(str(path), ())
-            if tuple(agent for agent, _ in owned) != agents:
-                owned = tuple(_owned(self._layout, agents))
-            self._agents[str(path)] = owned
-        self._program_archive = {str(path): source for path, source in found.archived_in.items()}
-        self._outer = frozenset(map(str, found.outer))
-        sessions = {**found.sessions, **found.archived_in}
-        wanted = {}
-        for path in (*found.outer[:2], *sessions, *found.outer[2:]):
-            which = _which(path)
-            if which is None or self._scan_only(path, which[0]) is None:
-                wanted[path] = _Watched(path in sessions, which)
-        return wanted, found
-
-    def _missing(self, wanted: _Wanted) -> list[Path]:
-        installed = self._watches.installed() if self._watches else set()
-        return [
-            path
-            for path, place in wanted.items()
-            if path not in installed or self._armed.get(path) != place.which
-        ]
-
-    def _judge(self, now: float, wanted: _Wanted, found: Directories) -> WatchHealth:
-        missing = self._missing(wanted)
-        problems = list(found.problems)
-        if self._watches is not None and not self._watches.alive:
-            problems.append(_STOPPED)
-        elif missing:
-            problems.append(self._refusal or _unwatched(missing[0], len(missing), len(wanted)))
-        if self._failed:
-            problems.append(_handler_failed(self._failed))
-        self.health = WatchHealth(
-            at=now,
-            dirs=len(wanted),
-            watched=len(wanted) - len(missing),
-            scan_only=len({*found.sessions, *found.archived_in, *found.outer}) - len(wanted),
-            problems=tuple(problems),
-        )
-        return self.health
-
-    def _reopen(self, wanted: int) -> Watches | None:
-        if self._watches is not None and not self._watches.alive:
-            _log.warning("Watching had stopped and starts anew")
-            self._watches.close()
-            self._watches = None
-            self._armed.clear()
-        if self._watches is None:
-            try:
-                self._watches = self._watching(self)
-            except OSError as error:
-                self._refusal = refused(error, self._layout.root, wanted, wanted)
-        return self._watches
-
-    def _arm_all(self, wanted: _Wanted, watches: Watches) -> int:
-        added = 0
-        missing = self._missing(wanted)
-        for path in missing:
-            self._disarm(path, watches)
-            which = _which(path)  # before the watch: if it is another by then, the next look tells
-            try:
-                watches.add(path, files=wanted[path].files)
-            except OSError as error:
-                if error.errno in {errno.ENOENT, errno.ENOTDIR}:
-                    continue  # it has just gone
-                self._refusal = refused(error, path, len(missing) - added, len(wanted))
-                if error.errno == errno.ENOSPC:
-                    break  # nor would any other be watched
-            else:
-                added += 1
-                if which is not None:
-                    self._armed[path] = which
-        return added
-
-    def _disarm(self, path: Path, watches: Watches) -> None:
-        self._armed.pop(path, None)
-        watches.remove(path)
+    def _lose_events(self) -> None:
+        _log.warning("File events were lost", why=_OVERFLOW)
+        self._rescan(_OVERFLOW)
 
 
-def _owned(layout: Layout, agents: Iterable[str]) -> Iterator[tuple[str, AgentProgram]]:
+class _EventHandler(FileSystemEventHandler):
+    """Passes all events on."""
+
+    def __init__(self, handle: Callable[[FileSystemEvent], None]) -> None:
+        self._handle = handle
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        self._handle(event)
+
+
+_OVERFLOW = "the kernel's queue of events ran over"
+
+
+class _OverflowHandler(logging.Handler):
+    """Calls `lost` when watchdog logs that events were lost; it tells in no other way."""
+
+    def __init__(self, lost: Callable[[], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._lost = lost
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "events were lost" in record.getMessage():
+            self._lost()
+
+
+def _programs(layout: Layout, agents: Iterable[str]) -> Iterator[tuple[str, AgentProgram]]:
     for agent in agents:
         with suppress(BsdError):  # its directory has just become a link
             yield agent, program_of(layout, agent)
 
 
-_STOPPED = WatchProblem(
-    Trouble.STOPPED,
-    "nothing is watched: the thread that reads events has ended",
-    "nothing, it starts again by itself; if this comes back, see the log",
-)
-
-
-def _unwatched(example: Path, missing: int, total: int) -> WatchProblem:
-    return WatchProblem(
-        Trouble.UNWATCHED,
-        f"{missing} of {total} directories are not watched yet, {example} for one",
-        "nothing, they will be in a moment",
-    )
-
-
-def _handler_failed(what: str) -> WatchProblem:
-    return WatchProblem(
-        Trouble.HANDLER,
-        f"an event could not be handled: {what}",
-        "nothing, the scan has looked instead; please report it with the log",
-    )
-
-
-def _which(path: Path) -> _Which | None:
+def _identity(path: str | Path) -> _Identity | None:
+    """Return device and inode; None if the directory is gone or cannot be looked at."""
     try:
         found = os.stat(path)
     except OSError:
@@ -310,13 +386,22 @@ def _which(path: Path) -> _Which | None:
     return found.st_dev, found.st_ino
 
 
-def refused(error: OSError, directory: Path, missing: int, total: int) -> WatchProblem:
-    """Say why a directory cannot be watched; `missing` of `total` are not."""
-    if error.errno == errno.ENOSPC:
-        return _watch_limit(missing, total)
-    if error.errno in {errno.EMFILE, errno.ENFILE}:
-        return _instance_limit()
-    return no_access(directory, error)
+def watched_inodes() -> set[int] | None:
+    """Return the inodes that this process watches; None if the system does not list them."""
+    try:
+        descriptors = os.listdir("/proc/self/fdinfo")
+    except OSError:
+        return None
+    inodes: set[int] = set()
+    for descriptor in descriptors:
+        with suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:
+            # `inotify wd:3 ino:9e7e sdev:800013 mask:800afce …`
+            inodes.update(
+                int(line.split()[2].removeprefix(b"ino:"), 16)
+                for line in lines
+                if line.startswith(b"inotify wd:")
+            )
+    return inodes
 
 
 def inotify_limit(name: str) -> int | None:
@@ -345,4 +430,12 @@ def _instance_limit() -> WatchProblem:
         Trouble.INSTANCE_LIMIT,
         "nothing is watched, only scanned: no further inotify instance (or file) can be opened",
         f"sudo sysctl fs.inotify.max_user_instances={2 * limit}, or raise ulimit -n",
+    )
+
+
+def _handler_failed(what: str) -> WatchProblem:
+    return WatchProblem(
+        Trouble.HANDLER,
+        f"an event could not be handled: {what}",
+        "nothing, the scan has looked instead; please report it with the log",
     )

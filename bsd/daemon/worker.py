@@ -1,7 +1,6 @@
-"""The workers: each takes sessions from the queue, and has a child extract what is due in them.
+"""The workers: each takes sessions from the queue and has a child extract what is due in them.
 
-`Work` is what is done with one session, `Workers` the threads that do it; one that dies is
-replaced.
+`Worker` has a batch worked on and judges each result for the queue; `Workers` are the threads.
 """
 
 from __future__ import annotations
@@ -9,9 +8,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -21,188 +20,142 @@ from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import BoundLogger
 from bsd.core.processes import give_back_memory
-from bsd.daemon.child import Stopping
-from bsd.daemon.children import LONGEST_STEP_SECONDS
+from bsd.daemon import tasks
+from bsd.daemon.child import BEGAN, Stopping
+from bsd.daemon.children import LONGEST_STEP_SECONDS, Children
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
-from bsd.daemon.queue import Ended, Failed, Finished, TryLater
+from bsd.daemon.queue import Failed, Finished, TryLater, Verdict
 from bsd.daemon.state import DaemonState
-from bsd.daemon.tasks import Looked, ToLook
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.change import Written
 
 _log: BoundLogger = structlog.get_logger(module="worker")
 
-
-class LookInto(Protocol):
-    """Has a child extract what is due in a session (`tasks.look_into`)."""
-
-    def __call__(
-        self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
-    ) -> SessionResult | None:
-        """`alive` hears now and then that it goes on; raises as the task."""
-        ...
-
-
-class LookIntoSeveral(Protocol):
-    """Has a child extract what is due in sessions of a backlog (`tasks.look_into_several`)."""
-
-    def __call__(
-        self,
-        wanted: Mapping[ToLook, int],
-        alive: Callable[[], None],
-        began: Callable[[SessionName], None],
-    ) -> list[Looked]:
-        """Each with its size; `began` hears at the end which one it began last."""
-        ...
-
-
-# After others' lines came in with a commit: nobody will tell of them, and they want their rest.
+# After a commit that let in lines of another program, or that carried out calls of agents: no event
+# tells of them, and they must become idle first.
 _LOOK_AGAIN_SECONDS = 3.0
-# After so many sessions, and then none for a minute, what they took is given back to the system.
+# After so many sessions, and then none for a minute, memory is returned to the system.
 _MANY = 1000
-_TOGETHER = 32  # small sessions of a backlog that a child is handed at once, at most
+_LARGEST_BATCH = 32  # small sessions of a backlog that a child works on in one task
 
 
 class Worker:
-    """Does one job after the other, on any thread, and tells everybody who must know.
+    """Works on batches of sessions, on any thread; a batch may have one session.
 
-    `worked` hears of each session that has had its turn.
+    `worked` is called for each session that has had its turn.
     """
 
     def __init__(
         self,
         state: DaemonState,
-        look_into: LookInto,
-        look_into_several: LookIntoSeveral,
+        children: Children,
         *,
         worked: Callable[[SessionName], None] = lambda _: None,
     ) -> None:
         self._state = state
-        self._look_into = look_into
-        self._look_into_several = look_into_several
+        self._children = children
         self._worked = worked
 
-    def on(self, name: SessionName, alive: Callable[[], None] = lambda: None) -> Ended:
-        """Work on a session; `alive` is called now and then. Raises Stopping."""
-        try:
-            return self._on(name, alive)
-        finally:
-            self._worked(name)
-
-    def on_several(
+    def run(
         self,
         names: list[SessionName],
         alive: Callable[[], None] = lambda: None,
         began: Callable[[SessionName], None] = lambda _: None,
-    ) -> dict[SessionName, Ended]:
-        """Work on sessions of a backlog; those that are not in the answer were not touched.
+    ) -> dict[SessionName, Verdict]:
+        """Work on sessions in order; those that are not in the answer were not touched.
 
-        `began` hears which one came last. Raises Stopping, and what nobody expected of that one.
+        Args:
+            alive: called now and then.
+            began: called with each session when the work on it begins.
         """
-        ended: dict[SessionName, Ended] = {}
-        if not self._state.config.current.enabled:
-            ended = dict.fromkeys(names, Finished())
+        verdicts: dict[SessionName, Verdict] = {}
+        if not self._state.config.current.enabled:  # a session counts as changed until it is on
+            verdicts = dict.fromkeys(names, Finished())
         else:
             urgent = {name for name in names if self._state.enqueuer.take_urgency(name)}
             try:
-                self._extract_several(names, urgent, ended, alive, began)
+                self._extract(names, urgent, verdicts, alive, began)
             finally:
                 for name in urgent:
-                    if not isinstance(ended.get(name), Finished):
+                    if not isinstance(verdicts.get(name), Finished):
                         self._state.enqueuer.return_urgency(name)
-        for name in ended:
+        for name in verdicts:
             self._worked(name)
-        return ended
+        return verdicts
 
-    def _extract_several(
+    def _extract(
         self,
         names: list[SessionName],
         urgent: set[SessionName],
-        ended: dict[SessionName, Ended],
+        verdicts: dict[SessionName, Verdict],
         alive: Callable[[], None],
         began: Callable[[SessionName], None],
     ) -> None:
-        now = self._state.clocks.steady()
-        found: dict[ToLook, Written] = {}
+        state, now = self._state, self._state.clocks.steady()
+        before: dict[SessionName, Written] = {}
         for name in names:
-            if (before := self._look(name)) is None:
-                ended[name] = self._gone(name)
+            if (seen := self._look(name)) is None:
+                verdicts[name] = self._forget(name)
             else:
-                waited = self._state.savings.waited(name, now)
-                found[ToLook(name, waited, name in urgent)] = before
-        if not found:
+                before[name] = seen
+        if not before or state.stopping.is_set():
             return
-        self._state.idle_sessions.unsettled(*(one.name for one in found))
-        self._state.stop_here()
-        last = next(iter(found)).name
+        state.idle_sessions.unsettled(*before)
+        order = list(before)
+        at = order[0]
 
-        def at(name: SessionName) -> None:
-            nonlocal last
-            last = name
+        def begin(name: SessionName) -> None:
+            nonlocal at
+            at = name
             began(name)
 
-        looked: Mapping[ToLook, Looked]
+        def goes_on(name: SessionName) -> bool:
+            return not state.queue.others_first(name, *order[order.index(name) + 1 :])
+
         try:
-            sizes = {one: before.size for one, before in found.items()}
-            # Shorter if others went first.
-            looked = dict(zip(found, self._look_into_several(sizes, alive, at), strict=False))
-        except BsdError as problem:  # the others were not touched, or are looked at once more
-            looked = {one: problem for one in found if one.name == last}
+            results = self._children.call(
+                tasks.look_into_several,
+                [
+                    tasks.ToLook(name, state.savings.waited(name, now), name in urgent)
+                    for name in order
+                ],
+                several={name: seen.size for name, seen in before.items()},
+                background=True,
+                handlers={"alive": alive, BEGAN: begin, "goes_on": goes_on},
+            )
+            for at, result in zip(order, results, strict=False):  # it may have given way
+                verdicts[at] = self._judge(at, result, before[at])
         except Stopping:
-            raise
-        except Exception:  # whatever it was: the session that was worked on has had its turn
-            self._worked(last)
-            raise
-        for one, answer in looked.items():
-            ended[one.name] = self._judge(one.name, answer, found[one])
+            return
+        except BsdError as problem:  # the others were not touched, or are looked at once more
+            verdicts[at] = self._judge(at, problem, before[at])
+        except Exception as error:  # noqa: BLE001 - of one session, which does not stop the others
+            _log.exception("Work on a session has failed", session=str(at))
+            state.ledger.count("crashes")
+            verdicts[at] = Failed(f"internal error: {error!r}")
 
-    def _on(self, name: SessionName, alive: Callable[[], None]) -> Ended:
-        if not self._state.config.current.enabled:
-            return Finished()  # it counts as changed until it is looked into
-        urgent = self._state.enqueuer.take_urgency(name)
-        ended: Ended | None = None
-        try:
-            ended = self._extract(name, alive, urgent=urgent)
-        finally:
-            if urgent and not isinstance(ended, Finished):
-                self._state.enqueuer.return_urgency(name)
-        return ended
+    def _judge(
+        self, name: SessionName, result: SessionResult | BsdError | None, before: Written
+    ) -> Verdict:
+        """Tell what came of a session, and return when it is due again.
 
-    def _extract(self, name: SessionName, alive: Callable[[], None], *, urgent: bool) -> Ended:
-        before = self._look(name)
-        if before is None:
-            return self._gone(name)
-        self._state.idle_sessions.unsettled(name)
-        waited = self._state.savings.waited(name, self._state.clocks.steady())
-        looked: Looked
-        try:
-            self._state.stop_here()
-            looked = self._look_into(name, alive, waited, urgent=urgent)
-        except BsdError as problem:
-            looked = problem
-        return self._judge(name, looked, before)
-
-    def _judge(self, name: SessionName, looked: Looked, before: Written) -> Ended:
-        match looked:
-            case None:  # calls in it were carried out
-                # Just written, by us: what may leave it now is seen when it rests.
+        Args:
+            result: the answer of `tasks.look_into`, or what it raised.
+            before: the transcript as it was when the work began.
+        """
+        match result:
+            case None:  # bsd has just written to it: what may leave it now is seen when it is idle
                 return self._later(_LOOK_AGAIN_SECONDS)
             case NotFound():
-                return self._gone(name)
+                return self._forget(name)
             case Busy():
-                return self._later(looked.again_in)
+                return self._later(result.again_in)
             case BsdError():
-                result = SessionResult(
-                    str(name), Status.FAILED, reason=looked.message, hint=looked.hint
-                )
-            case _:
-                result = looked
+                reason, hint = result.message, result.hint
+                result = SessionResult(str(name), Status.FAILED, reason=reason, hint=hint)
         if result.status is Status.FAILED and self._look(name) is None:
-            return self._gone(name)
-        self._tell(name, result)
-        return self._conclude(name, result, before)
-
-    def _conclude(self, name: SessionName, result: SessionResult, before: Written) -> Ended:
+            return self._forget(name)
+        self._publish(name, result)
         state = self._state
         match result.status:
             case Status.BUSY:
@@ -212,8 +165,13 @@ class Worker:
             case Status.LEFT_ALONE:
                 state.scan.note(name, before)
                 state.idle_sessions.left(name, before, None)
-                state.savings.settle(name)
+                state.savings.clear(name)
                 return Finished()
+        return Finished(self._next_due(name, result))
+
+    def _next_due(self, name: SessionName, result: SessionResult) -> float | None:
+        """Note how a session was left; returns when it is due even if it does not change."""
+        state = self._state
         now = state.clocks.steady()
         due = []
         if result.unfinished:
@@ -227,21 +185,20 @@ class Worker:
                 state.idle_sessions.left(name, seen, result.due_at)
         if result.postponed:
             state.savings.wait(name, now)
+            due.append(state.savings.due(name) or now)
         else:
-            state.savings.settle(name)
-        if (later := state.savings.due(name)) is not None:
-            due.append(later)
+            state.savings.clear(name)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
-        return Finished(min(due, default=None))
+        return min(due, default=None)
 
-    def _later(self, again_in: float | None) -> TryLater:
-        return TryLater(None if again_in is None else self._state.clocks.steady() + again_in)
+    def _later(self, seconds: float | None) -> TryLater:
+        return TryLater(None if seconds is None else self._state.clocks.steady() + seconds)
 
-    def _tell(self, name: SessionName, result: SessionResult) -> None:
+    def _publish(self, name: SessionName, result: SessionResult) -> None:
         at = self._state.clocks.wall()
         self._state.ledger.worked(name, result, at)
-        if self._state.events.is_heard:
+        if self._state.events.has_listeners:
             self._state.events.publish("session", **as_json(result))
         if result.postponed:
             _log.debug(
@@ -254,121 +211,110 @@ class Worker:
             return Written.of(os.lstat(self._state.layout.transcript(name)))
         return None
 
-    def _gone(self, name: SessionName) -> Ended:
+    def _forget(self, name: SessionName) -> Verdict:
+        """Forget a session that is gone."""
         self._state.ledger.forget(name)
-        self._state.savings.settle(name)
+        self._state.savings.clear(name)
         return Finished()
 
 
-class _Worker:
-    """One place at the table, whoever sits there."""
+class _WorkerThread:
+    """One of the threads; a thread that dies is replaced under the same name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.session: SessionName | None = None
-        self.since: float | None = None  # epoch seconds
+        self.session: SessionName | None = None  # that it works on
+        self.since = 0.0  # epoch seconds
         self.thread: threading.Thread | None = None
 
 
 class Workers:
     """As many threads as the settings say, which take sessions from the queue."""
 
-    def __init__(self, state: DaemonState, work: Worker) -> None:
+    def __init__(self, state: DaemonState, worker: Worker) -> None:
         self._state = state
-        self._work = work
-        self._workers = [_Worker(f"worker-{n}") for n in range(1, state.settings.threads + 1)]
+        self._worker = worker
+        count = state.settings.threads
+        self._threads = [_WorkerThread(f"worker-{number}") for number in range(1, count + 1)]
 
     def start(self) -> None:
-        for worker in self._workers:
-            self._start(worker)
+        for thread in self._threads:
+            self._start(thread)
 
     def join(self, deadline: float) -> bool:
-        """Wait until `deadline` (monotonic seconds); whether all have ended.
+        """Wait until `deadline` (monotonic seconds); returns True if all threads have ended.
 
-        After the daemon was told to stop, everyone finishes a commit that has begun, and no more.
+        After the daemon was told to stop, each finishes a commit that has begun, and no more.
         """
-        ended = True
-        for worker in self._workers:
-            if worker.thread is not None:
-                worker.thread.join(max(0.0, deadline - time.monotonic()))
-                ended &= not worker.thread.is_alive()
-        return ended
+        threads = [each.thread for each in self._threads if each.thread is not None]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Who works on what."""
-        found = []
-        for worker in self._workers:
-            session, since = worker.session, worker.since
-            found.append(
-                {
-                    "name": worker.name,
-                    "session": str(session) if session else None,
-                    "since": iso_utc(since) if session and since else None,
-                }
-            )
-        return found
+        """Return which thread works on which session: {name, session, since}."""
+        at = [(each.name, each.session, each.since) for each in self._threads]
+        return [
+            {
+                "name": name,
+                "session": str(session) if session else None,
+                "since": iso_utc(since) if session else None,
+            }
+            for name, session, since in at
+        ]
 
-    def _start(self, worker: _Worker) -> None:
-        self._state.beats.expect(worker.name, LONGEST_SLEEP_SECONDS)
-        worker.thread = threading.Thread(
-            target=self._run, args=(worker,), name=f"bsd-{worker.name}"
+    def _start(self, thread: _WorkerThread) -> None:
+        self._state.beats.expect(thread.name, LONGEST_SLEEP_SECONDS)
+        thread.thread = threading.Thread(
+            target=self._run, args=(thread,), name=f"bsd-{thread.name}"
         )
-        worker.thread.start()
+        thread.thread.start()
 
-    def _run(self, worker: _Worker) -> None:
+    def _run(self, thread: _WorkerThread) -> None:
         state = self._state
         worked = _MANY  # a start takes much memory, too
         try:
             while not state.stopping.is_set():
-                state.beats.beat(worker.name, LONGEST_SLEEP_SECONDS)
-                session = state.queue.take()
-                if session is not None:
-                    sessions = [session, *state.queue.take_more(session, _TOGETHER - 1)]
-                    self._some(worker, sessions)
-                    worked += len(sessions)
+                state.beats.beat(thread.name, LONGEST_SLEEP_SECONDS)
+                if (first := state.queue.take()) is not None:
+                    batch = [first, *state.queue.take_more(first, _LARGEST_BATCH - 1)]
+                    self._work(thread, batch)
+                    worked += len(batch)
                 elif worked >= _MANY:
                     worked = 0
                     give_back_memory()
         except BaseException:  # noqa: BLE001 - whatever ended it: the work must go on
-            _log.exception("A worker has died and is replaced", worker=worker.name)
+            _log.exception("A worker has died and is replaced", worker=thread.name)
             state.ledger.count("workers_replaced")
             if not state.stopping.is_set():
-                self._start(worker)
+                self._start(thread)
                 return
-        state.beats.end(worker.name)
+        state.beats.end(thread.name)
 
-    def _some(self, worker: _Worker, sessions: list[SessionName]) -> None:
-        first, queue = sessions[0], self._state.queue
-        at, ended = first, dict[SessionName, Ended]()
+    def _work(self, thread: _WorkerThread, batch: list[SessionName]) -> None:
+        queue = self._state.queue
+        at = batch[0]
+        verdicts: dict[SessionName, Verdict] = {}
 
         def alive() -> None:
-            self._state.beats.beat(worker.name, LONGEST_STEP_SECONDS)
+            self._state.beats.beat(thread.name, LONGEST_STEP_SECONDS)
 
         def began(session: SessionName) -> None:
             nonlocal at
-            worker.session = at = session
+            thread.session = at = session
 
         alive()
-        _log.trace("A session is worked on", session=str(first))
-        worker.session, worker.since = first, time.time()
+        _log.trace("A session is worked on", session=str(at))
+        thread.session, thread.since = at, time.time()
         try:
-            if len(sessions) > 1:
-                ended = self._work.on_several(sessions, alive, began)
-            else:
-                ended[first] = self._work.on(first, alive)
-        except Stopping:
-            ended[at] = TryLater()
-        except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
-            _log.exception("Work on a session has failed", session=str(at))
-            self._state.ledger.count("crashes")
-            ended[at] = Failed(f"internal error: {error!r}")
-        except BaseException:  # the thread ends; what it was at must not stay in the queue as taken
-            ended[at] = Failed("the worker died")
+            verdicts = self._worker.run(batch, alive, began)
+        except BaseException:  # the thread ends; the queue must not take the session for busy
+            verdicts[at] = Failed("the worker died")
             raise
         finally:
-            worker.session = worker.since = None
-            for session in sessions:
-                if session in ended:
-                    queue.done(session, ended[session])
+            thread.session = None
+            for session in batch:
+                if session in verdicts:
+                    queue.done(session, verdicts[session])
                 else:
                     queue.give_back(session)

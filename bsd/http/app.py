@@ -13,7 +13,6 @@ from bsd.actions.context import ActionContext, SearchState
 from bsd.core.settings import Settings
 from bsd.daemon.child_tasks import ChildExecutor
 from bsd.daemon.service import Daemon
-from bsd.daemon.status import Service
 from bsd.http import (
     archive,
     context,
@@ -56,7 +55,7 @@ class Api(FastAPI):
 
 
 def create_app(
-    daemon: Service,
+    daemon: Daemon,
     action_context: ActionContext,
     *,
     memory: Callable[..., Memory] | None = None,
@@ -88,7 +87,9 @@ def create_app(
     app.state.config_changed = config_changed
     app.state.open_memory = memory or partial(open_memory, action_context.layout)
     app.state.workspaces = workspaces or WorkspaceRoot(None)
-    app.state.metrics = MetricsPage(daemon.status, daemon.jobs, daemon.health)
+    app.state.metrics = MetricsPage(
+        daemon.report.status, daemon.scheduler.status, daemon.report.health
+    )
     app.state.savings = SavedByHour(action_context.layout.audit_file)
     for module in _API:
         app.include_router(module.router)
@@ -106,8 +107,8 @@ def app_of(daemon: Daemon, settings: Settings) -> FastAPI:
         actor="api",
         budget=RetryBudget(_WAIT_SECONDS, settings.quiet_seconds, check=state.stop_here),
         progress=lambda _done, of=None: state.stop_here(),  # noqa: ARG005 - only looks
-        cleaned=daemon.cleaned,
-        search_state=lambda: SearchState(**daemon.search_state()),
+        cleaned=daemon.report.forget_retention,
+        search_state=lambda: SearchState(**daemon.indexer.state()),
         executor=ChildExecutor(daemon.children),
     )
     return create_app(
@@ -115,5 +116,5 @@ def app_of(daemon: Daemon, settings: Settings) -> FastAPI:
         action_context,
         memory=partial(open_memory, state.layout, settings.memory),
         workspaces=WorkspaceRoot(settings.workspace_root, state.layout, rules_of(settings)),
-        config_changed=daemon.config_changed,
+        config_changed=daemon.scheduler.look_at_settings,
     )

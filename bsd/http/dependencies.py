@@ -13,16 +13,16 @@ from pydantic import BaseModel, ConfigDict
 
 from bsd.actions.context import ActionContext
 from bsd.core.layout import SessionName
-from bsd.daemon.status import Service
+from bsd.daemon.service import Daemon
 from bsd.sessions.session import Session
 
 
-async def _daemon(request: Request) -> Service:
-    daemon: Service = request.app.state.daemon
+async def _daemon(request: Request) -> Daemon:
+    daemon: Daemon = request.app.state.daemon
     return daemon
 
 
-DaemonService = Annotated[Service, Depends(_daemon)]
+DaemonService = Annotated[Daemon, Depends(_daemon)]
 
 
 async def _actor(request: Request) -> str:

@@ -22,7 +22,7 @@ class Listener:
     def __init__(self, daemon: DaemonService) -> None:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self.subscription: Subscription = daemon.subscribe(self._wake)
+        self.subscription: Subscription = daemon.state.events.subscribe(self._wake)
 
     async def next_event(self) -> Event | None:
         """Wait for the next event; None when the daemon has ended the subscription."""

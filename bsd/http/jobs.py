@@ -16,10 +16,11 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"], route_class=JsonRoute)
 @router.get("", response_model=JobList)
 def jobs(daemon: DaemonService) -> Response:
     """All jobs, by name, with their last and next runs."""
-    return JsonAnswer({"jobs": daemon.jobs()})
+    return JsonAnswer({"jobs": daemon.scheduler.status()})
 
 
 @router.post("/{name}/run", response_model=Job)
 def run(daemon: DaemonService, name: Annotated[str, Path(pattern="^[a-z_]+$")]) -> Response:
     """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
-    return JsonAnswer(daemon.run_job(name))
+    daemon.scheduler.run(name)
+    return JsonAnswer(daemon.scheduler.status_of(name))

@@ -21,7 +21,7 @@ from uvicorn import Config, Server
 from bsd.core.errors import Unavailable
 from bsd.core.locations import find_socket
 from bsd.core.settings import HttpAddress, Settings
-from bsd.daemon.status import Service
+from bsd.daemon.loops import Beats
 from bsd.http.middleware import AccessMiddleware, host_of
 from bsd.http.sockets import LocalSocket, open_local_socket, open_tcp_sockets
 
@@ -40,10 +40,10 @@ _MOST_FILES = 1 << 16
 class ApiServer:
     """Listens from `start` to `stop`."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, daemon: Service | None = None) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, beats: Beats | None = None) -> None:
         self._app = app
         self._settings = settings
-        self._daemon = daemon
+        self._beats = beats
         self._local: LocalSocket | None = None
         self._servers: list[tuple[Server, list[socket.socket]]] = []
         self._thread: threading.Thread | None = None
@@ -111,15 +111,15 @@ class ApiServer:
         except Exception:  # noqa: BLE001 - it must be logged, whatever it was
             _log.exception("The API has ended")  # it beats no more: the watchdog will see that
         else:
-            if self._daemon:
-                self._daemon.end_beat(LOOP_NAME)
+            if self._beats:
+                self._beats.end(LOOP_NAME)
 
     async def _serve(self) -> None:
         await asyncio.gather(*(server.serve(sockets) for server, sockets in self._servers))
 
     async def _beat(self) -> None:
-        if self._daemon:
-            self._daemon.beat(LOOP_NAME, _BEAT_SECONDS)
+        if self._beats:
+            self._beats.beat(LOOP_NAME, _BEAT_SECONDS)
 
     def _wait_until_started(self) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -21,7 +21,7 @@ _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": Health, "descripti
 @router.get("/health", response_model=Health, responses=_NOT_READY)
 def health(daemon: DaemonService) -> Response:
     """Tell whether all is well; 503 before the start is complete and while the daemon stops."""
-    answer = daemon.health()
+    answer = daemon.report.health()
     is_ready = answer["status"] in {"ok", "degraded"}
     return JsonAnswer(answer, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -29,7 +29,7 @@ def health(daemon: DaemonService) -> Response:
 @router.get("/status", response_model=DaemonStatus)
 def status(daemon: DaemonService) -> Response:
     """Show the whole status: queue, workers, totals, disk use, retention and problems."""
-    return Response(daemon.status_json(), media_type="application/json")
+    return JsonAnswer(daemon.report.status())
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

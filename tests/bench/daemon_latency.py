@@ -72,7 +72,7 @@ def main(root: Path, seconds: float, load: int) -> None:
         daemon.start()
         daemon.ready()
         try:
-            while not _is_idle(daemon.status()):
+            while not _is_idle(daemon.report.status()):
                 time.sleep(0.1)
             time.sleep(1.0)
             queued.clear()
@@ -125,7 +125,9 @@ def _append(
 
 def _parse(daemon: Daemon, over: threading.Event) -> None:
     daemon.children.call(
-        parse, background=True, heard={"goes_on": lambda: not over.is_set(), "alive": lambda: None}
+        parse,
+        background=True,
+        handlers={"goes_on": lambda: not over.is_set(), "alive": lambda: None},
     )
 
 

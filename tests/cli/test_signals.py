@@ -20,8 +20,8 @@ import pytest
 
 from bsd.cli import daemon_process
 from bsd.cli.stopping import Stopped, StopRequest, stop_request
-from bsd.daemon.instance import Signals
 from bsd.daemon.service import Daemon
+from bsd.daemon.signals import Signals
 from tests.cli.conftest import Call, Program, rest
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session

@@ -1,4 +1,4 @@
-"""A watcher of a real directory, of each kind, and who listens to it."""
+"""A watcher of a real directory, and a listener."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ import pytest
 
 from bsd.core.layout import Layout
 from bsd.daemon.watcher import Watcher
-from bsd.daemon.watches import InotifyWatches, ObserverWatches
-from tests.daemon.told import Heard, Kind
-
-
-@pytest.fixture(params=[InotifyWatches, ObserverWatches])
-def kind(request: pytest.FixtureRequest) -> Kind:
-    return request.param  # type: ignore[no-any-return]
+from tests.daemon.told import Heard
 
 
 @pytest.fixture
@@ -23,8 +17,8 @@ def heard() -> Heard:
 
 
 @pytest.fixture
-def watcher(layout: Layout, heard: Heard, kind: Kind) -> Iterator[Watcher]:
-    watcher = heard.watcher(layout, watching=kind)
+def watcher(layout: Layout, heard: Heard) -> Iterator[Watcher]:
+    watcher = heard.watcher(layout)
     watcher.step(0.0)
     heard.clear()
     yield watcher

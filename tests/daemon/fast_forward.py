@@ -61,11 +61,6 @@ class _NoWatcher:
         """Nothing is watched."""
 
 
-class _NoSettingsWatch(_NoWatcher):
-    def start(self) -> None:
-        """Whoever changes settings here tells."""
-
-
 class Machine:
     """The daemon and the clock that drives it."""
 
@@ -77,7 +72,7 @@ class Machine:
         self.ended: Callable[[str], None] = lambda _: None
         self.may_fail: str | None = None  # a job
         self.failed: list[str] = []  # what its failures said
-        self._events = daemon.subscribe()
+        self._events = daemon.state.events.subscribe()
         self._debounce_at: float | None = None
         self._timer_at: float | None = None
 
@@ -89,9 +84,9 @@ class Machine:
         """Let everybody do what is due now."""
         self._debounce_at = self.daemon.state.loops["debounce"]._step(self.clock.steady)
         self._timer_at = self.daemon.state.loops["timer"]._step(self.clock.wall)
-        queue, work = self.daemon.state.queue, self.daemon._workers._work
+        queue, worker = self.daemon.state.queue, self.daemon._workers._worker
         while (name := queue.take(0)) is not None:
-            queue.done(name, work.on(name, lambda: None), self.clock.steady)
+            queue.done(name, worker.run([name])[name], self.clock.steady)
         while (event := self._events.take()) is not None:
             if event.type == "job":
                 assert event.data["ok"] or event.data["name"] == self.may_fail, event
@@ -120,12 +115,12 @@ def machine(
     clock: Clock,
     patch: pytest.MonkeyPatch,
     surgeon: object | None = None,
+    **environ: str,
 ) -> Iterator[Machine]:
     """A daemon that is up; it goes down at the end of the block as after SIGTERM."""
     interval = sys.getswitchinterval()
     with patch.context() as patched:
         patched.setattr(service, "Watcher", _NoWatcher)
-        patched.setattr(service, "SettingsWatch", _NoSettingsWatch)
         patched.setattr(Loop, "start", lambda _: None)
         patched.setattr(Workers, "start", lambda _: None)
         # Without chance, so that a failure can be repeated.
@@ -139,10 +134,10 @@ def machine(
         def children(layout: Layout, config: ConfigService, **given: Any) -> ChildrenHere:
             child = Here(layout, config, surgeon=surgeon, clock=lambda: clock.wall)
             here.append(child)
-            return ChildrenHere(child, given["heard"])
+            return ChildrenHere(child, given["handlers"])
 
         patched.setattr(service, "Children", children)
-        variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error"}
+        variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error", **environ}
         daemon = Daemon(
             load_settings(root=root, environ=variables),
             clocks=Clocks(lambda: clock.wall, lambda: clock.steady),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
-from bsd.daemon.child import CallsInSession, Child, Setup
+from bsd.daemon.child import BEGAN, CallsInSession, Child, ChildSetup
 from bsd.sessions.idle import RetryBudget
 
 _A = TypeVar("_A")
-_Heard = Mapping[str, Callable[..., Any]]
+_Handlers = Mapping[str, Callable[..., Any]]
 
 
 class Here(Child):
@@ -28,17 +28,18 @@ class Here(Child):
         quiet_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(Setup(layout, quiet_seconds, in_band=None), cast(Any, None))
+        super().__init__(ChildSetup(layout, quiet_seconds, in_band=None), cast(Any, None))
         self.config = config
         self.clock = clock
-        self.heard: _Heard = {}
+        self.coming: Iterator[SessionName] = iter(())  # sessions that the task is to begin
+        self.handlers: _Handlers = {}
         if surgeon is not None:
             self.extract = surgeon.extract  # type: ignore[method-assign]
         if calls_in is not None:
             self.calls_in = calls_in  # type: ignore[assignment,method-assign]
 
     def budget(self, wait: float) -> RetryBudget:
-        return RetryBudget(wait, self._given.quiet_seconds, clock=self.clock)
+        return RetryBudget(wait, self._setup.quiet_seconds, clock=self.clock)
 
     def live(self) -> None:
         self.say("alive")  # and nothing ends this process
@@ -46,32 +47,42 @@ class Here(Child):
     def check(self) -> None:
         self.say("checked")
 
-    def say(self, what: str, *about: Any) -> None:
-        self.ask(what, *about)
+    def say(self, kind: str, *about: Any) -> None:
+        self.ask(kind, *about)
 
-    def ask(self, what: str, *about: Any) -> Any:
-        hear: Callable[..., Any] = self.heard.get(what, lambda *_: None)
-        return hear(*about)
+    def ask(self, kind: str, *about: Any) -> Any:
+        handler: Callable[..., Any] = self.handlers.get(kind, lambda *_: None)
+        return handler(*about)
+
+    def begin(self) -> None:
+        """Tell which session comes next."""
+        self.say(BEGAN, next(self.coming))
 
 
 class ChildrenHere:
     """Stands in for `Children`."""
 
-    def __init__(self, child: Here, heard: _Heard | None = None) -> None:
+    def __init__(self, child: Here, handlers: _Handlers | None = None) -> None:
         self.child = child
-        self.heard = heard or {}
+        self.handlers = handlers or {}
 
     def call(
-        self, task: Callable[..., _A], *arguments: Any, heard: _Heard | None = None, **_: Any
+        self,
+        task: Callable[..., _A],
+        *arguments: Any,
+        several: Mapping[SessionName, int] | None = None,
+        handlers: _Handlers | None = None,
+        **_: Any,
     ) -> _A:
-        self.child.heard = {**self.heard, **(heard or {})}
+        self.child.handlers = {**self.handlers, **(handlers or {})}
+        self.child.coming = iter(several or {})
         return task(self.child, *arguments)
 
     def step(self, now: float) -> None:
-        """Nobody gets tired."""
+        """No process is idle."""
 
     def stop(self) -> None:
-        """Nobody is at work."""
+        """No process is busy."""
 
     def join(self, deadline: float) -> bool:
         return True

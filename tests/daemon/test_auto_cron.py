@@ -46,7 +46,7 @@ def test_the_first_run_passes_over_what_has_been_seen_to_and_is_as_it_was_left(
     house.write()
     house.look()
     house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
-    house.work.on(seen_to)
+    house.on(seen_to)
     house.write(name=new)
     with capture_logs() as lines:
         house.auto_cron.run()
@@ -71,12 +71,12 @@ def test_the_run_is_noted_only_when_all_have_had_their_turn(house: House) -> Non
     house.auto_cron.run()
     first = house.take(5)
     assert first is not None
-    house.work.on(first)
+    house.on(first)
     assert house.config.current.last_run_at is None
     house.auto_cron.run()  # the one before is going on: nothing new
     second = house.take(5)
     assert second is not None
-    house.work.on(second)
+    house.on(second)
     assert house.config.current.last_run_at is not None
 
 
@@ -93,7 +93,7 @@ def test_what_has_little_to_save_is_taken_though_it_did_not_change(house: House)
     house.look()
     house.config.note_run("last_run_at", 1000.0)
     house.surgeon.plan = small_saving(house)
-    house.work.on(NAME)
+    house.on(NAME)
     assert not house.scan.changed(NAME)
     house.auto_cron.run()
     assert work_off(house) == {NAME}
@@ -106,7 +106,7 @@ def work_off(house: House, *, once: bool = False) -> set[SessionName]:
     while (name := house.take()) is not None:
         taken.add(name)
         house.surgeon.meanwhile = lambda name=name: settle(house, name)  # type: ignore[misc]
-        house.queue.done(name, house.work.on(name), house.steady)
+        house.queue.done(name, house.on(name), house.steady)
     return taken
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bsd.core.layout import Layout
-from bsd.daemon.child import Order, Setup
+from bsd.daemon.child import ChildSetup, TaskRequest
 from tests.daemon import odd_tasks
 from tests.waiting import DEADLINE_SECONDS
 
@@ -29,11 +29,11 @@ def test_one_that_hangs_ends_without_a_daemon_and_one_that_waits_does_not(
     child = subprocess.Popen([sys.executable, "-c", program], cwd=_TOP, pass_fds=[theirs.fileno()])
     theirs.close()
     with Connection(ours.detach()) as line:
-        line.send(Setup(layout, 2.0, None, longest_silence=_SILENCE_SECONDS))
+        line.send(ChildSetup(layout, 2.0, None, longest_silence=_SILENCE_SECONDS))
         assert line.recv() is None
         task = odd_tasks.hang if hangs else odd_tasks.give
         log = ("info", "json", False)
-        line.send(Order(task, (DEADLINE_SECONDS,), 1 << 40, None, log, {}))
+        line.send(TaskRequest(task, (DEADLINE_SECONDS,), 1 << 40, None, log, {}))
         if hangs:
             assert child.wait(DEADLINE_SECONDS) == -signal.SIGALRM
             return

@@ -50,7 +50,7 @@ def test_the_next_run_destroys_nothing_and_the_one_after_it_does(
     with machine(root, clock, monkeypatch) as running:
         running.may_fail = "retention"
         running.run_until(clock.wall + 600)
-        assert running.daemon.status()["clock"] is None
+        assert running.daemon.report.status()["clock"] is None
         clock.put_forward(30 * HOUR)
         next_retention(running)
         [said] = running.failed
@@ -60,4 +60,4 @@ def test_the_next_run_destroys_nothing_and_the_one_after_it_does(
         next_retention(running)
         assert len(running.failed) == 1
         assert not file.exists()
-        assert running.daemon.status()["clock"] is None
+        assert running.daemon.report.status()["clock"] is None

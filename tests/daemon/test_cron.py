@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bsd.core.errors import Invalid
-from bsd.daemon.scheduler import Cron, Every
+from bsd.daemon.cron import Cron, Every
 from tests.daemon.zones import at, local, zone
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"

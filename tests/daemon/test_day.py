@@ -303,7 +303,7 @@ class Day:
     def set(self, **fields: Any) -> None:
         assert self.agents.machine is not None
         self.agents.machine.daemon.state.config.update(fields)
-        self.agents.machine.daemon.config_changed()
+        self.agents.machine.daemon.scheduler.look_at_settings()
 
     def play(self, until: float) -> None:
         """Let time pass for the agents and, if it is up, for the daemon."""
@@ -398,7 +398,7 @@ def live_through(day: Day, patch: pytest.MonkeyPatch) -> None:
         day.play(day.suspend[0])
         day.sleep(day.suspend[1])
         day.play(day.hour("16:55"))
-        parked = running.daemon.status()["queue"]["parked"]
+        parked = running.daemon.report.status()["queue"]["parked"]
         assert [each["session"] for each in parked] == [str(day.broken)]
         day.play(day.down[0])
     day.agents.machine = None
@@ -406,7 +406,7 @@ def live_through(day: Day, patch: pytest.MonkeyPatch) -> None:
     with machine(day.root, day.clock, patch, day.surgeon) as running:
         day.up(running)
         day.play(day.end - 1)
-        status = running.daemon.status()
+        status = running.daemon.report.status()
         assert status["queue"]["parked"] == []
         assert status["totals"]["crashes"] == 0
         assert status["totals"]["sessions"] == len(day.names) - 1
@@ -483,7 +483,7 @@ def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch
                 running.settle()
             running.run_until(begin + (hour + 1) * HOUR)
         running.run_until(begin + 25 * HOUR + LATEST)  # savings too small gather for an hour
-        totals = running.daemon.status()["totals"]
+        totals = running.daemon.report.status()["totals"]
         assert totals["commits"] > 24
         assert totals["failed"] == totals["crashes"] == 0
         surgeon = running.child.context("daemon")

@@ -120,7 +120,7 @@ def test_what_finds_no_room_is_found_again_by_the_next_scan(tmp_path: Path) -> N
     for _ in range(3):
         for name, seen in scan.step():
             assert seen is not None
-            enqueuer.found(name, seen, 0.0, time.time())
+            enqueuer.put_found(name, seen, 0.0, time.time())
         taken = take_at(queue, 1.0)
         assert taken is not None
         queue.done(taken, Finished(), 1.0)
@@ -160,7 +160,7 @@ def test_the_oldest_saving_waits_no_longer_than_an_hour() -> None:
     small = plan(32 * MB + 10, 32 * MB)
     for seconds, worth in ((LONGEST_WAIT_SECONDS - 1, False), (LONGEST_WAIT_SECONDS, True)):
         assert is_worth(small, savings.waited(NAME, 100.0 + seconds)) is worth
-    savings.settle(NAME)
+    savings.clear(NAME)
     assert len(savings) == 0
     assert savings.waited(NAME, 101.0 + LONGEST_WAIT_SECONDS) == 0.0
 

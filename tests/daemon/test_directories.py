@@ -8,7 +8,7 @@ import pytest
 
 from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import Source
-from bsd.daemon.directories import Trouble, look
+from bsd.daemon.directories import Trouble, find_directories
 from bsd.daemon.scan import Scan
 
 SESSION = "8463c716-a2ea-4c14-9efa-87158ebd9f20"
@@ -28,7 +28,7 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def test_sources_are_enough(layout: Layout, tmp_path: Path) -> None:
-    found = look(layout)
+    found = find_directories(layout)
     projects = tmp_path / "real" / "projects"
     assert found.sessions == {projects / "-p": ("claude:-p",)}
     assert projects in found.outer
@@ -40,7 +40,7 @@ def test_an_agent_of_the_root_that_is_called_like_one_of_a_source_is_not_seen(
 ) -> None:
     for name in ("claude:-p", "claude:-q", "claude"):
         (layout.agents / name / "sessions").mkdir(parents=True)
-    assert sorted(agents for agents in look(layout).sessions.values()) == [
+    assert sorted(agents for agents in find_directories(layout).sessions.values()) == [
         ("claude",),
         ("claude:-p",),
     ]

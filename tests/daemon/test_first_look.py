@@ -37,12 +37,12 @@ def test_all_are_looked_at_in_the_end(tmp_path: Path, monkeypatch: pytest.Monkey
     configure(tmp_path, auto_cron="* * * * *", scan_interval_seconds=3600)
     clock = Clock(now)
     with machine(tmp_path, clock, monkeypatch) as running:
-        status = running.daemon.status()
+        status = running.daemon.report.status()
         assert (status["totals"]["sessions"], status["queue"]["ready"]) == (20, 15)
         assert running.daemon.state.config.current.last_run_at is None
         for _ in range(20):
             running.settle()
-        status = running.daemon.status()
+        status = running.daemon.report.status()
         assert (status["totals"]["sessions"], status["queue"]["ready"]) == (20, 0)
         assert {one["session"] for one in status["sessions"]} == set(map(str, MANY))
         assert running.daemon.state.scan.left == 0
@@ -55,9 +55,9 @@ def test_who_writes_just_now_does_not_wait_for_the_others(tmp_path: Path) -> Non
     add(layout.root, MANY, house.now - HOUR)
     add(layout.root, [SessionName("zoe", "now")], house.now - 10)
     found = []
-    for name, seen in house.scan.step(lambda stat: house.enqueuer.has_time(stat, house.now)):
+    for name, seen in house.scan.step(lambda stat: house.enqueuer.can_wait(stat, house.now)):
         assert seen is not None
-        house.enqueuer.found(name, seen, house.steady, house.now)
+        house.enqueuer.put_found(name, seen, house.steady, house.now)
         found.append(name)
     assert SessionName("zoe", "now") in found
     assert (len(found), house.scan.left) == (6, 15)

@@ -15,9 +15,9 @@ from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, Busy
 from bsd.core.layout import Layout
 from bsd.core.settings import MemorySettings, Settings
-from bsd.daemon.library_jobs import MEMORY, MemoryKeeper, add_memory_job
+from bsd.daemon.library_jobs import MEMORY, MemoryKeeper, memory_job
 from bsd.daemon.loops import Clocks
-from bsd.daemon.schedule import Actions, JobSchedule
+from bsd.daemon.scheduler import Scheduler
 from bsd.daemon.state import DaemonState
 from bsd.memory.memory import open_memory
 from tests.daemon.running import configure, running
@@ -43,8 +43,9 @@ class World:
     def start(self) -> None:
         """Another daemon takes over."""
         self.state = DaemonState(self.settings, Clocks(self.clock, self.clock))
-        self.table = JobSchedule(self.state.config, _NOTHING, clock=self.clock)
-        add_memory_job(self.table, self.state)
+        self.table = Scheduler(self.state.config, clock=self.clock)
+        if job := memory_job(self.state):
+            self.table.add(job)
 
     def step(self, seconds: float = 0.0) -> None:
         self.clock.now += seconds
@@ -58,10 +59,7 @@ class World:
         return dict(rows(self.layout.facts_db, "SELECT text, confidence FROM facts"))
 
     def job(self) -> dict[str, Any]:
-        return next(job for job in self.table.jobs() if job["name"] == MEMORY)
-
-
-_NOTHING = Actions(*[lambda: False] * len(Actions.__dataclass_fields__))
+        return next(job for job in self.table.status() if job["name"] == MEMORY)
 
 
 @pytest.fixture
@@ -182,7 +180,7 @@ def test_ours_is_left_alone_if_that_is_wanted(tmp_path: Path) -> None:
     world.start()
     world.step(2 * HOUR)
     assert world.left() == {"right now": 1.0}
-    assert all(job["name"] != MEMORY for job in world.table.jobs())
+    assert all(job["name"] != MEMORY for job in world.table.status())
 
 
 def test_where_nothing_may_be_changed_nothing_is(tmp_path: Path) -> None:

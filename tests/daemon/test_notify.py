@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.daemon.instance import Notifier, Watchdog, watchdog_seconds
 from bsd.daemon.loops import Beats
+from bsd.daemon.notifier import Notifier, Watchdog, watchdog_seconds
 from tests.waiting import DEADLINE_SECONDS
 
 

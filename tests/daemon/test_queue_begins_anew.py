@@ -46,8 +46,8 @@ def test_a_wish_for_which_there_is_no_room_is_no_wish(root: Path) -> None:
     """Whoever insists is told, and insists again; it must not count for another visit."""
     queue = WorkQueue(capacity=1)
     enqueuer = enqueuer_of(root, queue)
-    assert enqueuer.insist(A, written(root, A), 0.0, 1e9)
-    assert not enqueuer.insist(B, written(root, B), 0.0, 1e9)
+    assert enqueuer.put_urgent(A, written(root, A), 0.0, 1e9)
+    assert not enqueuer.put_urgent(B, written(root, B), 0.0, 1e9)
     assert enqueuer.take_urgency(A)
     assert not enqueuer.take_urgency(B)
 
@@ -59,6 +59,6 @@ def test_a_file_from_the_future_is_not_waited_for_until_then(root: Path) -> None
     seen = written(root, A)
     for name, age in ((A, -86_400.0), (B, 5.0)):
         mtime = int((wall - age) * 1e9)
-        enqueuer.found(name, seen._replace(mtime_ns=mtime), 100.0, wall)
+        enqueuer.put_found(name, seen._replace(mtime_ns=mtime), 100.0, wall)
     assert take_at(queue, 100.0) == A
     assert queue.next_due() == 100.0 + QUIET - 5.0

@@ -9,16 +9,22 @@ import pytest
 
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import Conflict, NotFound
-from bsd.daemon.schedule import (
+from bsd.core.layout import Layout
+from bsd.daemon.cron import Every
+from bsd.daemon.library_jobs import MEMORY
+from bsd.daemon.scheduler import ScheduledJob, Scheduler
+from bsd.daemon.service import (
     AUTO_CRON,
+    COPY_SESSIONS,
     INDEX,
-    KEEP,
     RECOVER,
+    RECOVER_SECONDS,
     RETENTION,
     SCAN,
-    Actions,
-    JobSchedule,
 )
+from tests.daemon.fast_forward import Clock as MachineClock
+from tests.daemon.fast_forward import machine
+from tests.daemon.running import configure
 
 START = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 
@@ -36,25 +42,27 @@ class Book:
         self.woken = 0
         self.unsettled = 0
         self.changed: list[list[str]] = []
-        self.in_flight = 0
-        self.table = JobSchedule(
+        self.table = Scheduler(
             self.config,
-            Actions(
-                lambda: self.ran.append(SCAN),
-                lambda: self.ran.append(AUTO_CRON),
-                lambda: self.ran.append(RETENTION),
-                self.recover,
-            ),
             wake=self.wake,
             changed=self.changed.append,
             extraction_changed=self.unsettle,
             clock=lambda: self.now,
         )
 
-    def recover(self) -> bool:
-        self.ran.append(RECOVER)
-        self.in_flight -= 1
-        return self.in_flight > 0
+    def fill(self) -> None:
+        """The jobs whose times stand in the settings, and one that has none."""
+        add = self.table.add
+        add(ScheduledJob(SCAN, self.scan))
+        add(ScheduledJob(AUTO_CRON, lambda: self.ran.append(AUTO_CRON), noted_as="last_run_at"))
+        retention = ScheduledJob(RETENTION, lambda: self.ran.append(RETENTION), at_start=True)
+        retention.noted_as = "last_retention_run_at"
+        add(retention)
+        add(ScheduledJob(RECOVER, lambda: self.ran.append(RECOVER)))
+
+    def scan(self) -> None:
+        self.table.apply()
+        self.ran.append(SCAN)
 
     def wake(self) -> None:
         self.woken += 1
@@ -70,13 +78,13 @@ class Book:
         return sorted(self.ran)
 
     def job(self, name: str) -> dict[str, Any]:
-        return next(job for job in self.table.jobs() if job["name"] == name)
+        return next(job for job in self.table.status() if job["name"] == name)
 
 
 @pytest.fixture
 def book(tmp_path: Path) -> Book:
     book = Book(tmp_path)
-    book.table.start()
+    book.fill()
     return book
 
 
@@ -92,7 +100,7 @@ def test_what_was_missed_runs_once(tmp_path: Path) -> None:
     book.config.note_run("last_run_at", START - 3 * 3600)
     book.config.note_run("last_retention_run_at", START - 60)
     again = Book(tmp_path)
-    again.table.start()
+    again.fill()
     assert again.step() == [AUTO_CRON, RETENTION]
     assert again.step(1) == []
 
@@ -131,13 +139,12 @@ def test_the_scan_notices_settings_that_nobody_told_of(book: Book) -> None:
     assert book.unsettled == 2
 
 
-def test_what_is_in_flight_is_looked_after_only_while_it_is(book: Book) -> None:
+def test_a_job_without_a_schedule_runs_while_it_has_one(book: Book) -> None:
     assert RECOVER not in book.step()
-    book.in_flight = 2
-    book.table.in_flight()
+    book.table.reschedule(RECOVER, Every(RECOVER_SECONDS))
     assert RECOVER not in book.step(29)
     assert RECOVER in book.step(1)
-    assert RECOVER in book.step(30)
+    book.table.reschedule(RECOVER, None)
     assert book.job(RECOVER)["next_run"] is None
     assert RECOVER not in book.step(3600)
 
@@ -162,36 +169,41 @@ def test_a_job_that_runs_is_not_run_again_meanwhile(tmp_path: Path) -> None:
     book = Book(tmp_path)
     refused: list[str] = []
 
-    def recursive() -> bool:
+    def recursive() -> None:
         try:
             book.table.run(RECOVER)
         except Conflict as conflict:
             refused.append(conflict.message)
         book.table.ask(RECOVER)
-        return False
 
-    book.table._actions = Actions(lambda: None, lambda: None, lambda: None, recursive)
-    book.table.start()
+    book.table.add(ScheduledJob(RECOVER, recursive))
     book.table.run(RECOVER)
     assert len(refused) == 1
 
 
-def test_who_may_change_nothing_only_looks(tmp_path: Path) -> None:
-    book = Book(tmp_path, retention="never", enabled=False)
-    book.table.start(readonly=True)
-    assert [job["name"] for job in book.table.jobs()] == [INDEX, SCAN]
-    book.config.update({"auto_cron": "* * * * *"})
-    assert book.step(3600) == [SCAN]
+def names_of_jobs(root: Path, patch: pytest.MonkeyPatch, **environ: str) -> dict[str, bool]:
+    """The table of a real daemon: which jobs there are, and which do anything."""
+    with machine(root, MachineClock(START), patch, **environ) as running:
+        return {job["name"]: job["enabled"] for job in running.daemon.scheduler.status()}
 
 
-def test_jobs_tell_whether_they_do_anything(tmp_path: Path) -> None:
-    book = Book(tmp_path, retention="never", enabled=False)
-    book.table.start()
-    assert {job["name"]: job["enabled"] for job in book.table.jobs()} == {
+def test_a_daemon_that_may_change_nothing_only_looks(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = names_of_jobs(layout.root, monkeypatch, BRAINSURGEON_READONLY="true")
+    assert found == {INDEX: True, SCAN: True}
+
+
+def test_jobs_tell_whether_they_do_anything(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(layout.root, retention="never", enabled=False)
+    assert names_of_jobs(layout.root, monkeypatch) == {
         AUTO_CRON: False,
         RECOVER: False,
         RETENTION: False,
-        KEEP: True,
+        COPY_SESSIONS: True,
         INDEX: True,
+        MEMORY: True,
         SCAN: True,
     }

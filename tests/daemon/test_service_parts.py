@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -12,8 +11,9 @@ import pytest
 
 from bsd.core.errors import TemporaryFailure
 from bsd.core.layout import Layout, SessionName
-from bsd.daemon.instance import RELOAD, STOP, Signals, SingleInstance, holder, wait_for_end
+from bsd.daemon.instance import SingleInstance, holder
 from bsd.daemon.service import follow
+from bsd.daemon.signals import RELOAD, STOP, Signals, wait_for_end
 from bsd.daemon.state import Ledger
 from bsd.daemon.status import Events
 from bsd.planning.result import SessionResult, Status
@@ -159,7 +159,7 @@ class TestLedger:
             name = SessionName("main", f"s{number}")
             ledger.worked(name, SessionResult(str(name), Status.UNCHANGED), float(number))
         ledger.worked(NAME, SessionResult(str(NAME), Status.BUSY), 1000.0)
-        sessions = json.loads(ledger.sessions())
+        sessions = ledger.sessions()
         assert len(sessions) == 500
         assert [each["session"] for each in sessions[:2]] == ["main/s1", "main/s599"]
         assert sessions[0]["at"] == "1970-01-01T00:16:40.000Z"

@@ -9,15 +9,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from watchdog.events import DirDeletedEvent
 
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
+from bsd.daemon import watcher as watcher_module
 from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.transcripts.agents.programs import layout_of
-from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, settle, with_a_session
+from tests.daemon.told import NAME, Heard, append, file_of, is_watched, settle, with_a_session
 from tests.needs import as_ordinary_user
-from tests.waiting import DEADLINE_SECONDS
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = [
     pytest.mark.daemon,
@@ -98,26 +100,20 @@ def test_a_new_agent_is_noticed_and_what_it_wrote_at_once_too(
     file_of(layout, name).parent.mkdir(parents=True)
     append(file_of(layout, name))  # before anybody watches: only a scan can find it
     heard.wait_for(lambda: heard.attentions)
-    settle(watcher, heard, lambda: heard.rescans and _watches(watcher, file_of(layout, name)))
+    settle(watcher, heard, lambda: heard.rescans and is_watched(file_of(layout, name).parent))
     heard.clear()
     append(file_of(layout, name))
     heard.wait_for_hint(name)
-
-
-def _watches(watcher: Watcher, path: Path) -> bool:
-    return watcher._watches is not None and path.parent in watcher._watches.installed()
 
 
 def test_sessions_that_appear_later_in_an_agent_are_noticed(
     watcher: Watcher, heard: Heard, layout: Layout
 ) -> None:
     (layout.agents / "slow").mkdir()
-    settle(watcher, heard, lambda: layout.agents / "slow" in watcher._armed)
-    before = heard.attentions
+    settle(watcher, heard, lambda: watcher.health.watched == watcher.health.dirs == 5)
     name = SessionName("slow", "s1")
     file_of(layout, name).parent.mkdir()
-    heard.wait_for(lambda: heard.attentions > before)
-    settle(watcher, heard, lambda: _watches(watcher, file_of(layout, name)))
+    settle(watcher, heard, lambda: watcher.health.watched == watcher.health.dirs == 6)
     append(file_of(layout, name))
     heard.wait_for_hint(name)
 
@@ -134,13 +130,12 @@ def test_a_directory_made_anew_is_watched_anew(
         "agents": layout.agents,
         "root": layout.root,
     }[what]
-    old = layout.root.with_name("elsewhere")
     if how == "deleted":
         shutil.rmtree(top)
     else:
-        top.rename(old)
+        top.rename(layout.root.with_name("elsewhere"))
     sessions.mkdir(parents=True)
-    settle(watcher, heard, lambda: look_at(watcher, 0.0).watched == watcher.health.dirs == 4)
+    settle(watcher, heard, lambda: watcher.health.watched == watcher.health.dirs == 4)
     heard.clear()
 
     def appended() -> bool:
@@ -150,24 +145,11 @@ def test_a_directory_made_anew_is_watched_anew(
     # The new directory may have the old one's inode: until the kernel's word of the deletion has
     # arrived, the dead watch looks alive. The next look arms it anew.
     settle(watcher, heard, appended)
-    if how == "moved":
-        # Events come in order: after this one, none of the append above is on its way.
-        fence(heard, layout, "then")
-        heard.clear()
-        for path in old.rglob("*.jsonl"):
-            append(path)
-        fence(heard, layout, "last")
-        assert NAME not in heard.hints
 
 
-def fence(heard: Heard, layout: Layout, session: str) -> None:
-    append(file_of(layout, SessionName("main", session)))
-    heard.wait_for_hint(SessionName("main", session))
-
-
-def test_without_agents_it_waits_for_them(tmp_path: Path, heard: Heard, kind: Kind) -> None:
+def test_without_agents_it_waits_for_them(tmp_path: Path, heard: Heard) -> None:
     layout = Layout(tmp_path / "root")
-    watcher = heard.watcher(layout, watching=kind)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         [problem] = watcher.health.problems
@@ -179,7 +161,7 @@ def test_without_agents_it_waits_for_them(tmp_path: Path, heard: Heard, kind: Ki
         assert [each.kind for each in watcher.health.problems] == [Trouble.AGENTS_MISSING]
         file_of(layout, NAME).parent.mkdir(parents=True)
         heard.wait_for(lambda: heard.attentions)  # the root is watched for it
-        settle(watcher, heard, lambda: _watches(watcher, file_of(layout, NAME)))
+        settle(watcher, heard, lambda: is_watched(file_of(layout, NAME).parent))
         append(file_of(layout, NAME))
         heard.wait_for_hint(NAME)
         assert watcher.health.problems == ()
@@ -187,13 +169,11 @@ def test_without_agents_it_waits_for_them(tmp_path: Path, heard: Heard, kind: Ki
         watcher.close()
 
 
-def test_an_agent_through_a_link_is_watched_under_its_name(
-    layout: Layout, heard: Heard, kind: Kind
-) -> None:
+def test_an_agent_through_a_link_is_watched_under_its_name(layout: Layout, heard: Heard) -> None:
     elsewhere = layout.root / "shared"
     (elsewhere / "sessions").mkdir(parents=True)
     (layout.agents / "linked").symlink_to(elsewhere)
-    watcher = heard.watcher(layout, watching=kind)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         append(elsewhere / "sessions" / "s9.jsonl")
@@ -203,41 +183,30 @@ def test_an_agent_through_a_link_is_watched_under_its_name(
 
 
 def test_a_directory_that_is_nobody_s_any_more_is_watched_no_longer(
-    layout: Layout, heard: Heard, kind: Kind
+    layout: Layout, heard: Heard
 ) -> None:
     elsewhere = layout.root / "shared"
     (elsewhere / "sessions").mkdir(parents=True)
     link = layout.agents / "linked"
     link.symlink_to(elsewhere)
-    watcher = heard.watcher(layout, watching=kind)
-    try:
-        watcher.step(0.0)
-        assert watcher._watches is not None
-        assert elsewhere / "sessions" in watcher._watches.installed()
-        link.unlink()
-        watcher.step(CHECK_SECONDS)
-        assert elsewhere / "sessions" not in watcher._watches.installed()
-    finally:
-        watcher.close()
-
-
-def test_a_root_that_moves_away_is_noticed_at_once(layout: Layout, heard: Heard) -> None:
     watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
-        layout.root.rename(layout.root.with_name("elsewhere"))
-        heard.wait_for(lambda: heard.attentions)
+        assert is_watched(elsewhere / "sessions")
+        link.unlink()
+        watcher.step(CHECK_SECONDS)
+        assert not is_watched(elsewhere / "sessions")
     finally:
         watcher.close()
 
 
 def test_a_link_out_of_the_root_is_refused_and_said(
-    tmp_path: Path, layout: Layout, heard: Heard, kind: Kind
+    tmp_path: Path, layout: Layout, heard: Heard
 ) -> None:
     outside = tmp_path / "outside" / "sessions"
     outside.mkdir(parents=True)
     (layout.agents / "evil").symlink_to(outside.parent)
-    watcher = heard.watcher(layout, watching=kind)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         [problem] = watcher.health.problems
@@ -250,24 +219,32 @@ def test_a_link_out_of_the_root_is_refused_and_said(
         watcher.close()
 
 
-def test_health_counts_what_is_watched(watcher: Watcher, layout: Layout) -> None:
+def test_health_counts_what_is_watched(watcher: Watcher, heard: Heard, layout: Layout) -> None:
     # root, agents/, main/ and main/sessions/; not main/agent/
     assert (watcher.health.dirs, watcher.health.watched) == (4, 4)
     assert watcher.health.problems == ()
     (layout.agents / "other" / "sessions").mkdir(parents=True)
-    seen = look_at(watcher, 7.0)
-    assert (seen.at, seen.dirs, seen.watched) == (7.0, 6, 4)
-    assert [each.kind for each in seen.problems] == [Trouble.UNWATCHED]
-    assert watcher.rearm(8.0).watched == 6
+    settle(watcher, heard, lambda: watcher.health.watched == 6)
+    seen = watcher.rearm(1007.0)
+    assert (seen.at, seen.dirs, seen.watched, seen.problems) == (1007.0, 6, 6, ())
 
 
-def test_directories_without_events_are_left_to_the_scan(
-    layout: Layout, heard: Heard, kind: Kind
+def test_a_directory_that_watchdog_has_not_come_to_yet_is_looked_at_soon(
+    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(watcher_module, "watched_inodes", set)
+        due = watcher.step(CHECK_SECONDS)
+        assert [each.kind for each in watcher.health.problems] == [Trouble.UNWATCHED]
+        assert CHECK_SECONDS < due < CHECK_SECONDS + 1
+    watcher.step(due)
+    assert watcher.health.problems == ()
+
+
+def test_directories_without_events_are_left_to_the_scan(layout: Layout, heard: Heard) -> None:
     (layout.agents / "far" / "sessions").mkdir(parents=True)
     watcher = heard.watcher(
         layout,
-        watching=kind,
         scan_only=lambda path, _: "NFS" if "far" in path.parts else None,
     )
     try:
@@ -284,11 +261,12 @@ def test_it_looks_again_only_when_it_is_time_or_something_changed(
 ) -> None:
     assert watcher.step(1.0) == CHECK_SECONDS
     assert watcher.health.at == 0.0
-    watcher.gone(str(layout.agents))
-    watcher.gone(str(layout.agents))
+    gone = DirDeletedEvent(str(layout.agents))
+    watcher._handle(gone)
+    watcher._handle(gone)
     assert watcher.step(2.0) == 2.0 + CHECK_SECONDS
     # Directories appear one after the other: the next look waits for the rest of them.
-    watcher.gone(str(layout.agents))
+    watcher._handle(gone)
     due = watcher.step(2.1)
     assert 2.1 < due < 3.0
     assert watcher.health.at == 2.0
@@ -333,22 +311,22 @@ watcher.close()
 
 
 def test_a_directory_of_archived_sessions_is_watched_once_it_is_there(
-    tmp_path: Path, heard: Heard, kind: Kind
+    tmp_path: Path, heard: Heard
 ) -> None:
     """Whoever looks again finds it; from then on its files are those of many agents."""
     home = tmp_path / "codex"
     (day := home / "sessions" / "2026" / "05" / "01").mkdir(parents=True)
     stem = "rollout-2026-05-01T10-11-12-01997e76-d124-7592-9cac-2ec05abbca08"
     source = SourceSettings(kind="codex", path=home / "sessions")
-    watcher = heard.watcher(layout_of(tmp_path / "root", [source]), watching=kind)
+    watcher = heard.watcher(layout_of(tmp_path / "root", [source]))
     (path := day / f"{stem}.jsonl").write_bytes(b"{}\n")
     name, other = SessionName("codex:2026:05:01", stem), stem.replace("05-01", "04-30")
     try:
         watcher.step(0.0)
-        before = look_at(watcher, 0.0).watched
+        before = watcher.health.watched
         (archived := home / "archived_sessions").mkdir()
         watcher.step(10 * CHECK_SECONDS)
-        assert look_at(watcher, 0.0).watched == before + 1
+        assert watcher.health.watched == before + 1
         heard.clear()
         path.rename(archived / path.name)
         heard.wait_for_hint(name)
@@ -357,5 +335,65 @@ def test_a_directory_of_archived_sessions_is_watched_once_it_is_there(
         heard.clear()
         shutil.rmtree(archived)
         settle(watcher, heard, lambda: watcher.health.dirs == watcher.health.watched == before)
+    finally:
+        watcher.close()
+
+
+def test_a_source_within_another_is_watched_as_both(tmp_path: Path, heard: Heard) -> None:
+    outer = tmp_path / "projects"
+    inner = outer / "one" / "projects"
+    (inner / "two").mkdir(parents=True)
+    sources = [
+        SourceSettings(kind="claude-code", path=outer, name="outer"),
+        SourceSettings(kind="claude-code", path=inner, name="inner"),
+    ]
+    watcher = heard.watcher(layout_of(tmp_path / "root", sources))
+    session = "01997e76-d124-7592-9cac-2ec05abbca08"
+    try:
+        watcher.step(0.0)
+        assert watcher.health.watched == watcher.health.dirs == 4
+        append(inner / "two" / f"{session}.jsonl")
+        heard.wait_for_hint(SessionName("inner:two", session))
+        append(outer / "one" / f"{session}.jsonl")
+        heard.wait_for_hint(SessionName("outer:one", session))
+    finally:
+        watcher.close()
+
+
+def test_a_source_that_vanishes_and_comes_back_is_watched_again(
+    tmp_path: Path, heard: Heard
+) -> None:
+    source = tmp_path / "projects"
+    (source / "one").mkdir(parents=True)
+    settings = SourceSettings(kind="claude-code", path=source)
+    watcher = heard.watcher(layout_of(tmp_path / "root", [settings]))
+    session = "01997e76-d124-7592-9cac-2ec05abbca08"
+    try:
+        watcher.step(0.0)
+        heard.clear()
+        shutil.rmtree(source)
+        heard.wait_for(lambda: heard.attentions)
+        settle(watcher, heard, lambda: watcher.health.dirs == 0)
+        assert Trouble.SOURCE_MISSING in [each.kind for each in watcher.health.problems]
+        (source / "one").mkdir(parents=True)
+        settle(watcher, heard, lambda: watcher.health.watched == watcher.health.dirs == 2)
+        append(source / "one" / f"{session}.jsonl")
+        heard.wait_for_hint(SessionName("claude-code:one", session))
+    finally:
+        watcher.close()
+
+
+def test_a_change_of_the_settings_is_noticed(layout: Layout, heard: Heard) -> None:
+    layout.own.mkdir(exist_ok=True)
+    changes: list[str] = []
+    watcher = heard.watcher(layout, settings_changed=lambda: changes.append("changed"))
+    try:
+        watcher.step(0.0)
+        (layout.own / "audit.jsonl").write_text("{}")
+        draft = layout.own / "draft"
+        draft.write_text("{}")
+        draft.replace(layout.config_file)
+        wait_for(lambda: changes, "the change to be noticed")
+        assert set(changes) == {"changed"}
     finally:
         watcher.close()

@@ -14,7 +14,6 @@ from bsd.daemon import tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.queue import Failed, Finished, TryLater
 from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
-from bsd.daemon.worker import Worker
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.change import Identity, Written
@@ -38,7 +37,7 @@ def test_our_own_writing_wakes_nobody(house: House) -> None:
         )
 
     house.surgeon.meanwhile = commit
-    assert house.work.on(NAME) == Finished(None)
+    assert house.on(NAME) == Finished(None)
     assert not house.scan.changed(NAME)
     house.enqueuer.hint(NAME)
     house.enqueuer.step(house.steady + 60)
@@ -52,14 +51,14 @@ def test_a_change_during_the_work_is_not_taken_for_ours(house: House) -> None:
     planned = house.identity()
     house.surgeon.meanwhile = lambda: house.write(b"{}\n{}\n")
     house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=planned)
-    assert house.work.on(NAME) == Finished(None)
+    assert house.on(NAME) == Finished(None)
     assert house.scan.changed(NAME)
 
 
 def test_lines_that_came_in_with_a_commit_are_looked_at_soon(house: House) -> None:
     house.write()
     house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1, left_as=None)
-    outcome = house.work.on(NAME)
+    outcome = house.on(NAME)
     assert isinstance(outcome, Finished)
     assert outcome.next_due is not None
     assert house.steady < outcome.next_due < house.steady + 10
@@ -71,11 +70,11 @@ def test_the_end_of_a_protection_brings_the_session_back(house: House) -> None:
     house.surgeon.answer = SessionResult(
         str(NAME), Status.UNCHANGED, left_as=house.identity(), due_at=house.now + 600
     )
-    assert house.work.on(NAME) == Finished(house.steady + 600)
+    assert house.on(NAME) == Finished(house.steady + 600)
     house.surgeon.answer = SessionResult(
         str(NAME), Status.UNCHANGED, left_as=house.identity(), due_at=house.now - 5
     )
-    assert house.work.on(NAME) == Finished(house.steady)
+    assert house.on(NAME) == Finished(house.steady)
 
 
 def test_one_that_gave_way_comes_again_at_once_and_is_not_done(house: House) -> None:
@@ -84,7 +83,7 @@ def test_one_that_gave_way_comes_again_at_once_and_is_not_done(house: House) -> 
     house.surgeon.answer = SessionResult(
         str(NAME), Status.EXTRACTED, entries=1, left_as=house.identity(), unfinished=True
     )
-    assert house.work.on(NAME) == Finished(house.steady)
+    assert house.on(NAME) == Finished(house.steady)
     assert house.scan.changed(NAME)
 
 
@@ -95,7 +94,7 @@ def test_what_the_scan_finds_is_a_backlog_unless_it_was_written_to_just_now(hous
     old, new = others
     for name, age in ((old, 3600.0), (new, 30.0)):
         seen = Written.of((house.sessions / f"{name.session}.jsonl").stat())
-        house.enqueuer.found(name, seen, house.steady, seen.mtime_ns / 1e9 + age)
+        house.enqueuer.put_found(name, seen, house.steady, seen.mtime_ns / 1e9 + age)
     assert [house.take(), house.take()] == [new, old]
 
 
@@ -104,12 +103,12 @@ def test_small_savings_gather_for_an_hour(house: House) -> None:
     house.surgeon.plan = small_saving(house)
     house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, left_as=house.identity())
     began = house.steady
-    assert house.work.on(NAME) == Finished(began + LONGEST_WAIT_SECONDS)
+    assert house.on(NAME) == Finished(began + LONGEST_WAIT_SECONDS)
     house.steady += 1800
-    assert house.work.on(NAME) == Finished(began + LONGEST_WAIT_SECONDS)
+    assert house.on(NAME) == Finished(began + LONGEST_WAIT_SECONDS)
     assert house.surgeon.committed == 0
     house.steady += 1800
-    assert house.work.on(NAME) == Finished(None)
+    assert house.on(NAME) == Finished(None)
     assert house.surgeon.committed == 1
     assert len(house.state.savings) == 0
 
@@ -117,12 +116,12 @@ def test_small_savings_gather_for_an_hour(house: House) -> None:
 def test_what_waits_for_more_to_be_saved_is_not_at_rest_for_the_next_daemon(house: House) -> None:
     house.write()
     house.surgeon.plan = small_saving(house)
-    house.work.on(NAME)
+    house.on(NAME)
     house.state.idle_sessions.flush()
     assert list(house.state.idle_sessions.known()) == []
     house.surgeon.plan = None
     house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
-    house.work.on(NAME)
+    house.on(NAME)
     house.state.idle_sessions.flush()
     assert [rest.session for rest in house.state.idle_sessions.known()] == [NAME]
 
@@ -133,12 +132,12 @@ def test_who_insists_does_not_wait_for_more_to_be_saved(house: House) -> None:
     house.auto_cron.run()
     assert house.take(5) == NAME
     house.surgeon.answer = SessionResult(str(NAME), Status.BUSY)
-    assert house.work.on(NAME) == TryLater()
+    assert house.on(NAME) == TryLater()
     # TryLater, so it is as urgent as before.
     house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1)
-    house.work.on(NAME)
+    house.on(NAME)
     assert house.surgeon.committed == 2
-    house.work.on(NAME)
+    house.on(NAME)
     assert house.surgeon.committed == 2, "it was urgent once"
 
 
@@ -155,7 +154,7 @@ def test_outcomes_are_what_the_queue_understands(house: House) -> None:
     ]
     for answer, outcome in answers:
         house.surgeon.answer = answer
-        assert house.work.on(NAME) == outcome
+        assert house.on(NAME) == outcome
     totals = house.state.ledger.totals()
     assert (totals["busy"], totals["failed"]) == (2, 2)
     assert house.state.ledger.left_alone() == {"count": 1, "reasons": {"no header": 1}}
@@ -165,18 +164,18 @@ def test_outcomes_are_what_the_queue_understands(house: House) -> None:
 def test_a_session_that_is_gone_is_forgotten(house: House) -> None:
     path = house.write()
     house.surgeon.answer = SessionResult(str(NAME), Status.LEFT_ALONE, reason="no header")
-    house.work.on(NAME)
+    house.on(NAME)
 
     def vanish() -> None:
         path.unlink()
         house.surgeon.answer = SessionResult(str(NAME), Status.FAILED, reason="vanished")
 
     house.surgeon.meanwhile = vanish
-    assert house.work.on(NAME) == Finished(None)
+    assert house.on(NAME) == Finished(None)
     assert house.state.ledger.left_alone()["count"] == 0
-    assert house.state.ledger.sessions() == b"[]"
+    assert house.state.ledger.sessions() == []
     calls = house.surgeon.calls
-    assert house.work.on(NAME) == Finished(None)
+    assert house.on(NAME) == Finished(None)
     assert house.surgeon.calls == calls
 
 
@@ -184,7 +183,7 @@ def test_switched_off_nothing_is_done_and_nothing_forgotten(house: House) -> Non
     house.write()
     house.look()
     house.config.update({"enabled": False})
-    assert house.work.on(NAME) == Finished(None)
+    assert house.on(NAME) == Finished(None)
     assert house.surgeon.calls == 0
     assert house.scan.changed(NAME)
 
@@ -192,8 +191,7 @@ def test_switched_off_nothing_is_done_and_nothing_forgotten(house: House) -> Non
 def test_a_stop_is_taken_between_two_megabytes(house: House) -> None:
     house.write()
     house.surgeon.meanwhile = house.state.stopping.set
-    with pytest.raises(Stopping):
-        house.work.on(NAME)
+    assert house.work.run([NAME]) == {}
 
 
 def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: House) -> None:
@@ -203,7 +201,7 @@ def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: Ho
     house.surgeon.plan.report.reasons.update({"too_recent": 3, "type_not_matched": 12})
     house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
     with capture_logs() as lines:
-        house.work.on(NAME)
+        house.on(NAME)
     assert "Processing session main/s1, 15 entries to check" in [line["event"] for line in lines]
     event = heard.take()
     assert event is not None
@@ -224,10 +222,10 @@ def test_after_calls_the_session_is_looked_at_again_when_it_rests(
 ) -> None:
     house.write()
     house.calls = calls
-    assert house.work.on(NAME) == TryLater(again)
+    assert house.on(NAME) == TryLater(again)
     assert house.surgeon.calls == 0, "it would settle what the calls are about"
     house.calls = False
-    assert isinstance(house.work.on(NAME), Finished)
+    assert isinstance(house.on(NAME), Finished)
     assert house.surgeon.calls == 1
 
 
@@ -235,16 +233,16 @@ def test_calls_in_a_session_that_is_not_ours_or_gone(house: House) -> None:
     house.write()
     house.calls = LeftAlone("version 1")
     house.surgeon.answer = SessionResult(str(NAME), Status.LEFT_ALONE, reason="version 1")
-    assert house.work.on(NAME) == Finished(None)
+    assert house.on(NAME) == Finished(None)
     assert house.surgeon.calls == 1
     house.calls = NotFound("it vanished")
-    assert house.work.on(NAME) == Finished(None)
+    assert house.on(NAME) == Finished(None)
 
 
 def test_calls_that_cannot_be_dealt_with_now(house: House) -> None:
     house.write()
     house.calls = Unavailable("no space left")
-    assert house.work.on(NAME) == Failed("no space left")
+    assert house.on(NAME) == Failed("no space left")
     assert house.surgeon.calls == 0
 
 
@@ -279,7 +277,7 @@ def live(house: House, seconds: int, writes: Callable[[int], bool], quiet: float
             house.enqueuer.hint(NAME)
         house.enqueuer.step(house.steady)
         while (name := house.take()) is not None:
-            house.queue.done(name, house.work.on(name), house.steady)
+            house.queue.done(name, house.on(name), house.steady)
     return extracted
 
 
@@ -324,7 +322,7 @@ def test_each_of_several_ends_as_if_it_had_been_alone(backlog: House) -> None:
         NotFound("it is gone"),
     ]
     backlog.surgeon.meanwhile = lambda: vars(backlog.surgeon).update(answer=answers.pop(0))
-    assert backlog.work.on_several(SEVERAL) == {
+    assert backlog.work.run(SEVERAL) == {
         SEVERAL[0]: Finished(None),
         SEVERAL[1]: TryLater(58.0),
         SEVERAL[2]: Failed("it is not ours"),
@@ -338,14 +336,14 @@ def test_several_give_way_to_what_is_due_and_the_rest_is_untouched(backlog: Hous
     backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
     due = SessionName("main", "due")
     backlog.surgeon.meanwhile = lambda: backlog.queue.put(due, backlog.steady)
-    assert list(backlog.work.on_several(SEVERAL)) == SEVERAL[:1]
+    assert list(backlog.work.run(SEVERAL)) == SEVERAL[:1]
     assert backlog.surgeon.calls == 1
 
 
 def test_one_of_several_that_is_in_use_again_is_due_itself(backlog: House) -> None:
     backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
     backlog.surgeon.meanwhile = lambda: backlog.queue.put(SEVERAL[3], backlog.steady + 9)
-    assert list(backlog.work.on_several(SEVERAL)) == SEVERAL[:1]
+    assert list(backlog.work.run(SEVERAL)) == SEVERAL[:1]
     for name in SEVERAL:
         backlog.queue.give_back(name)
     assert backlog.take() == SEVERAL[3]
@@ -355,30 +353,27 @@ def test_one_of_several_that_is_in_use_again_is_due_itself(backlog: House) -> No
 def test_what_ends_several_is_about_the_one_at_work(backlog: House, error: Exception) -> None:
     backlog.auto_cron.run()  # insists on all of them
     backlog.broken = SEVERAL[2], error
-    if isinstance(error, BsdError):
-        assert backlog.work.on_several(SEVERAL) == {SEVERAL[2]: Failed("the process ended")}
-    else:
-        with pytest.raises(Stopping):
-            backlog.work.on_several(SEVERAL)
+    failed = {SEVERAL[2]: Failed("the process ended")}
+    assert backlog.work.run(SEVERAL) == (failed if isinstance(error, BsdError) else {})
     assert {one.name: one.urgent for one in backlog.handed} == dict.fromkeys(SEVERAL, True)
     assert all(backlog.enqueuer.take_urgency(name) for name in SEVERAL), "as urgent as before"
     assert backlog.state.ledger.totals()["failed"] == isinstance(error, BsdError)
 
 
-def test_what_nobody_expected_of_several_ends_the_turn_of_one(backlog: House) -> None:
-    told: list[SessionName] = []
-    looks = backlog.look_into, backlog.look_into_several
-    work = Worker(backlog.state, *looks, worked=told.append)
+def test_an_error_that_nobody_expected_is_of_one_session(backlog: House) -> None:
     backlog.broken = SEVERAL[2], RuntimeError("no")
-    with pytest.raises(RuntimeError):
-        work.on_several(SEVERAL)
-    assert told == [SEVERAL[2]]
+    with capture_logs() as lines:
+        verdicts = backlog.work.run(SEVERAL)
+    assert verdicts == {SEVERAL[2]: Failed("internal error: RuntimeError('no')")}
+    assert backlog.worked == [SEVERAL[2]]
+    assert backlog.state.ledger.totals()["crashes"] == 1
+    assert [line["session"] for line in lines if line["log_level"] == "error"] == [str(SEVERAL[2])]
 
 
 def test_a_stop_keeps_what_several_have_come_to(backlog: House) -> None:
     backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
     backlog.surgeon.meanwhile = backlog.state.stopping.set
-    found = backlog.work.on_several(SEVERAL)
+    found = backlog.work.run(SEVERAL)
     assert set(found) <= set(SEVERAL[:1])
     assert backlog.surgeon.calls == 1
 
@@ -386,11 +381,11 @@ def test_a_stop_keeps_what_several_have_come_to(backlog: House) -> None:
 def test_one_of_several_that_is_gone_needs_no_child(backlog: House) -> None:
     for name in SEVERAL:
         (backlog.sessions / f"{name.session}.jsonl").unlink()
-    assert backlog.work.on_several(SEVERAL) == dict.fromkeys(SEVERAL, Finished())
+    assert backlog.work.run(SEVERAL) == dict.fromkeys(SEVERAL, Finished())
     assert backlog.handed == []
 
 
 def test_nothing_is_looked_into_while_switched_off(backlog: House) -> None:
     backlog.config.update({"enabled": False})
-    assert backlog.work.on_several(SEVERAL) == dict.fromkeys(SEVERAL, Finished())
+    assert backlog.work.run(SEVERAL) == dict.fromkeys(SEVERAL, Finished())
     assert backlog.handed == []

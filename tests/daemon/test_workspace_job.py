@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bsd.daemon.library_jobs import WORKSPACE_CRON, add_workspace_cron
+from bsd.daemon.library_jobs import WORKSPACE_CRON, workspace_job
 from bsd.daemon.loops import Clocks
-from bsd.daemon.schedule import Actions, JobSchedule
+from bsd.daemon.scheduler import Scheduler
 from bsd.daemon.state import DaemonState
 from bsd.workspaces import create_session_sandbox, touch_session
 from tests.daemon.running import configure, running
@@ -33,16 +33,16 @@ class Day:
         root.mkdir()
         settings = load_settings(None, root, {"HOME": str(tmp_path), **environ})
         self.state = DaemonState(settings, Clocks(lambda: self.now, lambda: self.now))
-        actions = Actions(*[lambda: False] * len(Actions.__dataclass_fields__))
-        self.table = JobSchedule(self.state.config, actions, clock=lambda: self.now)
-        add_workspace_cron(self.table, self.state)
+        self.table = Scheduler(self.state.config, clock=lambda: self.now)
+        if job := workspace_job(self.state):
+            self.table.add(job)
 
     def go(self, seconds: float) -> None:
         self.now += seconds
         self.table.step(self.now)
 
     def jobs(self) -> list[dict[str, Any]]:
-        return self.table.jobs()
+        return self.table.status()
 
 
 @pytest.fixture

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.layout import Layout, SessionName
-from bsd.daemon.watcher import Watcher, WatchHealth
-from bsd.daemon.watches import Watches, WatchListener
+from bsd.daemon.watcher import Watcher, watched_inodes
 from tests.waiting import DEADLINE_SECONDS
 
 NAME = SessionName("main", "s1")
-Kind = Callable[[WatchListener], Watches]
 
 
 class Heard:
@@ -60,10 +58,9 @@ class Heard:
         self.wait_for(lambda: name in self.hints)
 
 
-def look_at(watcher: Watcher, now: float) -> WatchHealth:
-    """Compare what should be watched with what is, changing nothing."""
-    wanted, found = watcher._survey()
-    return watcher._judge(now, wanted, found)
+def is_watched(directory: Path) -> bool:
+    """Whether this process has a watch on a directory."""
+    return directory.exists() and directory.stat().st_ino in (watched_inodes() or ())
 
 
 def file_of(layout: Layout, name: SessionName) -> Path:

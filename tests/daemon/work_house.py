@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from bsd.actions.extract import CallWatch
 from bsd.core.errors import BsdError
 from bsd.core.layout import SessionName
-from bsd.daemon import tasks
-from bsd.daemon.child import CallsInSession
-from bsd.daemon.jobs import AutoCron
+from bsd.daemon.auto_cron import AutoCron
+from bsd.daemon.child import BEGAN, CallsInSession
+from bsd.daemon.children import Children
 from bsd.daemon.loops import Clocks
+from bsd.daemon.queue import Verdict
 from bsd.daemon.state import DaemonState
-from bsd.daemon.tasks import Looked, ToLook
+from bsd.daemon.tasks import ToLook
 from bsd.daemon.worker import Worker
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.editor import Worth
 from bsd.sessions.session import OpenSession
 from bsd.transcripts.change import Edit, Identity
-from tests.daemon.in_process import Here
+from tests.daemon.in_process import ChildrenHere, Here
 from tests.loading import load_settings
 
 NAME = SessionName("main", "s1")
@@ -103,36 +105,33 @@ class House:
         self.surgeon.progress = self.child.progress
         self.handed: list[ToLook] = []  # to a child, several at once
         self.broken: tuple[SessionName, Exception] | None = None  # where, and how, a batch ends
-        self.work = Worker(
-            self.state, self.look_into, self.look_into_several, worked=self.auto_cron.worked
-        )
+        self.worked: list[SessionName] = []
+        self.work = Worker(self.state, cast(Children, self), worked=self._worked)
 
-    def look_into(
-        self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
-    ) -> SessionResult | None:
-        """What a child does, here."""
-        self.child.heard = {"alive": alive, "checked": self.state.stop_here}
-        return tasks.look_into(self.child, name, waited=waited, urgent=urgent)
-
-    def look_into_several(
+    def call(
         self,
-        wanted: Mapping[ToLook, int],
-        alive: Callable[[], None],
-        began: Callable[[SessionName], None],
-    ) -> list[Looked]:
-        """The same, of several; with `broken` set nothing is heard of any but that one."""
+        task: Callable[..., Any],
+        wanted: list[ToLook],
+        *,
+        several: Mapping[SessionName, int],
+        handlers: Mapping[str, Callable[..., Any]],
+        **_: Any,
+    ) -> Any:
+        """Stand in for `Children`; with `broken` set, one session ends the task."""
         self.handed += wanted
         if self.broken is not None:
-            began(self.broken[0])
+            handlers[BEGAN](self.broken[0])
             raise self.broken[1]
-        goes_on = self.queue.others_first
-        names = [one.name for one in wanted]
-        self.child.heard = {
-            "alive": alive,
-            "checked": self.state.stop_here,
-            "goes_on": lambda name: not goes_on(name, *names[names.index(name) + 1 :]),
-        }
-        return tasks.look_into_several(self.child, list(wanted))
+        handlers = {**handlers, "checked": self.state.stop_here}
+        return ChildrenHere(self.child).call(task, wanted, several=several, handlers=handlers)
+
+    def on(self, name: SessionName) -> Verdict:
+        """Work on one session."""
+        return self.work.run([name])[name]
+
+    def _worked(self, name: SessionName) -> None:
+        self.worked.append(name)
+        self.auto_cron.worked(name)
 
     def take(self, later: float = 0.0) -> SessionName | None:
         """What the queue gives so many seconds later."""

@@ -35,7 +35,7 @@ def serving(
     settings = settings_for(root, **environ)
     budget = budget or RetryBudget(wait=5.0, quiet=0.1)
     app = app_over(root, daemon, budget)
-    server = ApiServer(app, settings, daemon)
+    server = ApiServer(app, settings, daemon.beats)
     server.start()
     try:
         yield server, settings

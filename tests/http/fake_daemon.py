@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message
@@ -17,7 +17,9 @@ from bsd.actions.context import ActionContext
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import NotFound
 from bsd.core.layout import Layout
-from bsd.daemon.status import Events, Subscription
+from bsd.daemon.loops import Beats
+from bsd.daemon.service import Daemon
+from bsd.daemon.status import Events
 from bsd.http.app import create_app
 from bsd.sessions.idle import RetryBudget
 from tests.waiting import DEADLINE_SECONDS
@@ -171,23 +173,45 @@ def sample_job(name: str = "retention") -> dict[str, Any]:
     }
 
 
+class FakeScheduler:
+    """Has two jobs."""
+
+    def __init__(self, daemon: FakeDaemon) -> None:
+        self._daemon = daemon
+
+    def status(self) -> list[dict[str, Any]]:
+        never = sample_job("auto")
+        never |= {"schedule": None, "last_run": None, "last_result": None, "next_run": None}
+        return [never, sample_job()]
+
+    def run(self, name: str) -> None:
+        if name != "retention":
+            raise NotFound(f"there is no job {name}", hint="`bsd jobs` lists them")
+        self._daemon.running.set()
+        if self._daemon.holding is not None:
+            self._daemon.holding.wait(DEADLINE_SECONDS)
+        self._daemon.ran.append(name)
+
+    def status_of(self, name: str) -> dict[str, Any]:
+        return sample_job(name)
+
+
 @dataclass
 class FakeDaemon:
     """Answers at once; `failing` is raised instead, `holding` makes a job run until it is set."""
 
-    state: str = "ok"
+    health_status: str = "ok"
     document: dict[str, Any] = field(default_factory=sample_status)
     failing: Exception | None = None
     holding: threading.Event | None = None
     running: threading.Event = field(default_factory=threading.Event)
     ran: list[str] = field(default_factory=list)
-    beats: list[tuple[str, float]] = field(default_factory=list)
-    ended: list[str] = field(default_factory=list)
     events: Events = field(default_factory=Events)
+    beats: Beats = field(default_factory=Beats)
 
     def health(self) -> dict[str, Any]:
         return {
-            "status": self.state,
+            "status": self.health_status,
             "version": "0.1.0",
             "pid": 4711,
             "uptime_seconds": 1.5,
@@ -200,31 +224,21 @@ class FakeDaemon:
             raise self.failing
         return self.document
 
-    def status_json(self) -> bytes:
-        return json.dumps(self.status()).encode()
+    @property
+    def report(self) -> FakeDaemon:
+        return self
 
-    def jobs(self) -> list[dict[str, Any]]:
-        never = sample_job("auto")
-        never |= {"schedule": None, "last_run": None, "last_result": None, "next_run": None}
-        return [never, sample_job()]
+    @property
+    def state(self) -> FakeDaemon:
+        """Holds the events."""
+        return self
 
-    def run_job(self, name: str) -> dict[str, Any]:
-        if name != "retention":
-            raise NotFound(f"there is no job {name}", hint="`bsd jobs` lists them")
-        self.running.set()
-        if self.holding is not None:
-            self.holding.wait(DEADLINE_SECONDS)
-        self.ran.append(name)
-        return sample_job(name)
+    @property
+    def scheduler(self) -> FakeScheduler:
+        return FakeScheduler(self)
 
-    def subscribe(self, wake: Callable[[], None], /) -> Subscription:
-        return self.events.subscribe(wake)
-
-    def beat(self, loop: str, within: float = 60.0) -> None:
-        self.beats.append((loop, within))
-
-    def end_beat(self, loop: str) -> None:
-        self.ended.append(loop)
+    def as_daemon(self) -> Daemon:
+        return cast(Daemon, self)
 
 
 def app_over(
@@ -236,7 +250,7 @@ def app_over(
     context = ActionContext(
         layout=layout, config=config, budget=budget or RetryBudget(), actor="api"
     )
-    return create_app(daemon or FakeDaemon(), context, **how)
+    return create_app((daemon or FakeDaemon()).as_daemon(), context, **how)
 
 
 def description(app: ASGIApp) -> dict[str, Any]:

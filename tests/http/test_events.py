@@ -88,7 +88,7 @@ def test_whoever_hangs_up_is_forgotten(root: Path) -> None:
 def test_a_slow_listener_loses_the_oldest_and_is_told() -> None:
     async def read() -> list[ServerSentEvent]:
         published = Events(lambda: 0.0)
-        listener = Listener(FakeDaemon(events=published))
+        listener = Listener(FakeDaemon(events=published).as_daemon())
         for number in range(1200):
             published.publish("job", number=number)
         published.close()
@@ -104,7 +104,7 @@ def test_a_slow_listener_loses_the_oldest_and_is_told() -> None:
 def test_whoever_waits_hears_what_another_thread_tells() -> None:
     async def hear() -> list[str | None]:
         published = Events(lambda: 0.0)
-        listener = Listener(FakeDaemon(events=published))
+        listener = Listener(FakeDaemon(events=published).as_daemon())
         heard = []
         for tell in (partial(published.publish, "session"), published.close):
             waiting = asyncio.ensure_future(listener.next_event())

@@ -15,7 +15,7 @@ Families = dict[str, Any]
 
 
 def page(daemon: FakeDaemon) -> str:
-    return MetricsPage(daemon.status, daemon.jobs, daemon.health).render().decode()
+    return MetricsPage(daemon.status, daemon.scheduler.status, daemon.health).render().decode()
 
 
 def families(daemon: FakeDaemon) -> Families:
@@ -80,7 +80,7 @@ def test_numbers_are_the_statuss(name: str, labels: dict[str, str], expected: fl
 
 
 def test_trouble_shows() -> None:
-    daemon = FakeDaemon(state="degraded")
+    daemon = FakeDaemon(health_status="degraded")
     daemon.document["config"]["problem"] = "not valid JSON"
     daemon.document["roots"][0]["level"] = "weak"
     daemon.document["sources"][0]["problem"] = {"text": "two mounts", "remedy": "make them one"}

@@ -107,7 +107,7 @@ def test_whoever_shows_the_forecast_hears_of_what_was_deleted(root: Path) -> Non
         cleaned=lambda: heard.append("cleaned"),
     )
     settings = settings_for(root)
-    server = ApiServer(create_app(FakeDaemon(), context), settings)
+    server = ApiServer(create_app(FakeDaemon().as_daemon(), context), settings)
     server.start()
     try:
         over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)

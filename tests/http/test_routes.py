@@ -52,7 +52,7 @@ def post(app: FastAPI, path: str, body: bytes = b"", content_type: str | None = 
 def test_health_is_for_load_balancers_too(
     app: FastAPI, daemon: FakeDaemon, state: str, status: int
 ) -> None:
-    daemon.state = state
+    daemon.health_status = state
     reply = ask(app, "GET", "/api/health")
     assert (reply.status, reply.json()["status"]) == (status, state)
 

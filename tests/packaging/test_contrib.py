@@ -177,7 +177,7 @@ def _ask(port: int, method: str, path: str) -> tuple[int, str]:
 def metrics() -> dict[str, list[dict[str, str]]]:
     """Every sample that bsd offers: name → the labels of each."""
     daemon = FakeDaemon()
-    page = MetricsPage(daemon.status, daemon.jobs, daemon.health).render().decode()
+    page = MetricsPage(daemon.status, daemon.scheduler.status, daemon.health).render().decode()
     found: dict[str, list[dict[str, str]]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

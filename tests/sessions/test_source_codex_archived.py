@@ -179,7 +179,9 @@ def test_an_archive_that_is_a_link_is_named_and_not_followed(home: Home, tmp_pat
     assert list(catalog.names(home.layout)) == []
     with pytest.raises(BsdError):
         home.layout.session_file(home.name)
-    assert Trouble.OUTSIDE in [each.kind for each in directories.look(home.layout).problems]
+    assert Trouble.OUTSIDE in [
+        each.kind for each in directories.find_directories(home.layout).problems
+    ]
     told = [each for each in examine(home.layout) if each.name == "sources"]
     assert [each.level for each in told] == [Level.OK, Level.WARN]
     assert "symbolic link" in told[1].message

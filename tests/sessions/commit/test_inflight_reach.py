@@ -150,14 +150,14 @@ def test_the_daemons_health_is_red(
     source = home.sources[0].path
     settings.write_text(f'[[sources]]\nkind = "claude-code"\nname = "c"\npath = "{source}"\n')
     with machine(home.root, Clock(time.time()), monkeypatch) as running:
-        assert running.daemon.health()["status"] == "ok"
-        assert [one["problem"] for one in running.daemon.status()["sources"]] == [None]
+        assert running.daemon.report.health()["status"] == "ok"
+        assert [one["problem"] for one in running.daemon.report.status()["sources"]] == [None]
         _refuse(monkeypatch, errno.EXDEV)
-        health = running.daemon.health()
+        health = running.daemon.report.health()
         assert health["status"] == "degraded"
         (problem,) = health["problems"]
         assert problem.startswith(f"sessions of c cannot be exchanged in {source}")
         assert "(try: mount " in problem
-        (told,) = running.daemon.status()["sources"]
+        (told,) = running.daemon.report.status()["sources"]
         assert told["problem"]["text"] in problem
         assert told["problem"]["remedy"] in problem

@@ -1,0 +1,110 @@
+"""Tells the service manager how the daemon is, and shows its watchdog that all loops are alive.
+
+A message is a datagram to $NOTIFY_SOCKET (sd_notify(3)); one that fails does not fail the daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from bsd.daemon.loops import Beats
+
+_log = structlog.stdlib.get_logger(module="daemon")
+
+
+class Notifier:
+    """Speaks sd_notify(3). Without a service manager every call does nothing and returns False."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._address = _address(environ.get("NOTIFY_SOCKET", ""))
+        self._complained = False
+
+    @property
+    def listening(self) -> bool:
+        """True if there is a service manager."""
+        return self._address is not None
+
+    def ready(self, status: str) -> bool:
+        return self._send("READY=1", f"STATUS={_one_line(status)}")
+
+    def status(self, text: str) -> bool:
+        return self._send(f"STATUS={_one_line(text)}")
+
+    def alive(self) -> bool:
+        """Ping the watchdog."""
+        return self._send("WATCHDOG=1")
+
+    def reloading(self) -> bool:
+        """Settings are being read again; must be followed by `ready`."""
+        # The time in the same datagram, or systemd waits until its time-out.
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        return self._send("RELOADING=1", f"MONOTONIC_USEC={now}")
+
+    def stopping(self, status: str) -> bool:
+        return self._send("STOPPING=1", f"STATUS={_one_line(status)}")
+
+    def _send(self, *lines: str) -> bool:
+        if self._address is None:
+            return False
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | _CLOEXEC) as channel:
+                # A manager that does not read must not stop us.
+                channel.settimeout(0.0)
+                channel.sendto("\n".join(lines).encode(), self._address)
+        except (OSError, ValueError) as error:
+            if not self._complained:
+                self._complained = True
+                _log.warning("The service manager could not be told", error=str(error))
+            return False
+        return True
+
+
+_CLOEXEC = getattr(socket, "SOCK_CLOEXEC", 0)
+
+
+def _address(text: str) -> bytes | None:
+    """Read $NOTIFY_SOCKET: a path, or a name behind `@`; what else it may be is not for us."""
+    if text.startswith("@"):
+        return b"\0" + os.fsencode(text[1:])
+    return os.fsencode(text) if text.startswith("/") else None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def watchdog_seconds(environ: Mapping[str, str] = os.environ, pid: int | None = None) -> float:
+    """How often systemd wants to hear of us at least; 0: not at all, or another process."""
+    try:
+        seconds = int(environ.get("WATCHDOG_USEC", "0")) / 1_000_000
+        wanted = int(environ.get("WATCHDOG_PID", "0"))
+    except ValueError:
+        return 0.0
+    return max(seconds, 0.0) if wanted in {0, pid or os.getpid()} else 0.0
+
+
+class Watchdog:
+    """Pings only if every loop keeps its promise: systemd restarts us otherwise."""
+
+    def __init__(
+        self, notifier: Notifier, beats: Beats, every: float, late: Callable[[list[str]], None]
+    ) -> None:
+        self._notifier = notifier
+        self._beats = beats
+        self._pause = every / 2
+        self._late = late
+
+    def step(self, now: float) -> float | None:
+        """Ping if all is well, else tell which loops are late; returns when to come again."""
+        late = self._beats.late()
+        if late:
+            self._notifier.status(f"not answering: {', '.join(late)}")
+            self._late(late)
+        elif self._pause > 0:
+            self._notifier.alive()
+        return now + self._pause if self._pause > 0 else None
