@@ -18,7 +18,7 @@ from bsd.cli.client import Client
 from bsd.cli.main import run
 from bsd.core.errors import Forbidden, Unavailable
 from tests.http.api import serving
-from tests.http.fake_daemon import FakeDaemon, sample_job, sample_status
+from tests.http.fake_daemon import FakeDaemon, FakeScheduler, sample_job, sample_status
 from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS
 
@@ -220,7 +220,7 @@ def test_a_job_is_run(
         assert json.loads(capsys.readouterr().out) == sample_job()
         assert run(["jobs", "run", "../nope x"]) == 1
         assert capsys.readouterr().err.startswith("Error: there is no ")
-        monkeypatch.setattr(daemon, "run_job", failing)
+        monkeypatch.setattr(FakeScheduler, "status_of", lambda _, name: failing(name))
         assert run(["jobs", "run", "retention"]) == 1
         assert capsys.readouterr().out == "retention failed: disk full\n"
 
