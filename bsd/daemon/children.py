@@ -52,10 +52,17 @@ _ROOM = 1 << 30
 _ROOM_PER_BYTE = 4
 
 # Nothing of the environment, no site: it finds modules where its parent has found them.
-_PROGRAM = (
-    "import os, sys; sys.path[:] = sys.argv[3:]; os.nice(int(sys.argv[2])); "
-    "from bsd.daemon.child import main; main(int(sys.argv[1]))"
-)
+# A sandbox may refuse the lower priority.
+_PROGRAM = """
+import os, sys
+sys.path[:] = sys.argv[3:]
+try:
+    os.nice(int(sys.argv[2]))
+except OSError:
+    pass
+from bsd.daemon.child import main
+main(int(sys.argv[1]))
+"""
 _LOCKS = Path("/proc/locks")
 
 _A = TypeVar("_A")
