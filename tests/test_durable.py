@@ -7,13 +7,9 @@ before that goes; and what a command has done when it ends is done for good.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -188,32 +184,9 @@ def test_what_is_brought_back_is_durable_before_it_counts_as_being_there(
         assert moment.path.endswith("beside") or moment.lost("agents/*") == []
 
 
-def parted(monkeypatch: pytest.MonkeyPatch, mounts: str) -> None:
-    """With `two`, nothing can be renamed or linked into the trash, or out of it."""
-
-    def refusing(call: Callable[..., None]) -> Callable[..., None]:
-        def refused(source: Any, target: Any, **more: Any) -> None:
-            if ("/trash/" in os.fspath(source)) != ("/trash/" in os.fspath(target)):
-                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fspath(source))
-            call(source, target, **more)
-
-        return refused
-
-    if mounts == "two":
-        for name in ("rename", "link"):
-            monkeypatch.setattr(os, name, refusing(getattr(os, name)))
-
-
-@pytest.mark.parametrize("mounts", ["one", "two"])
 def test_what_goes_to_the_trash_is_durable_there_before_it_leaves_its_place(
-    bsd: Commands,
-    root: Path,
-    path: Path,
-    original: bytes,
-    mounts: str,
-    monkeypatch: pytest.MonkeyPatch,
+    bsd: Commands, root: Path, path: Path, original: bytes
 ) -> None:
-    parted(monkeypatch, mounts)
     with Disk(root) as disk:
         bsd("delete", SESSION, "--yes")
         assert not path.exists()
@@ -224,9 +197,6 @@ def test_what_goes_to_the_trash_is_durable_there_before_it_leaves_its_place(
         assert moment.lost(".brainsurgeon/moving/*.json") == [], "what finishes it after a crash"
     for moment in disk.removals(".brainsurgeon/moving/*.json"):
         assert moment.lost("trash/*") == []
-    if mounts == "two":  # what is copied is whole there first
-        for moment in disk.removals("agents/*.bsd-deleted*", "extracted/*/0*.json"):
-            assert moment.lost("trash/*.jsonl", "trash/*/0*.json") == []
 
     with Disk(root) as disk:
         bsd("trash", "restore", SESSION)

@@ -140,7 +140,7 @@ def is_there(layout: Layout, name: SessionName) -> bool:
     except NotFound:  # no source has such an agent
         return False
     except OSError as error:
-        raise os_problem(error, f"looking for session {name}") from error
+        raise os_problem(error, f"looking for session {name} at {error.filename}") from error
 
 
 class _KnownSessions:

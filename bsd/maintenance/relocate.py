@@ -127,13 +127,14 @@ def _remove(directory: int, name: str) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory and all in it, following no link; it may be gone."""
+    """Remove a directory and all in it, following no link, durably; it may be gone."""
     with suppress(FileNotFoundError), opened(directory.parent) as above:
         found = look(above, directory.name)
         if found is not None and stat.S_ISLNK(found.st_mode):
             os.unlink(directory.name, dir_fd=above)
         elif found is not None and stat.S_ISDIR(found.st_mode):
             shutil.rmtree(directory.name, dir_fd=above)
+        os.fsync(above)
 
 
 def remove_file(path: Path) -> None:

@@ -131,7 +131,7 @@ class MemoryTools:
         message = "Similar memory already exists."
         if fact.created:
             about = f" [entity: {fact.entity}]" if fact.entity else ""
-            message = f'OriginalStore: "{_in_short(fact)}"{about} [decay: {fact.decay_class}]'
+            message = f'Stored: "{_in_short(fact)}"{about} [decay: {fact.decay_class}]'
         return {"message": message, "fact": _shown(fact), "created": fact.created}
 
     def memory_recall(

@@ -122,7 +122,8 @@ def _recovered(path: Path, given: Given) -> Recovered | None:
     except BsdError as error:
         return Recovered(State.FAILED, path, session, error.message)
     except OSError as error:
-        message = os_problem(error, f"recovering {path}").message
+        at = f" ({error.filename})" if error.filename else ""
+        message = os_problem(error, f"recovering {path}{at}").message
         return Recovered(State.FAILED, path, session, message)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others go on
         _log.exception("A record in flight cannot be dealt with", record=str(path))
