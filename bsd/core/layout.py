@@ -108,7 +108,7 @@ class Layout:
     root_id_file = _Place(".brainsurgeon/root-id")
     """By which a root is known to the sources that it serves, wherever it is moved."""
     clock_file = _Place(".brainsurgeon/clock.json")
-    """What is known of this machine's clock, so that nobody destroys by a wrong one."""
+    """What is known of this machine's clock, so that no run deletes by a wrong one."""
     forgetting = _Place(".brainsurgeon/forgetting")
     """The journal of `forget`, so that an interrupted one is completed."""
     letting_go = _Place(".brainsurgeon/letting-go")

@@ -44,7 +44,7 @@ LONGEST_STEP_SECONDS = 600.0
 IDLE_SECONDS = 30.0  # without work, then a child is ended
 _START_SECONDS = 60.0
 _DEATH_SECONDS = 5.0  # a killed process that hangs in the kernel is waited for later
-_NICE = 5  # of a child that nobody waits for; the kernel derives its I/O priority from it
+_NICE = 5  # of a background child; the kernel derives its I/O priority from it
 # Address space, not memory: DESIGN §5 bounds that by 150 MB and three times the longest line. An
 # interpreter with all libraries has mapped 60 MB, threads that sync files 8 MB of stack each, and a
 # line can be as long as its file; what is given back to the heap cannot always be used again.

@@ -310,7 +310,7 @@ class RetentionRun:
         return CleanedPlace.of(target, self._time, done, keep)
 
     def _clean_drafts(self, history: HistoryFiles) -> int:
-        """Delete drafts that nobody has touched for as long as history is kept.
+        """Delete drafts that were not touched for as long as history is kept.
 
         Returns how many could not be deleted.
         """

@@ -151,7 +151,7 @@ def _places(source: Transcript, wanted: set[tuple[str, int, bool]]) -> dict[str,
 
 
 def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
-    """Return whether an operation took effect, if nobody else has changed these lines."""
+    """Return whether an operation took effect, if no other program has changed these lines."""
     left_at = _left_at(changed)
     found = find_lines(source, changed)
     if any(place.index == left_at[number] for number, place in found.items()):

@@ -391,7 +391,7 @@ class SessionStore:
         return []
 
     def sweep(self) -> None:
-        """Remove leftovers; under the session's lock nobody is still writing them."""
+        """Remove leftovers; under the session's lock no process is still writing them."""
         self._sweep(self._names())
         self._sweep_apart()
 

@@ -238,7 +238,7 @@ class Exchange:
         self._after_step("drained")
 
     def _carry_growth(self) -> None:
-        """Append the growth, byte for byte, to the new file, which nobody else could open."""
+        """Append the growth, byte for byte, to the new file, which no other process could open."""
         if not self.drained:
             return
         if os.fstat(self._new).st_size != self.planned_new.size:

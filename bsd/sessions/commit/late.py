@@ -394,7 +394,7 @@ class Orphan:
 
 
 def list_orphans(layout: Layout) -> list[Orphan]:
-    """Every orphan under the root, the oldest first; raises BsdError if nobody can look there."""
+    """Every orphan under the root, the oldest first; raises BsdError if they cannot be listed."""
     try:
         found = list(_orphans(layout.orphans))
     except OSError as error:

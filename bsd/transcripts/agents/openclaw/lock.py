@@ -356,7 +356,7 @@ class SessionLock(WaitingLock):
         return True
 
     def _release(self) -> None:
-        # Looking and then unlinking leaves a gap, but nobody takes our name in it: as long as our
+        # Looking and then unlinking leaves a gap, but no program takes our name in it: as long as our
         # file is there and we live, no bsd removes it, and the gateway only one that is 30 minutes
         # old or whose owner lacks the token. If we cannot unlink it, it remains ours to release.
         descriptor = self._context.lock_file_fd
