@@ -42,7 +42,7 @@ class Notes:
         self._audit = AuditLog(layout.audit_file, clock)
 
     def decision_logger(self) -> Callable[[Judged], None] | None:
-        """Return a function that logs the decision on an entry; None if that level is not logged."""
+        """Return a function that logs decisions on entries; None if the level is off."""
         if not _log.isEnabledFor(logging.DEBUG):
             return None
 

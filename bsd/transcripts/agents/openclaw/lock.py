@@ -356,9 +356,9 @@ class SessionLock(WaitingLock):
         return True
 
     def _release(self) -> None:
-        # Looking and then unlinking leaves a gap, but no program takes our name in it: as long as our
-        # file is there and we live, no bsd removes it, and the gateway only one that is 30 minutes
-        # old or whose owner lacks the token. If we cannot unlink it, it remains ours to release.
+        # Looking and then unlinking leaves a gap, but no program takes the name in it: while this file
+        # is there and the process lives, no bsd removes it, and the gateway only one that is 30
+        # minutes old or whose owner lacks the token. If it cannot be unlinked, it is still held.
         descriptor = self._context.lock_file_fd
         if descriptor is None:
             return
