@@ -15,7 +15,7 @@ from sys import maxsize
 
 from bsd.store.contents import StoredPlace
 from bsd.store.originals import Missing, OriginalStore, digest
-from bsd.store.provenance import is_copy_of, is_marked_copy
+from bsd.store.provenance import Proof, is_marked_copy, proof_of_copy
 from bsd.transcripts.agents.entry import (
     MARKER,
     RESTORED,
@@ -67,8 +67,12 @@ class Markers:
     ) -> Marker | None:
         """Return the marker that named what these placeholders stand for, if there was one."""
         found: list[tuple[int, Marker]] = []
-        for place, line, original, is_copy in self._candidates(entry, info, index, name):
-            if is_copy and (keys := tuple(_keys(entry, original, self._fmt, paths))):
+        for place, line, original, proof in self._candidates(entry, info, index, name):
+            if proof is Proof.NONE:
+                continue
+            if proof is Proof.LIKELY and not self._is_among_copies(index, place):
+                continue
+            if keys := tuple(_keys(entry, original, self._fmt, paths)):
                 marker = Marker(place.ref, place.hash, len(line), keys, place.at)
                 found.append((self._differing(entry, original, name), marker))
         # The newest of those that have most in common.
@@ -84,8 +88,8 @@ class Markers:
             return False
         if name != info.id and self._fmt.tells_origin and not self._has_origin:
             return False
-        proofs = [is_copy for *_, is_copy in self._candidates(entry, info, index, name)]
-        return not proofs or any(proofs)
+        proofs = [proof for *_, proof in self._candidates(entry, info, index, name)]
+        return not proofs or Proof.CERTAIN in proofs
 
     def _may_be_named(self, entry: Entry, info: EntryInfo, name: str) -> bool:
         """Return whether an entry can be the one that a placeholder in it names."""
@@ -93,8 +97,8 @@ class Markers:
 
     def _candidates(
         self, entry: Entry, info: EntryInfo, index: int, name: str
-    ) -> Iterator[tuple[StoredPlace, bytes, Entry, bool]]:
-        """Yield the stored lines of an entry of this id, and whether `entry` is a copy of each."""
+    ) -> Iterator[tuple[StoredPlace, bytes, Entry, Proof]]:
+        """Yield the stored lines of an entry of this id, and how sure `entry` is a copy of each."""
         if not self._may_be_named(entry, info, name):
             return
         for place in self._stored.of_entry(name):
@@ -106,10 +110,8 @@ class Markers:
                 continue
             own = self._stored.is_own(place)
             at_its_place = self._stands_at_its_place(index, place)
-            yield (
-                *(place, line, original),
-                is_copy_of(entry, original, self._fmt, own=own, at_its_place=at_its_place),
-            )
+            proof = proof_of_copy(entry, original, self._fmt, own=own, at_its_place=at_its_place)
+            yield place, line, original, proof
 
     def _stands_at_its_place(self, index: int, place: StoredPlace) -> bool:
         """Return whether a line stands where its program copied the stored one to.
@@ -141,6 +143,34 @@ class Markers:
     def _has_origin(self) -> bool:
         """Whether the session says that its program made it from another one."""
         return len(self._headers) > 1 or any(len(names) > 1 for _, names in self._headers)
+
+    def _is_among_copies(self, index: int, place: StoredPlace) -> bool:
+        """Return whether an entry stands, in order, among certain copies of lines of one session.
+
+        Such a copy must follow it: lines that are new in the session stand behind all copies.
+        """
+        number = place.index
+        copies = [(at, was) for store, at, was in self._certain_copies if store == place.store]
+        return (
+            number is not None
+            and any(at > index for at, _ in copies)
+            and all((at < index) == (was < number) for at, was in copies)
+        )
+
+    @cached_property
+    def _certain_copies(self) -> set[tuple[str, int, int]]:
+        """Store, line number here, and line number there, of each entry that got a new id."""
+        found = set()
+        for line in self._source.lines_holding(NEEDLES[1]):
+            entry = parse_entry(line.raw)
+            if entry is None:
+                continue
+            info = self._fmt.info(entry)
+            for name in {*loose_placeholders(entry, self._fmt).values()} - {info.id}:
+                for place, _, _, proof in self._candidates(entry, info, line.index, name):
+                    if proof is Proof.CERTAIN and place.index is not None:
+                        found.add((place.store, line.index, place.index))
+        return found
 
     @cached_property
     def _ids(self) -> set[str | None]:

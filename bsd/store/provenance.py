@@ -9,9 +9,19 @@ The rule is pure. Finding candidates, and the places where they stand, is the jo
 
 from __future__ import annotations
 
+from enum import Enum
+
 from bsd.transcripts.agents.entry import Entry, ends_in_placeholder
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.spans import value_at
+
+
+class Proof(Enum):
+    """How far a line without marker is proved to be a copy of a stored original."""
+
+    NONE = "another entry"
+    LIKELY = "like it in all that is left, which is too little: its place must decide"
+    CERTAIN = "the same entry"
 
 
 def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
@@ -27,10 +37,10 @@ def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool
     return _may_be_renamed(entry, info, was, fmt) and _agrees(entry, original, fmt)
 
 
-def is_copy_of(
+def proof_of_copy(
     entry: Entry, original: Entry, fmt: TranscriptFormat, *, own: bool, at_its_place: bool
-) -> bool:
-    """Return whether an entry without marker is proved to be a copy of a stored line.
+) -> Proof:
+    """Return how far an entry without marker is proved to be a copy of a stored line.
 
     Args:
         entry: the entry in which a placeholder stands that names the id of `original`.
@@ -42,17 +52,19 @@ def is_copy_of(
     """
     info, was = fmt.info(entry), fmt.info(original)
     if was.is_header or _ties(was) != _ties(info):
-        return False
+        return Proof.NONE
     if was.id == info.id and own:
-        return True
+        return Proof.CERTAIN
     if was.id != info.id and not _may_be_renamed(entry, info, was, fmt):
-        return False
+        return Proof.NONE
     if not _agrees(entry, original, fmt):
-        return False
+        return Proof.NONE
     if at_its_place or _is_of_the_same_time(info, was):
-        return True
-    # An id without a time is too little: flat entries are numbered anew in each session.
-    return was.id != info.id and not fmt.tells_origin and _shares_provider_ids(info, was)
+        return Proof.CERTAIN
+    if was.id == info.id or fmt.tells_origin:
+        # An id without a time is too little: flat entries are numbered anew in each session.
+        return Proof.NONE
+    return Proof.CERTAIN if _shares_provider_ids(info, was) else Proof.LIKELY
 
 
 def _may_be_renamed(entry: Entry, info: EntryInfo, was: EntryInfo, fmt: TranscriptFormat) -> bool:

@@ -203,6 +203,38 @@ def test_what_is_said_in_a_copy_of_what_was_copied_stays(
     assert verify(home.layout).clean
 
 
+def test_prompts_without_anything_that_tells_them_apart_come_back_by_their_place(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """Version 1.0.50 gives them new ids and times: nothing is left of them but the placeholder."""
+    lines = [
+        line | {"message": {**line["message"], "content": f"{number}: {LONG}"}}
+        if line.get("message", {}).get("content") == "do it"
+        else line
+        for number, line in enumerate(CLAUDE_CODE.lines())
+    ]
+    home = Home.of(CLAUDE_CODE, tmp_path, lines)
+    surgeon = make_surgeon(home.layout, clock)
+    assert surgeon.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
+    lean = lines_of(home.path.read_bytes())
+    prompts = [one["uuid"] for one in lean if is_prompt(one)]
+    assert len(prompts) == 3
+    said = said_in(CLAUDE_CODE, prompts)
+    name, path = add(home, FORK, [*claude_code_old_resume(lean), *said])
+    for _ in range(2):
+        verify(home.layout, repair=True, remark=surgeon.remark)
+        set_idle(path)
+        assert performed.restore_all(surgeon, name).unavailable == {}
+        set_idle(path)
+    expected = raw([*claude_code_old_resume(lines), *said])
+    assert without_restored(path.read_bytes()) == expected
+
+
+def is_prompt(line: Line) -> bool:
+    content = line.get("message", {}).get("content")
+    return isinstance(content, str) and is_placeholder(content)
+
+
 def placeholders_in(tree: Any) -> Iterator[str]:
     """All texts in it that are nothing but a placeholder."""
     inside = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()

@@ -356,9 +356,10 @@ class SessionLock(WaitingLock):
         return True
 
     def _release(self) -> None:
-        # Looking and then unlinking leaves a gap, but no program takes the name then: while the file
-        # is there and the process lives, no bsd removes it, and the gateway only a file that is 30
-        # minutes old or whose owner lacks the token. If it cannot be unlinked, it is still held.
+        # There is a gap between looking and unlinking, but no program takes the name then: while
+        # the file is there and the process lives, no bsd removes it, and the gateway only a file
+        # that is 30 minutes old or whose owner lacks the token. If it cannot be unlinked, it is
+        # still held.
         descriptor = self._context.lock_file_fd
         if descriptor is None:
             return
