@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from bsd.actions.context import ActionContext
 from bsd.core.errors import BsdError, LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.plan import Plan
-from bsd.planning.restore import Restored, plan_restore, plan_restore_all, restored_lines
+from bsd.planning.restore import (
+    Restored,
+    plan_restore,
+    plan_restore_all,
+    restored_copy,
+    restored_lines,
+)
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.uninstall import plan_leaving
 from bsd.sessions.editor import left_as
@@ -54,6 +61,35 @@ def explain_missing(layout: Layout, answer: Restored) -> Restored:
     if answer.missing is Missing.GONE:
         answer.expired = told_expired(layout, answer.extracted_at)
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredCopy:
+    """Answer of `copy_restored`: how many values came back, and why others did not, by key."""
+
+    session: str
+    values: int
+    unavailable: dict[str, str]
+
+
+def copy_restored(
+    context: ActionContext, session: SessionName, write: Callable[[bytes], object]
+) -> RestoredCopy:
+    """Write a session as it would be with every value inline; the session itself is only read.
+
+    So it serves sessions that are in use or cannot be edited, too.
+
+    Args:
+        write: called with each line.
+
+    Raises:
+        NotFound: there is no such session.
+        LeftAlone: its lines are not understood.
+    """
+    Session(context.layout, session).refuse_no_session()
+    with context.reader(session) as opened:
+        values, missing = restored_copy(opened.transcript, opened.format, opened.store, write)
+    return RestoredCopy(str(session), values, missing)
 
 
 def restore_all(

@@ -13,8 +13,9 @@ from bsd.actions.context_tool import get_context
 from bsd.actions.edit import set_extractable
 from bsd.cli import completion
 from bsd.cli.call import LONGEST_WAIT, BsdCommand, Call
-from bsd.cli.completion import KEYS, SESSION, session_beginning_with, with_entry
+from bsd.cli.completion import KEYS, SESSION
 from bsd.cli.entries import read_extractable
+from bsd.cli.names import session_beginning_with, with_entry
 from bsd.cli.output import print_json, say
 from bsd.core.answers import as_json
 from bsd.core.errors import Busy, FieldError, Invalid

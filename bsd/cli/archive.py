@@ -22,9 +22,9 @@ from bsd.actions.archive import (
     show_archived,
 )
 from bsd.cli.call import BsdGroup, Call, ask_first
-from bsd.cli.completion import archived_session
 from bsd.cli.each_session import is_there
 from bsd.cli.entries import print_entries
+from bsd.cli.names import archived_session
 from bsd.cli.options import agent_option, sessions_argument, yes_option
 from bsd.cli.output import counted, minute, note, one_line, print_table, say, size
 from bsd.cli.problem import Problem

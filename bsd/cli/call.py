@@ -227,7 +227,7 @@ class Call:
             Forbidden: `changes`, and the settings allow only reading.
         """
         from bsd.actions.context import ActionContext
-        from bsd.cli.completion import say_whose
+        from bsd.cli.names import say_whose
         from bsd.sessions.idle import RetryBudget
 
         if changes:

@@ -1,34 +1,23 @@
-"""Names that a user types: sessions and entries by how they begin, and the tab key."""
+"""The tab key, which offers names that begin with the typed text; and types of arguments."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from bsd.cli.call import Call
-from bsd.cli.commands import COMMANDS
-from bsd.cli.output import note
-from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.cli.names import entry_ids, say_who, session_named
+from bsd.core.errors import ConfigError
 from bsd.core.layout import Layout, SessionName, check_name
-from bsd.core.sources import Source
 from bsd.maintenance import catalog
-from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.titles import Titles
 from bsd.maintenance.trash import Trash
-from bsd.sessions.session import Session
-from bsd.store.snapshots import archive_directories
-from bsd.transcripts.agents.entry import MARKER
-from bsd.transcripts.agents.programs import elsewhere
-from bsd.transcripts.reader import parse_entry
 
-_MOST_NAMED = 10
 _MOST_OFFERED = 500
 _MOST_WITH_TITLES = 50
 _TITLE = 60  # characters
@@ -37,245 +26,6 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
 
 Items = list[CompletionItem[str]]
 Complete = Callable[[click.Context, click.Parameter, str], Items]
-_Answer = TypeVar("_Answer")
-
-
-def all_sessions(layout: Layout) -> list[SessionName]:
-    """Every session of every agent."""
-    return list(catalog.names(layout))
-
-
-def session_named(layout: Layout, text: str) -> SessionName:
-    """Return the session of this name, else the only one that begins so: `ag/4f`, `4f2`.
-
-    If no session begins so, one that only the archive has is meant, so that commands can say so. A
-    whole name is returned even if there is no session: of some only the store is left.
-
-    Raises:
-        Invalid: the text is no name, or the beginning of several.
-    """
-    if found := session_beginning_with(layout, text):
-        return found
-    agent, slash, session = text.partition("/")
-    if slash and _has_remains(layout, name := SessionName.parse(text)):
-        return name
-    copied: list[SessionName] = []
-    with suppress(BsdError):  # an archive that cannot be read must not hide the rest
-        stored = [layout.session_of_store(archive.name) for archive in archive_directories(layout)]
-        copied = [
-            name
-            for name in _matching(filter(None, stored), agent, session, slash)
-            if layout.has_copy(name)
-        ]
-    return _only(text, "sessions in the archive", copied) or SessionName.parse(text)
-
-
-def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
-    """Return the session of this name, else the only one that begins so; None if there is none.
-
-    Upper and lower case differ only if a session begins exactly so. Raises Invalid as
-    `session_named` does.
-    """
-    agent, slash, session = text.partition("/")
-    remains = False
-    if slash:
-        whole = SessionName.parse(text)
-        with suppress(NotFound):  # the agent's name may be the beginning of one
-            if os.path.lexists(layout.transcript(whole)):
-                return whole
-        remains = _has_remains(layout, whole)
-    else:
-        check_name(text, "session")
-    names: list[SessionName] = []
-    with suppress(ConfigError):  # no agents: opening the session reports it
-        names = list(catalog.names(layout))
-    found = _matching(names, agent, session, slash, in_any_case=not remains)
-    if len(found) > 1 and all(name.session == text for name in found):
-        return catalog.find_session(layout, text)  # which says that several agents have it
-    return _only(text, "sessions", found)
-
-
-def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
-    """Return the name or id of a session in the archive, given whole or by its beginning.
-
-    Args:
-        live: sessions that still exist can be named as well, as the archive may hold content of
-            them.
-
-    Raises:
-        Invalid: several begin so.
-        NotFound: none does.
-    """
-    agent, slash, session = text.partition("/")
-    whole = SessionName.parse(text) if slash else None
-    if whole is None:
-        check_name(text, "session")
-    gone = deleted_sessions(layout)
-    if any(text in {copy.id, str(copy.name)} for copy in gone):
-        return text
-    if whole is not None and _has_remains(layout, whole):
-        return text
-    names = {copy.name for copy in gone}
-    if live:
-        with suppress(ConfigError):  # no agents, no sessions
-            names.update(catalog.names(layout))
-    found = list(map(str, _matching(names, agent, session, slash)))
-    if not found and "@" in text:
-        named, _, origin = text.rpartition("@")
-        agent, slash, session = named.partition("/")
-        copied = set(_matching({copy.name for copy in gone}, agent, session, slash))
-        found = [
-            copy.id
-            for copy in gone
-            if copy.name in copied and copy.origin.startswith(origin.casefold())
-        ]
-    chosen = only_one(text, "sessions in the archive", sorted(found))
-    if chosen is None and whole is None:
-        hint = "`bsd archive list` lists them"
-        raise NotFound(f"there is no copy of {text} in the archive", hint=hint)
-    return chosen or text
-
-
-def _matching(
-    names: Iterable[SessionName],
-    agent: str,
-    session: str,
-    slash: str,
-    *,
-    in_any_case: bool = True,
-) -> list[SessionName]:
-    """Return the names that begin so; an exact match goes before a longer name.
-
-    If there are none, upper and lower case do not differ. Without `slash` the typed text names a
-    session alone, and `agent` holds that text.
-    """
-    if not slash:
-        agent, session = "", agent
-    names = list(names)
-    spellings: list[Callable[[str], str]] = [str, str.casefold] if in_any_case else [str]
-    for spelled in spellings:
-        of, begins = spelled(agent), spelled(session)
-        found = [
-            name
-            for name in names
-            if spelled(name.session).startswith(begins) and spelled(name.agent).startswith(of)
-        ]
-        found = [name for name in found if spelled(name.agent) == of] or found
-        found = [name for name in found if spelled(name.session) == begins] or found
-        if found:
-            return found
-    return []
-
-
-def _only(text: str, what: str, found: Sequence[SessionName]) -> SessionName | None:
-    if len(found) > 1:
-        _several(text, what, sorted(map(str, found)))
-    return next(iter(found), None)
-
-
-def _has_remains(layout: Layout, name: SessionName) -> bool:
-    """True if store, archive or history hold something under exactly this name."""
-    places = (layout.extracted, layout.archive, layout.history)
-    return any(os.path.lexists(place / layout.store_name(name)) for place in places)
-
-
-def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
-    """Return the id of the only entry whose id begins so; raises Invalid if several do."""
-    if not text:
-        return None
-    ids = {one for one, _ in _ids(layout, session)}
-    found = sorted(one for one in ids if one.startswith(text)) or sorted(
-        one for one in ids if one.casefold().startswith(text.casefold())
-    )
-    if len(found) > 1:
-        _several(text, f"entries of {session}", found)
-    return found[0] if found else None
-
-
-def with_entry(
-    call: Call, session: SessionName, text: str, act: Callable[[str], _Answer]
-) -> _Answer:
-    """Call `act` with this entry id, else with the id of the only entry that begins so."""
-    try:
-        return act(text)
-    except NotFound as missing:
-        try:
-            name = entry_named(call.layout, session, text)
-        except Invalid:
-            raise
-        except BsdError:  # no session, or an unreadable one: `missing` says so
-            raise missing from None
-        if name is None or name == text:
-            raise
-    say_who(text, name)
-    return act(name)
-
-
-def say_who(text: str, name: str) -> None:
-    """Note the whole name if a command that changes something was given its beginning."""
-    context = click.get_current_context(silent=True)
-    if context is None or context.resilient_parsing:
-        return
-    command = COMMANDS.get(context.find_root().invoked_subcommand or "")
-    if command is not None and command.locks:
-        note(f"{text} is {name}")
-
-
-def say_whose(layout: Layout, agent: str) -> None:
-    """Note which root serves an agent's sessions, if it is another one."""
-    if source := layout.source_of(agent):
-        _say_if_elsewhere(layout, source)
-
-
-def _say_if_elsewhere(layout: Layout, source: Source) -> None:
-    if why := elsewhere(layout, source):
-        note(f"{why}: it is only looked at here.")
-
-
-def say_who_serves(layout: Layout, agent: str | None) -> None:
-    """Note the sources that cannot be read or that another root serves.
-
-    Args:
-        agent: only the source of this agent; None for all.
-    """
-    for source in layout.sources:
-        if agent is not None and source is not layout.source_of(agent):
-            continue
-        _say_if_elsewhere(layout, source)
-        for path in filter(None, (source.path, source.archived_in)):
-            try:
-                os.scandir(path).close()
-            except (FileNotFoundError, NotADirectoryError):
-                note(f"There is no {path}, which the settings name as {source.name}.")
-                note("Try: mend `path` under [[sources]] in bsd.toml, unless it is still to come")
-            except OSError as error:
-                problem = os_problem(error, f"The source {source.name}: reading {path}")
-                note(f"{problem.message}\nTry: {problem.hint}")
-
-
-def _ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:
-    """Yield the entry ids of a session, each with True if values of the entry are extracted."""
-    source, fmt = Session(layout, session).open(to_read=True)
-    with source:
-        for line in source.lines():
-            if (entry := parse_entry(line.raw)) is None:
-                continue
-            info = fmt.info(entry)
-            if info.id is not None and not info.is_header:
-                yield info.id, MARKER in entry
-
-
-def only_one(text: str, what: str, found: Sequence[str]) -> str | None:
-    """Return the only one of these names, None if there is none; raises Invalid for several."""
-    return _several(text, what, found) if len(found) > 1 else next(iter(found), None)
-
-
-def _several(text: str, what: str, found: Sequence[str]) -> NoReturn:
-    more = f", and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    raise Invalid(
-        f"the names of {len(found)} {what} begin with {text}",
-        hint=f"one of {', '.join(found[:_MOST_NAMED])}{more}",
-    )
 
 
 # --- the tab key ---
@@ -324,7 +74,7 @@ def _entries(call: Call, context: click.Context) -> Iterator[str]:
     name = session_named(call.layout, given) if isinstance(given, str) else given
     if name is None:
         return
-    ids = list(_ids(call.layout, name))
+    ids = list(entry_ids(call.layout, name))
     yield from (one for one, is_out in ids if is_out)
     yield from (one for one, is_out in reversed(ids) if not is_out)
 

@@ -19,7 +19,7 @@ import click
 from bsd.actions.context_tool import change_context
 from bsd.actions.edit import edit_entry, show_editable
 from bsd.cli.call import BsdCommand, Call
-from bsd.cli.completion import with_entry
+from bsd.cli.names import with_entry
 from bsd.cli.options import entry_argument, session_argument
 from bsd.cli.output import counted, note, say
 from bsd.core.errors import BsdError, Invalid, os_problem

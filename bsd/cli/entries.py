@@ -15,7 +15,8 @@ from bsd.actions.restore import restore
 from bsd.actions.show import ShownEntries, ShownValue, WholeEntry, show_entries, show_value
 from bsd.cli import completion
 from bsd.cli.call import BsdCommand, Call
-from bsd.cli.completion import KEYS, offering, with_entry
+from bsd.cli.completion import KEYS, offering
+from bsd.cli.names import with_entry
 from bsd.cli.options import entry_argument, session_argument
 from bsd.cli.outcomes import MEANINGS
 from bsd.cli.output import counted, note, one_line, print_table, say, size

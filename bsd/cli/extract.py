@@ -9,19 +9,18 @@ from typing import Any
 import click
 
 from bsd.actions.extract import extract
-from bsd.actions.restore import restore_all
+from bsd.actions.restore import copy_restored, restore_all
 from bsd.cli.call import BsdCommand, Call, ask_first, confirm
 from bsd.cli.completion import KEYS
 from bsd.cli.each_session import each_session
 from bsd.cli.options import sessions_argument, yes_option
 from bsd.cli.outcomes import Outcomes, report
-from bsd.cli.output import counted, note, print_json, say, size
+from bsd.cli.output import counted, note, say, size
 from bsd.core.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.core.files import write_all
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.leftovers import stores_without_transcript
-from bsd.planning.restore import restored_copy
 from bsd.planning.result import SessionResult, Status
 from bsd.sessions.session import Session
 
@@ -198,13 +197,8 @@ def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
     except OSError as error:
         raise os_problem(error, f"writing {path}") from error
     try:
-        with (
-            call.context(changes=False, session=session) as context,
-            context.reader(session) as opened,
-        ):
-            values, missing = restored_copy(
-                opened.transcript, opened.format, opened.store, lambda raw: write_all(target, raw)
-            )
+        with call.context(changes=False, session=session) as context:
+            answer = copy_restored(context, session, lambda raw: write_all(target, raw))
         os.fsync(target)
     except BaseException as error:  # half a copy is none
         os.unlink(path)
@@ -213,10 +207,10 @@ def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
         raise
     finally:
         os.close(target)
-    if call.json:
-        print_json({"session": str(session), "values": values, "unavailable": missing})
-    else:
-        say(f"{path} is {session} with {counted(values, 'value')} inline")
-    for key, why in missing.items():
+    call.answer(
+        answer,
+        lambda answer: say(f"{path} is {session} with {counted(answer.values, 'value')} inline"),
+    )
+    for key, why in answer.unavailable.items():
         note(f"{key} stays a placeholder: {why}")
-    return 1 if missing else 0
+    return 1 if answer.unavailable else 0

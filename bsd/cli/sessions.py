@@ -12,7 +12,7 @@ from bsd.actions.list_sessions import AllSessions, list_all_sessions
 from bsd.actions.search import FoundEntry, FoundInAll, search_all
 from bsd.actions.summary import Summary, summarize_session
 from bsd.cli.call import BsdCommand, Call
-from bsd.cli.completion import say_who_serves
+from bsd.cli.names import say_who_serves
 from bsd.cli.options import agent_option, session_argument
 from bsd.cli.output import counted, note, one_line, print_table, safe, say, size, styled
 from bsd.cli.problem import Problem

@@ -18,7 +18,7 @@ from bsd.actions.trash import (
 )
 from bsd.cli import completion
 from bsd.cli.call import BsdCommand, BsdGroup, Call, ask_first
-from bsd.cli.completion import only_one, say_who
+from bsd.cli.names import only_one, say_who
 from bsd.cli.options import session_argument, yes_option
 from bsd.cli.output import counted, minute, note, print_table, say, size
 from bsd.core.errors import Invalid, NotFound
