@@ -265,3 +265,28 @@ def test_the_registry_is_changed_under_the_gateways_lock(layout: Layout) -> None
     trash_of(layout, after_step=look).delete(NAME)
     assert seen == [os.getpid()]
     assert not listed.with_name("sessions.json.lock").exists()
+
+
+def test_what_a_session_made_meanwhile_has_stays_its_own(layout: Layout) -> None:
+    """A restore is cut off, and a session of that name begins before the next call of bsd."""
+    path = put(layout)
+    (layout.history_dir(NAME)).mkdir(parents=True)
+    (layout.history_dir(NAME) / "000001_extract.jsonl").write_bytes(b"{}\n")
+    (item,) = trash_of(layout).delete(NAME).items
+
+    def cut_off(step: str) -> None:
+        if step == "store":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trash_of(layout, after_step=cut_off).restore("main/s1")
+    path.write_bytes(HEADER)
+    operation = layout.history_dir(NAME) / "000002_replace.jsonl"
+    stored = layout.store_dir(NAME) / "0009_thinking.json"
+    for file in (operation, stored):
+        file.write_bytes(b"its own")
+        set_idle(file, -1)
+    trash_of(layout).recover()
+    assert operation.read_bytes() == stored.read_bytes() == b"its own"
+    assert [each.id for each in trash_of(layout).items()] == [item.id]
+    assert not list(layout.moving.iterdir())
