@@ -16,7 +16,7 @@ from bsd.core.layout import Layout
 from bsd.maintenance.trashed import TrashPlace
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.idle import RetryBudget
-from bsd.store.entry_notes import forgotten_in, note_forgotten
+from bsd.store.entry_notes import EntryNotes, Noting, forgotten_in, note_forgotten
 from bsd.transcripts.agents.openclaw.lock import SessionLock
 from tests.actions.performed import Caller
 from tests.maintenance.trashing import (
@@ -161,6 +161,19 @@ def test_what_was_noted_meanwhile_is_joined(layout: Layout) -> None:
     trash_of(layout).restore("main/s1")
     assert forgotten_in(history) == set(forgotten)
     assert (history / "000001_extract.jsonl").exists()
+
+
+def test_of_what_was_noted_twice_the_later_note_counts(layout: Layout) -> None:
+    put(layout)
+    history = layout.history_dir(NAME)
+    history.mkdir(parents=True)
+    EntryNotes(history, NAME).note(1, Noting(undone=("e1",)))
+    EntryNotes(history, NAME).note(2, Noting(freed=("e1",)))
+    trash_of(layout).delete(NAME)
+    history.mkdir()
+    EntryNotes(history, NAME).note(3, Noting(undone=("e1",)))
+    trash_of(layout).restore("main/s1")
+    assert EntryNotes(history, NAME).undone() == {"e1"}
 
 
 def test_a_session_that_appears_while_it_comes_back_is_not_replaced(layout: Layout) -> None:
