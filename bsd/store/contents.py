@@ -226,19 +226,18 @@ class Contents:
         if began < self._next_look:
             return
         self._problems.clear()
-        known = {
-            path: (number, tuple(state))
-            for number, path, *state in database.execute("SELECT * FROM places")
-        }
+        known = {path: tuple(state) for _, path, *state in database.execute("SELECT * FROM places")}
         with database:
             for path, is_archive in self._directories():
                 state = _state(f"{self._layout.root}/{path}")
-                number, before = known.pop(path, (None, None))
+                before = known.pop(path, None)
                 if state == before and state != _UNKNOWN:
                     continue
-                if number is None:
-                    insert = "INSERT INTO places VALUES (NULL, ?, 0, 0, 0, 0)"
-                    number = database.execute(insert, (path,)).lastrowid or 0
+                # Another process may have noted or removed the place since `known` was read.
+                insert = "INSERT OR IGNORE INTO places VALUES (NULL, ?, 0, 0, 0, 0)"
+                database.execute(insert, (path,))
+                select = "SELECT id FROM places WHERE path = ?"
+                (number,) = database.execute(select, (path,)).fetchone()
                 read = self._read_archive if is_archive else self._read_store
                 read(database, number, path)
                 if path in self._problems:
@@ -248,9 +247,10 @@ class Contents:
                     " WHERE id = ?"
                 )
                 database.execute(update, (*state, number))
-            for number, _ in known.values():
-                database.execute("DELETE FROM held WHERE place = ?", (number,))
-                database.execute("DELETE FROM places WHERE id = ?", (number,))
+            for path in known:
+                delete = "DELETE FROM held WHERE place = (SELECT id FROM places WHERE path = ?)"
+                database.execute(delete, (path,))
+                database.execute("DELETE FROM places WHERE path = ?", (path,))
         ended = time.monotonic()
         self._next_look = ended + _SELDOM * (ended - began)
 
