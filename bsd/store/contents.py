@@ -52,6 +52,7 @@ _TRASHED = re.compile(r"(.*)_(extracted|archive)_\d{8}T\d{6}\.\d{3}Z")
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were takes at most one part in so many of the time.
 _SELDOM = 10
+_MEMORY_SECONDS = 600.0  # then the file is tried again, as a full disk has room at some time
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}
 _MEND_PACK = "`bsd verify --repair` mends what can be mended, else bring it back from a backup"
 
@@ -153,6 +154,7 @@ class Contents:
         self._file = layout.own / "contents.db"
         self._lock = Lock()
         self._memory: sqlite3.Connection | None = None  # used where no file can be written
+        self._memory_until = 0.0  # monotonic seconds
         self._next_look = 0.0  # monotonic seconds
         self._problems: dict[str, BsdError] = {}  # of the last look, by path below the root
 
@@ -313,6 +315,9 @@ class Contents:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
+        if self._memory is not None and time.monotonic() > self._memory_until:
+            self._memory.close()
+            self._memory, self._next_look = None, 0.0
         database = self._memory
         if database is None:
             try:
@@ -325,10 +330,10 @@ class Contents:
             yield database
 
     def _use_memory(self) -> sqlite3.Connection:
-        """Keep the index in memory from now on."""
+        """Keep the index in memory for some time."""
         self._memory = sqlite3.connect(":memory:", check_same_thread=False)
         _create(self._memory)
-        self._next_look = 0.0
+        self._next_look, self._memory_until = 0.0, time.monotonic() + _MEMORY_SECONDS
         return self._memory
 
     def _connect(self) -> sqlite3.Connection:

@@ -17,6 +17,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.store.contents import Contents, contents_of
 from bsd.store.index import Index, Record
 from bsd.store.originals import Missing, SessionStore, StoredOriginal, digest
+from tests.refusing import raising
 
 NAME = SessionName("main", "s1")
 
@@ -155,6 +156,22 @@ def test_two_processes_that_look_at_the_same_time_both_find_what_is_there(
 
 def refuse(*_: object) -> None:
     raise AssertionError("the index is made anew")
+
+
+def test_after_a_full_disk_the_index_has_its_file_again(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("bsd.store.contents.time.monotonic", lambda: now[0])
+    index, connect = Contents(layout), Contents._connect
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(Contents, "_connect", raising(full))
+    keep(layout, ONE, "0000_user", LINE)
+    assert places(index, LINE) == [("main_one", "0000_user")]
+    monkeypatch.setattr(Contents, "_connect", connect)
+    now[0] += 3600.0
+    assert places(index, LINE) == [("main_one", "0000_user")]
+    assert (layout.own / "contents.db").exists()
 
 
 def test_what_was_just_kept_is_found_though_somebody_has_just_looked(
