@@ -268,7 +268,12 @@ class TrashMoves:
                 except FileExistsError:
                     set_mode(place.transcript, 0o600)
                     for there, here in place.directories(self._layout, item.name):
-                        if there.is_dir() and not here.is_dir():
+                        # After a crash, the session that is there again may have used it.
+                        if (
+                            there.is_dir()
+                            and not here.is_dir()
+                            and not _is_used_since(there, self.journal.at)
+                        ):
                             rename(there, here)
                     return there_again(item)
             self._after_step("transcript")
@@ -368,6 +373,12 @@ def pending_moves(layout: Layout) -> Iterable[Path]:
 def is_occupied(directory: Path) -> bool:
     """Return True if a session's directory holds something that cannot be joined."""
     return directory.is_dir() and not _JOINED.issuperset(os.listdir(directory))
+
+
+def _is_used_since(directory: Path, moment: float) -> bool:
+    """Return True if a session has got a stored line, a pack or an operation since (epoch s)."""
+    files = (directory / name for name in os.listdir(directory) if name not in _JOINED)
+    return any(file.lstat().st_mtime > moment for file in files)
 
 
 def there_again(item: Trashed) -> Conflict:

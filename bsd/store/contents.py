@@ -52,6 +52,7 @@ _TRASHED = re.compile(r"(.*)_(extracted|archive)_\d{8}T\d{6}\.\d{3}Z")
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were takes at most one part in so many of the time.
 _SELDOM = 10
+_MEMORY_SECONDS = 600.0  # then the file is tried again, as a full disk has room at some time
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}
 _MEND_PACK = "`bsd verify --repair` mends what can be mended, else bring it back from a backup"
 
@@ -153,6 +154,7 @@ class Contents:
         self._file = layout.own / "contents.db"
         self._lock = Lock()
         self._memory: sqlite3.Connection | None = None  # used where no file can be written
+        self._memory_until = 0.0  # monotonic seconds
         self._next_look = 0.0  # monotonic seconds
         self._problems: dict[str, BsdError] = {}  # of the last look, by path below the root
 
@@ -226,19 +228,18 @@ class Contents:
         if began < self._next_look:
             return
         self._problems.clear()
-        known = {
-            path: (number, tuple(state))
-            for number, path, *state in database.execute("SELECT * FROM places")
-        }
+        known = {path: tuple(state) for _, path, *state in database.execute("SELECT * FROM places")}
         with database:
             for path, is_archive in self._directories():
                 state = _state(f"{self._layout.root}/{path}")
-                number, before = known.pop(path, (None, None))
+                before = known.pop(path, None)
                 if state == before and state != _UNKNOWN:
                     continue
-                if number is None:
-                    insert = "INSERT INTO places VALUES (NULL, ?, 0, 0, 0, 0)"
-                    number = database.execute(insert, (path,)).lastrowid or 0
+                # Another process may have noted or removed the place since `known` was read.
+                insert = "INSERT OR IGNORE INTO places VALUES (NULL, ?, 0, 0, 0, 0)"
+                database.execute(insert, (path,))
+                select = "SELECT id FROM places WHERE path = ?"
+                (number,) = database.execute(select, (path,)).fetchone()
                 read = self._read_archive if is_archive else self._read_store
                 read(database, number, path)
                 if path in self._problems:
@@ -248,9 +249,10 @@ class Contents:
                     " WHERE id = ?"
                 )
                 database.execute(update, (*state, number))
-            for number, _ in known.values():
-                database.execute("DELETE FROM held WHERE place = ?", (number,))
-                database.execute("DELETE FROM places WHERE id = ?", (number,))
+            for path in known:
+                delete = "DELETE FROM held WHERE place = (SELECT id FROM places WHERE path = ?)"
+                database.execute(delete, (path,))
+                database.execute("DELETE FROM places WHERE path = ?", (path,))
         ended = time.monotonic()
         self._next_look = ended + _SELDOM * (ended - began)
 
@@ -313,6 +315,9 @@ class Contents:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
+        if self._memory is not None and time.monotonic() > self._memory_until:
+            self._memory.close()
+            self._memory, self._next_look = None, 0.0
         database = self._memory
         if database is None:
             try:
@@ -325,10 +330,10 @@ class Contents:
             yield database
 
     def _use_memory(self) -> sqlite3.Connection:
-        """Keep the index in memory from now on."""
+        """Keep the index in memory for some time."""
         self._memory = sqlite3.connect(":memory:", check_same_thread=False)
         _create(self._memory)
-        self._next_look = 0.0
+        self._next_look, self._memory_until = 0.0, time.monotonic() + _MEMORY_SECONDS
         return self._memory
 
     def _connect(self) -> sqlite3.Connection:

@@ -139,16 +139,16 @@ class EntryNotes:
             self._write_undone(before, [each for each in before if abs(each[0]) != number])
 
     def join(self, other: EntryNotes) -> None:
-        """Take over the notes of another directory, and remove them there."""
+        """Take over the later notes of another directory, and remove them there."""
         if other.has_undone:
             mine = _read_or_begin(self._undone_file, _parse_undone)
             theirs = _read_or_begin(other._undone_file, _parse_undone)
-            self._write_undone(mine, [*theirs, *mine])
+            self._write_undone(mine, [*mine, *theirs])
             other._undone_file.unlink(missing_ok=True)
         if os.path.lexists(other._restored_file):
             known = _read_or_begin(self._restored_file, _parse_stamps)
             for entry_id, values in _read_or_begin(other._restored_file, _parse_stamps).items():
-                known[entry_id] = {**values, **known.get(entry_id, {})}
+                known[entry_id] = {**known.get(entry_id, {}), **values}
             self._write_stamps(known)
             other._restored_file.unlink(missing_ok=True)
 

@@ -16,7 +16,7 @@ from bsd.core.layout import Layout
 from bsd.maintenance.trashed import TrashPlace
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.idle import RetryBudget
-from bsd.store.entry_notes import forgotten_in, note_forgotten
+from bsd.store.entry_notes import EntryNotes, Noting, forgotten_in, note_forgotten
 from bsd.transcripts.agents.openclaw.lock import SessionLock
 from tests.actions.performed import Caller
 from tests.maintenance.trashing import (
@@ -163,6 +163,19 @@ def test_what_was_noted_meanwhile_is_joined(layout: Layout) -> None:
     assert (history / "000001_extract.jsonl").exists()
 
 
+def test_of_what_was_noted_twice_the_later_note_counts(layout: Layout) -> None:
+    put(layout)
+    history = layout.history_dir(NAME)
+    history.mkdir(parents=True)
+    EntryNotes(history, NAME).note(1, Noting(undone=("e1",)))
+    EntryNotes(history, NAME).note(2, Noting(freed=("e1",)))
+    trash_of(layout).delete(NAME)
+    history.mkdir()
+    EntryNotes(history, NAME).note(3, Noting(undone=("e1",)))
+    trash_of(layout).restore("main/s1")
+    assert EntryNotes(history, NAME).undone() == {"e1"}
+
+
 def test_a_session_that_appears_while_it_comes_back_is_not_replaced(layout: Layout) -> None:
     path = put(layout)
     trash_of(layout).delete(NAME)
@@ -265,3 +278,28 @@ def test_the_registry_is_changed_under_the_gateways_lock(layout: Layout) -> None
     trash_of(layout, after_step=look).delete(NAME)
     assert seen == [os.getpid()]
     assert not listed.with_name("sessions.json.lock").exists()
+
+
+def test_what_a_session_made_meanwhile_has_stays_its_own(layout: Layout) -> None:
+    """A restore is cut off, and a session of that name begins before the next call of bsd."""
+    path = put(layout)
+    (layout.history_dir(NAME)).mkdir(parents=True)
+    (layout.history_dir(NAME) / "000001_extract.jsonl").write_bytes(b"{}\n")
+    (item,) = trash_of(layout).delete(NAME).items
+
+    def cut_off(step: str) -> None:
+        if step == "store":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trash_of(layout, after_step=cut_off).restore("main/s1")
+    path.write_bytes(HEADER)
+    operation = layout.history_dir(NAME) / "000002_replace.jsonl"
+    stored = layout.store_dir(NAME) / "0009_thinking.json"
+    for file in (operation, stored):
+        file.write_bytes(b"its own")
+        set_idle(file, -1)
+    trash_of(layout).recover()
+    assert operation.read_bytes() == stored.read_bytes() == b"its own"
+    assert [each.id for each in trash_of(layout).items()] == [item.id]
+    assert not list(layout.moving.iterdir())

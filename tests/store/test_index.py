@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.store.contents import Contents, contents_of
 from bsd.store.index import Index, Record
 from bsd.store.originals import Missing, SessionStore, StoredOriginal, digest
+from tests.refusing import raising
 
 NAME = SessionName("main", "s1")
 
@@ -127,6 +129,49 @@ def keep(layout: Layout, name: SessionName, ref: str, line: bytes) -> None:
 
 def places(index: Contents, line: bytes) -> list[tuple[str, str]]:
     return [(place.directory.name, place.ref) for place in index.with_hash(digest(line))]
+
+
+def test_two_processes_that_look_at_the_same_time_both_find_what_is_there(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reads what is known; before it has looked at the stores, another one has noted more."""
+    keep(layout, ONE, "0000_user", LINE)
+    index, other = Contents(layout), Contents(layout)
+    assert places(index, LINE) == [("main_one", "0000_user")]
+    keep(layout, TWO, "0000_user", OTHER)
+    shutil.rmtree(layout.store_dir(ONE))
+    look = index._directories
+
+    def others_first() -> Iterator[tuple[str, bool]]:
+        assert places(other, OTHER) == [("main_two", "0000_user")]
+        keep(layout, ONE, "0000_user", LINE)  # and it is there again
+        yield from look()
+
+    monkeypatch.setattr(index, "_directories", others_first)
+    monkeypatch.setattr("bsd.store.contents.remove_database", refuse)
+    index.changed()
+    assert places(index, LINE) == [("main_one", "0000_user")]
+    assert places(other, OTHER) == [("main_two", "0000_user")]
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("the index is made anew")
+
+
+def test_after_a_full_disk_the_index_has_its_file_again(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("bsd.store.contents.time.monotonic", lambda: now[0])
+    index, connect = Contents(layout), Contents._connect
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(Contents, "_connect", raising(full))
+    keep(layout, ONE, "0000_user", LINE)
+    assert places(index, LINE) == [("main_one", "0000_user")]
+    monkeypatch.setattr(Contents, "_connect", connect)
+    now[0] += 3600.0
+    assert places(index, LINE) == [("main_one", "0000_user")]
+    assert (layout.own / "contents.db").exists()
 
 
 def test_what_was_just_kept_is_found_though_somebody_has_just_looked(
