@@ -44,7 +44,11 @@ class AutoCron:
             # The start counts as the time of the run: what changes while it goes on is for the
             # next one.
             self._started = self._state.clocks.wall()
-        due = list(self._due(config.last_run_at))
+        try:
+            due = list(self._due(config.last_run_at))
+        except BaseException:  # else the next run would take this one to be still going on
+            self._started = None
+            raise
         with self._lock:
             self._left = {name for name, _ in due}
         self._begin(due)

@@ -84,6 +84,7 @@ class _Child:
     sessions: tuple[SessionName, ...] = ()  # of its task, in the order in which it begins them
     at: int = -1  # index of the one that it began last
     last_session: SessionName | None = None
+    has_worked: bool = False  # it has given a result
     idle_since: float = 0.0  # steady seconds
     sending: threading.Lock = field(default_factory=threading.Lock)
     config: Known | None = None  # the settings that it was sent
@@ -181,9 +182,9 @@ class Children:
                     self._bury(child)
                     raise Stopping from None
                 died = self._note_death(child)
-                if not child.begun:
+                if not child.begun and child.has_worked:
                     continue  # it had died before, so nothing was lost
-                if sizes and not self._stopping:
+                if child.begun and sizes and not self._stopping:
                     self._recover(child.sessions[: max(1, child.at + 1)])
                 raise died from None
             except BaseException:  # of a handler, which has left messages unread
@@ -228,7 +229,11 @@ class Children:
             child.connection.send(request)
         while True:
             self._wait(child)
-            message: Message | TaskResult = child.connection.recv()
+            try:
+                message: Message | TaskResult = child.connection.recv()
+            except OSError as error:
+                child.begun |= not isinstance(error, ConnectionError)  # it died as it sent this
+                raise EOFError from error
             child.begun = True
             if isinstance(message, TaskResult):
                 return message
@@ -368,7 +373,7 @@ class Children:
             self._bury(child)
             return
         child.last_session = child.sessions[-1] if child.sessions else None
-        child.sessions, child.idle_since = (), self._clock()
+        child.sessions, child.idle_since, child.has_worked = (), self._clock(), True
         with self._lock:
             stopping, is_first = self._stopping, not self._idle
             if not stopping:

@@ -27,8 +27,9 @@ from bsd.daemon.status import Job, LastResult
 
 _log: BoundLogger = structlog.get_logger(module="jobs")
 
-# A clock put back by less than this is waited out: slots that have run do not run again. More is a
-# correction of a wrong clock (as with cron), and what was planned by it means nothing.
+# A clock put back by less than this is waited out: slots that have run do not run again; jobs at
+# equal distances go on. More is a correction of a wrong clock (as with cron), and what was planned
+# by it means nothing.
 _CORRECTION_SECONDS = 3 * 3600.0
 
 
@@ -100,7 +101,8 @@ class Scheduler:
         self._asked: set[str] = set()
         self._settings_asked = False
         self._applied: PruningConfig | None = None  # None: before the first job
-        self._latest = float("-inf")
+        self._before = float("-inf")  # the clock at the last step
+        self._latest = float("-inf")  # and the latest that it ever showed
 
     def add(self, job: ScheduledJob) -> None:
         """Add a row. If a run since the last one was missed, it is due at once, and once.
@@ -285,7 +287,11 @@ class Scheduler:
                 if job.schedule is not None and job.next is not None:
                     job.next = job.schedule.after(now)
             self._latest = now
-        self._latest = max(self._latest, now)
+        elif now < self._before:
+            for job in self._jobs.values():
+                if isinstance(job.schedule, Every) and job.next is not None:
+                    job.next -= self._before - now
+        self._before, self._latest = now, max(self._latest, now)
 
     # --- without it ---
 

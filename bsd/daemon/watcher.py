@@ -33,6 +33,7 @@ from watchdog.events import (
 )
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
+from watchdog.utils import BaseThread
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
@@ -114,6 +115,7 @@ class Watcher:
         self._settings_changed = settings_changed
         self._scan_only = scan_only
         self._observer: BaseObserver | None = None
+        self._threads: set[BaseThread] = set()  # that the observer needs, beside one for each watch
         self._handler = _EventHandler(self._handle)
         self._overflow = _OverflowHandler(self._lose_events)
         self._watches: dict[str, tuple[_Top, ObservedWatch]] = {}
@@ -198,8 +200,11 @@ class Watcher:
         self._watches.clear()
         if observer is not None:
             _watchdog_log.removeHandler(self._overflow)
-            observer.stop()
-            observer.join()
+            # First the thread that reads: without it no watch is left whose end could fail.
+            for thread in (*(self._threads - {observer}), observer):
+                with suppress(KeyError):  # see `_unschedule`
+                    thread.stop()
+                    thread.join()
 
     def _learn(self, found: Directories) -> bool:
         """Note which directory holds whose sessions; returns True if some were not known before."""
@@ -258,15 +263,18 @@ class Watcher:
 
     def _open(self) -> BaseObserver:
         """Return the observer, a new one if it has ended; raises OSError."""
-        if self._observer is not None and not self._observer.is_alive():
+        # The thread that reads events ends if watchdog has mixed up its watches, see `_unschedule`.
+        if self._observer is not None and not all(each.is_alive() for each in self._threads):
             _log.warning("Watching had stopped and starts anew")
             self.close()
         if self._observer is None:
             # It registers a new directory twice if its parent is new as well.
             warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
+            before = _watchdog_threads()
             observer = Observer()
             observer.name = "bsd-watchdog"
             observer.start()
+            self._threads = _watchdog_threads() - before
             _watchdog_log.addHandler(self._overflow)
             self._observer = observer
         return self._observer
@@ -274,7 +282,10 @@ class Watcher:
     def _unschedule(self, path: str) -> None:
         _, watch = self._watches.pop(path)
         if self._observer is not None:
-            self._observer.unschedule(watch)
+            # watchdog keeps the watch of a directory that is moved out of a tree under its old
+            # name. If another directory gets that name and goes, ending the first watch fails.
+            with suppress(KeyError):
+                self._observer.unschedule(watch)
 
     def _missing(self, wanted: dict[str, _Identity]) -> list[str]:
         """Return the directories from which no events come."""
@@ -328,6 +339,8 @@ class Watcher:
             inner = path in self._agents or path in self._archives
             if self._looking or inner or path in self._outer or directory in self._outer:
                 self._look_soon()
+        elif directory in self._outer and os.path.islink(path):  # it may lead to an agent
+            self._look_soon()
         elif source := self._archives.get(directory):
             if agent := source.agent_of(name):
                 self._hint(SessionName(agent, name.removesuffix(ENDING)))
@@ -375,6 +388,10 @@ def _programs(layout: Layout, agents: Iterable[str]) -> Iterator[tuple[str, Agen
     for agent in agents:
         with suppress(BsdError):  # its directory has just become a link
             yield agent, program_of(layout, agent)
+
+
+def _watchdog_threads() -> set[BaseThread]:
+    return {each for each in threading.enumerate() if isinstance(each, BaseThread)}
 
 
 def _identity(path: str | Path) -> _Identity | None:

@@ -35,6 +35,19 @@ def die(_: Child, number: int) -> None:
     time.sleep(60)
 
 
+def die_while_sending(child: Child) -> None:
+    """Send the head of a message of 100 bytes, and no more."""
+    os.write(child._parent.fileno(), (100).to_bytes(4, "big"))
+    os._exit(9)
+
+
+class Unreadable:
+    """An argument that no child can read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
 def take_memory(_: Child, size: int) -> int:
     return len(bytearray(size))
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from bsd.core.layout import SessionName
+from bsd.daemon import auto_cron
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.change import Identity
 from tests.daemon.work_house import NAME, House, small_saving
 from tests.logs import capture_logs
+from tests.refusing import raising
 
 
 @pytest.fixture
@@ -37,6 +40,19 @@ def test_the_first_run_takes_all_and_the_next_only_what_changed(house: House) ->
         line["event"] for line in lines
     ]
     assert house.config.current.last_run_at not in {None, noted}
+
+
+def test_a_run_that_fails_does_not_keep_the_next_from_running(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.write()
+    house.look()
+    with monkeypatch.context() as patch:
+        patch.setattr(auto_cron, "sessions_by_stat", raising(OSError(errno.EIO, "broken disk")))
+        with pytest.raises(OSError, match="broken"):
+            house.auto_cron.run()
+    house.auto_cron.run()
+    assert work_off(house) == {NAME}
 
 
 def test_the_first_run_passes_over_what_has_been_seen_to_and_is_as_it_was_left(

@@ -186,6 +186,19 @@ def test_one_that_died_without_work_is_replaced_and_nobody_hurt(house: House) ->
     assert house.counted == {"children_started": 2, "children_died": 1}
 
 
+def test_one_that_dies_while_it_sends_has_died(house: House) -> None:
+    with pytest.raises(ChildDied, match="code 9"):
+        house.children.call(odd_tasks.die_while_sending)
+    assert house.counted == {"children_started": 1, "children_died": 1}
+
+
+def test_a_request_that_ends_each_child_is_given_up(house: House) -> None:
+    house.children.call(odd_tasks.pid)
+    with pytest.raises(ChildDied, match="code 1"):
+        house.children.call(odd_tasks.give, odd_tasks.Unreadable())
+    assert house.counted == {"children_started": 2, "children_died": 2}
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 def test_a_death_is_a_clear_failure_of_that_call(house: House, number: signal.Signals) -> None:
     with capture_logs() as lines, pytest.raises(ChildDied, match=number.name) as raised:

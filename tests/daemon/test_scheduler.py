@@ -249,6 +249,15 @@ def test_a_small_step_back_of_the_clock_runs_nothing_again(world: World) -> None
     assert world.step(HOUR) == []
 
 
+def test_a_step_back_of_the_clock_does_not_hold_up_a_job_at_equal_distances(world: World) -> None:
+    world.add("scan", Every(30))
+    assert world.step(30) == ["scan"]
+    assert world.step(-2 * HOUR) == []
+    for _ in range(2):
+        assert world.step(20) == []
+        assert world.step(10) == ["scan"]
+
+
 def test_a_clock_that_was_years_ahead_is_forgotten(world: World) -> None:
     world.now += 1e8
     world.add("extract", Cron("*/2 * * * *"))

@@ -62,6 +62,12 @@ def test_a_new_and_a_removed_session_are_noticed(
     heard.wait_for_hint(NAME)
 
 
+def test_a_new_link_to_an_agent_is_noticed(watcher: Watcher, heard: Heard, layout: Layout) -> None:
+    before = heard.attentions
+    layout.agents.joinpath("linked").symlink_to("main")
+    heard.wait_for(lambda: heard.attentions > before)
+
+
 def test_a_session_renamed_away_is_noticed(watcher: Watcher, heard: Heard, layout: Layout) -> None:
     path = file_of(layout, NAME)
     path.rename(path.with_name("s1.jsonl.reset.2026-01-01"))

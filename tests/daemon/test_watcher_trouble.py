@@ -17,6 +17,7 @@ from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, RETRY_SECONDS, Watcher
 from tests.daemon.told import NAME, Heard, append, file_of, is_watched, with_a_session
 from tests.refusing import raising
+from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.daemon,
@@ -141,6 +142,40 @@ def test_a_dead_emitter_under_a_living_observer_is_noticed(
     assert watcher.health.watched == 4
     append(file_of(layout, NAME))
     heard.wait_for_hint(NAME)
+
+
+def take_a_name_twice(layout: Layout) -> Path:
+    """Move a directory out of the tree, and another takes its name and goes; returns the first.
+
+    watchdog 7.1 then has two watches under one name, and fails when the first one ends.
+    """
+    directory, elsewhere = layout.agents / "old", layout.root / "elsewhere"
+    directory.mkdir()
+    wait_for(lambda: is_watched(directory), "the watch of the first directory")
+    directory.rename(elsewhere)
+    directory.mkdir()
+    wait_for(lambda: is_watched(directory), "the watch of the second directory")
+    directory.rmdir()
+    return elsewhere
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_reader_of_events_that_has_ended_is_replaced(
+    watcher: Watcher, heard: Heard, layout: Layout
+) -> None:
+    """The observer and its emitters live on, and the kernel still has all watches."""
+    take_a_name_twice(layout).rmdir()
+    wait_for(lambda: not all(each.is_alive() for each in watcher._threads), "the reader's end")
+    watcher.step(CHECK_SECONDS)
+    assert (watcher.health.watched, watcher.health.problems) == (4, ())
+    assert heard.rescans
+    append(file_of(layout, NAME))
+    heard.wait_for_hint(NAME)
+
+
+def test_mixed_up_watches_end_with_the_watcher(watcher: Watcher, layout: Layout) -> None:
+    take_a_name_twice(layout)
+    watcher.close()
 
 
 class Clumsy(Heard):
