@@ -19,7 +19,7 @@ from bsd.core.layout import Layout
 from tests import forbidden_programs
 from tests.actions.performed import Caller
 from tests.openclaw_tree import SHARED_DATA, fill
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 from tests.spread import rank, unit_of_work
 from tests.waiting import DEADLINE_SECONDS
 
@@ -196,6 +196,6 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def surgeon(layout: Layout, clock: Clock) -> Caller:
-    """A surgeon who waits for sessions in use, which takes no time."""
-    return make_surgeon(layout, clock)
+def caller(layout: Layout, clock: Clock) -> Caller:
+    """A caller who waits for sessions in use, which takes no time."""
+    return make_caller(layout, clock)

@@ -1,4 +1,4 @@
-"""Sessions of OpenClaw, made up line by line, and a surgeon whose waiting takes no time."""
+"""Sessions of OpenClaw, made up line by line, and a caller whose waiting takes no time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Clock:
         self.meanwhile()
 
 
-def make_surgeon(layout: Layout, clock: Clock, wait: float = 30.0) -> Caller:
+def make_caller(layout: Layout, clock: Clock, wait: float = 30.0) -> Caller:
     budget = RetryBudget(wait=wait, clock=clock.now, sleep=clock.sleep)
     return Caller(layout=layout, config=ConfigService(layout.config_file), budget=budget)
 

@@ -18,7 +18,7 @@ from tests.commands import Commands
 from tests.durability import Disk
 from tests.maintenance.keeping import keep
 from tests.openclaw_tree import add_session, grow_old, set_status
-from tests.session_files import Clock, conversation, entry, jsonl, make_surgeon
+from tests.session_files import Clock, conversation, entry, jsonl, make_caller
 
 DAY = 86_400.0
 SESSION, BRANCH = "main/s1", "main/s2"
@@ -284,4 +284,4 @@ def put_clock_forward(root: Path) -> None:
     """Let displaced files have had their minute, and recovery look at them."""
     clock = Clock()
     clock.ahead = 120.0
-    make_surgeon(Layout(root), clock).recover()
+    make_caller(Layout(root), clock).recover()

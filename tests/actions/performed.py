@@ -126,51 +126,51 @@ def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
 
 
 def restore(
-    surgeon: ActionContext, name: SessionName, entry: str, keys: Sequence[str] | None = None
+    caller: ActionContext, name: SessionName, entry: str, keys: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    return as_json(bsd.actions.restore.restore(surgeon, name, entry, keys))
+    return as_json(bsd.actions.restore.restore(caller, name, entry, keys))
 
 
 def set_extractable(
-    surgeon: ActionContext, name: SessionName, entry: str, value: bool | int | None
+    caller: ActionContext, name: SessionName, entry: str, value: bool | int | None
 ) -> dict[str, Any]:
-    return as_json(bsd.actions.edit.set_extractable(surgeon, name, entry, value))
+    return as_json(bsd.actions.edit.set_extractable(caller, name, entry, value))
 
 
 def change_context(
-    surgeon: ActionContext, name: SessionName, action: str, targets: Sequence[Any], **how: bool
+    caller: ActionContext, name: SessionName, action: str, targets: Sequence[Any], **how: bool
 ) -> dict[str, Any]:
     change = bsd.actions.context_tool.change_context
-    return as_json(change(surgeon, name, action, targets, **how))
+    return as_json(change(caller, name, action, targets, **how))
 
 
 def edit(
-    surgeon: ActionContext, name: SessionName, entry: str, wish: Wish, seen: str | None = None
+    caller: ActionContext, name: SessionName, entry: str, wish: Wish, seen: str | None = None
 ) -> dict[str, Any]:
-    return as_json(bsd.actions.edit.edit_entry(surgeon, name, entry, wish, seen))
+    return as_json(bsd.actions.edit.edit_entry(caller, name, entry, wish, seen))
 
 
 def restore_all(
-    surgeon: ActionContext,
+    caller: ActionContext,
     name: SessionName,
     *,
     leaving: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SessionResult:
-    context = replace(surgeon, progress=lambda done, of=None: progress(done))
+    context = replace(caller, progress=lambda done, of=None: progress(done))
     return bsd.actions.restore.restore_all(context, name, uninstalling=leaving)
 
 
-def undo(surgeon: ActionContext, name: SessionName, number: int | None = None) -> dict[str, Any]:
-    return as_json(bsd.actions.history.undo(surgeon, name, number))
+def undo(caller: ActionContext, name: SessionName, number: int | None = None) -> dict[str, Any]:
+    return as_json(bsd.actions.history.undo(caller, name, number))
 
 
 def redact(
-    surgeon: ActionContext, name: SessionName, calls: Sequence[CallToRedact]
+    caller: ActionContext, name: SessionName, calls: Sequence[CallToRedact]
 ) -> dict[str, Any]:
     """Calls taken out of context, which only transcripts ask for; the note is that of verbs."""
 
-    editor = surgeon.editor(name)
+    editor = caller.editor(name)
     answer = editor.apply(
         lambda opened: plan_redact(opened.transcript, opened.format, calls, opened.store)
     )

@@ -24,7 +24,7 @@ from tests.actions.performed import Caller
 from tests.bench.measure import run, settle
 from tests.bench.row import Row, Rows
 from tests.openclaw_tree import SHARED_DATA
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 
 _MB = 1 << 20
 _ARCHIVE = int(os.environ.get("BENCH_ARCHIVE_MB", "100")) * _MB
@@ -153,11 +153,11 @@ def _taking(scratch: Path) -> Rows:
         os.utime(sessions / path.name, (1e9, 1e9))
     if not list(sessions.iterdir()):
         return
-    surgeon: Caller = make_surgeon(layout, Clock())
+    caller: Caller = make_caller(layout, Clock())
     before = files = 0
     for path in sorted(sessions.glob("*.jsonl")):
         name = SessionName("main", path.stem)
-        if not surgeon.extract(name).values:
+        if not caller.extract(name).values:
             continue
         found = sorted(layout.store_dir(name).glob("[0-9]*.json"))
         before += sum(one.stat().st_blocks * 512 for one in layout.store_dir(name).iterdir())

@@ -1,4 +1,4 @@
-"""What one append to a large session costs the daemon's surgeon.
+"""What one append to a large session costs the daemon's caller.
 
 `python -m tests.bench.daemon_append ROOT MEGABYTES ROUNDS`: makes a session, extracts it once, and
 then appends a turn in every round. Prints as JSON, for the rounds in which the file is left as it
@@ -43,7 +43,7 @@ def main(root: Path, size: int, rounds: int) -> None:
     config = ConfigService(Layout(root).config_file)
     # Most of it shall stay, or the session would be a large one no longer.
     config.update({"trigger_types": ["thinking"], "retention": "never"})
-    surgeon = Caller(
+    caller = Caller(
         layout=Layout(root),
         config=config,
         actor="daemon",
@@ -51,14 +51,14 @@ def main(root: Path, size: int, rounds: int) -> None:
         state=StateDb(Layout(root).state_db),
     )
     time.sleep(_REST_SECONDS)
-    first = surgeon.extract(_NAME)
+    first = caller.extract(_NAME)
     assert first.status is Status.EXTRACTED, first
     time.sleep(_REST_SECONDS)
-    surgeon.extract(_NAME)
+    caller.extract(_NAME)
     found: dict[str, list[dict[str, float]]] = {"kept": [], "written": [], "copy": []}
     for _ in range(rounds):
         for kind, worth in (("kept", lambda _: False), ("written", lambda _: True)):
-            found[kind].append(_round(surgeon, path, next(turns), worth))
+            found[kind].append(_round(caller, path, next(turns), worth))
         found["copy"].append({"seconds": _copy(path)})
     print(json.dumps({"size": path.stat().st_size, **found}))
 
@@ -73,7 +73,7 @@ def _turns() -> Iterator[bytes]:
         turn += line
 
 
-def _round(surgeon: Caller, path: Path, turn: bytes, worth: Worth) -> dict[str, float]:
+def _round(caller: Caller, path: Path, turn: bytes, worth: Worth) -> dict[str, float]:
     asked: list[bool] = []
     for appended in (path, path.with_stem(_SMALL.session)):
         with appended.open("ab") as file:
@@ -81,11 +81,11 @@ def _round(surgeon: Caller, path: Path, turn: bytes, worth: Worth) -> dict[str, 
     time.sleep(_REST_SECONDS)
     os.sync()
     before, began = _bytes_read(), time.perf_counter()
-    result = surgeon.extract(_NAME, worth=lambda plan: _note(asked, bool(plan.edits), worth, plan))
+    result = caller.extract(_NAME, worth=lambda plan: _note(asked, bool(plan.edits), worth, plan))
     seconds = time.perf_counter() - began
     read = _bytes_read() - before
     began = time.perf_counter()
-    beside = surgeon.extract(_SMALL, worth=worth)
+    beside = caller.extract(_SMALL, worth=worth)
     small = time.perf_counter() - began
     for each in (result, beside):
         assert each.status in {Status.EXTRACTED, Status.UNCHANGED}, each

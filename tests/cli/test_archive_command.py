@@ -14,7 +14,7 @@ from bsd.maintenance.retention import RetentionRun
 from tests.cli.conftest import Call
 from tests.maintenance.keeping import DAY, keep
 from tests.openclaw_tree import add_session, set_idle
-from tests.session_files import NAME, Clock, conversation, jsonl, make_surgeon
+from tests.session_files import NAME, Clock, conversation, jsonl, make_caller
 
 
 def test_what_has_just_gone_does_not_stay_for_ever(bsd: Call, root: Path) -> None:
@@ -32,12 +32,12 @@ def test_what_has_just_gone_does_not_stay_for_ever(bsd: Call, root: Path) -> Non
 
 def test_who_keeps_an_entry_is_to_forget_that_entry_alone(bsd: Call, root: Path) -> None:
     layout, clock = Layout(root), Clock()
-    surgeon = make_surgeon(layout, clock)
+    caller = make_caller(layout, clock)
     for name in (str(NAME), "main/fork"):
         add_session(root, name, jsonl(*conversation(4)))
-        surgeon.extract(SessionName.parse(name))
+        caller.extract(SessionName.parse(name))
     clock.ahead += 120  # what was displaced has had its minute
-    surgeon.recover()
+    caller.recover()
     for file in layout.extracted.glob("*/[0-9]*.json"):
         os.utime(file, (time.time() - 2 * DAY,) * 2)
     RetentionRun(layout, actor="cli").clean_all(PruningConfig())

@@ -45,7 +45,7 @@ def codex(codex_program: str, tmp_path: Path) -> Iterator[Codex]:
         yield Codex.at(codex_program, tmp_path, made)
 
 
-def surgeon(codex: Codex) -> Caller:
+def caller(codex: Codex) -> Caller:
     return Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
 
 
@@ -53,7 +53,7 @@ def extracted(codex: Codex) -> tuple[str, bytes, SessionName]:
     """A thread out of which something was taken, what it was before, and its name."""
     thread = codex.legacy_thread()
     old, name = codex.file(thread).read_bytes(), codex.name(thread)
-    assert surgeon(codex).extract(name, overrides=EVERYTHING).status is Status.EXTRACTED
+    assert caller(codex).extract(name, overrides=EVERYTHING).status is Status.EXTRACTED
     assert away(old, codex.file(thread).read_bytes()) >= 6
     return thread, old, name
 
@@ -87,16 +87,16 @@ def test_archived_taken_back_and_resumed(codex: Codex) -> None:
     assert archived.read_bytes() == taken
 
     codex.rest()
-    assert performed.restore_all(surgeon(codex), name).status is Status.RESTORED
+    assert performed.restore_all(caller(codex), name).status is Status.RESTORED
     assert without_restored(archived.read_bytes()) == old
     codex.rest()
-    again = surgeon(codex).extract(name, overrides=EVERYTHING | {"keep_after_restore_seconds": 0})
+    again = caller(codex).extract(name, overrides=EVERYTHING | {"keep_after_restore_seconds": 0})
     assert again.status is Status.EXTRACTED
     codex.run("unarchive", thread)
     assert codex.file(thread) == path
     assert listed(codex) == {name: None}
     codex.rest()
-    performed.restore_all(surgeon(codex), name)
+    performed.restore_all(caller(codex), name)
     with codex.server() as server:
         server.call("thread/resume", threadId=thread)
         server.turn(thread, "go on")
@@ -142,7 +142,7 @@ def test_a_compacted_thread_is_only_appended_to(codex: Codex) -> None:
     assert now.startswith(taken)
     assert b'"compacted"' in now[len(taken) :]
     codex.rest()
-    assert performed.restore_all(surgeon(codex), name).status is Status.RESTORED
+    assert performed.restore_all(caller(codex), name).status is Status.RESTORED
     assert without_restored(codex.file(thread).read_bytes()) == old + now[len(taken) :]
 
 
@@ -178,7 +178,7 @@ def test_a_fork_gets_everything_back(codex: Codex, parent: str) -> None:
     codex.rest()
     found = verify(codex.layout)
     assert (found.placeholders, found.unmarked) == ((8, 8) if parent == "deleted" else (16, 8))
-    assert performed.restore_all(surgeon(codex), codex.name(fork)).status is Status.RESTORED
+    assert performed.restore_all(caller(codex), codex.name(fork)).status is Status.RESTORED
     now = codex.file(fork).read_bytes()
     assert AWAY not in now
     parents = [line["payload"] for line in lines(old)]
@@ -195,7 +195,7 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     assert lines(now)[0]["payload"]["history_mode"] == "paginated"
     assert listed(codex) == {name: None}
     codex.rest()
-    result = surgeon(codex).extract(name)
+    result = caller(codex).extract(name)
     assert result.status is Status.LEFT_ALONE
     assert "paginated" in (result.reason or "")
     assert codex.file(thread).read_bytes() == now
@@ -208,7 +208,7 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     for line in there:
         entry = CODEX.info(line).id
         assert entry is not None
-        content = performed.extracted_content(surgeon(codex), name, entry)["content"]
+        content = performed.extracted_content(caller(codex), name, entry)["content"]
         assert set(content.values()) <= texts
         assert content
 
@@ -226,7 +226,7 @@ def test_a_thread_taken_back_to_an_earlier_turn_has_a_second_file(codex: Codex) 
     assert len(names) == len(codex.files()) == 2
     assert all(thread in name.session for name in names)
     for name in names:
-        assert surgeon(codex).extract(name).status is Status.LEFT_ALONE
+        assert caller(codex).extract(name).status is Status.LEFT_ALONE
 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["in its place", "archived"])
@@ -256,7 +256,7 @@ def test_a_compressed_thread_is_named_and_comes_back_with_all(
         server.call("thread/resume", threadId=thread)
     assert codex.file(thread).read_bytes() == taken  # markers included
     codex.rest()
-    assert performed.restore_all(surgeon(codex), name).status is Status.RESTORED
+    assert performed.restore_all(caller(codex), name).status is Status.RESTORED
     assert without_restored(codex.file(thread).read_bytes()) == old
 
 

@@ -32,7 +32,7 @@ class Patient:
         layout = Layout(root)
         self.name = name
         self.path = layout.session_file(name)
-        self.surgeon = Caller(
+        self.caller = Caller(
             layout=layout,
             config=ConfigService(layout.config_file),
             actor="test",
@@ -67,37 +67,37 @@ class Patient:
     def hashes(self, kinds: set[str]) -> list[str]:
         return [
             entry["hash"]
-            for entry in performed.context(self.surgeon, self.name)["entries"]
+            for entry in performed.context(self.caller, self.name)["entries"]
             if entry["type"] in kinds
         ]
 
 
 def operate(patient: Patient, chance: Random) -> dict[str, int]:
     """Redact, discard, distill, extract and take it all back; says how much was done."""
-    surgeon, name = patient.surgeon, patient.name
+    caller, name = patient.caller, patient.name
     calls = patient.calls()
-    redacted = performed.redact(surgeon, name, chance.sample(calls, min(40, len(calls))))
+    redacted = performed.redact(caller, name, chance.sample(calls, min(40, len(calls))))
     patient.keep()
     discarded = 0
     results = patient.hashes({"tool_result"})
     for hash_ in chance.sample(results, min(3, len(results))):
         with suppress(Refused):  # protected
-            performed.change_context(surgeon, name, "discard", [[hash_]])
+            performed.change_context(caller, name, "discard", [[hash_]])
             discarded += 1
         patient.keep()
     results = patient.hashes({"tool_result"})
     with suppress(Refused):
         summaries = [[hash_, "a summary"] for hash_ in results[:1]]
-        performed.change_context(surgeon, name, "distill", summaries)
+        performed.change_context(caller, name, "distill", summaries)
     patient.keep()
-    surgeon.extract(name, overrides={"keep_recent": 0})
+    caller.extract(name, overrides={"keep_recent": 0})
     patient.keep()
-    again = performed.redact(surgeon, name, patient.calls()[:40])
+    again = performed.redact(caller, name, patient.calls()[:40])
     patient.keep()
     while any(
-        one.undoes is None and one.state != "undone" for one in history_of(surgeon.layout, name)
+        one.undoes is None and one.state != "undone" for one in history_of(caller.layout, name)
     ):
-        performed.undo(surgeon, name)
+        performed.undo(caller, name)
         set_idle(patient.path)
     patient.keep()
     how = [one["how"] for one in (*redacted["redacted"], *again["redacted"])]

@@ -142,8 +142,8 @@ def test_codex_resumes_a_thread_of_one_prompt(codex: Codex) -> None:
     path, name = codex.file(thread), codex.name(thread)
     original = path.read_bytes()
     assert any(e["payload"].get("type") == "task_complete" for e in entries_of(original))
-    surgeon = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
-    assert surgeon.extract(name, overrides=EVERYTHING).status is Status.EXTRACTED
+    caller = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
+    assert caller.extract(name, overrides=EVERYTHING).status is Status.EXTRACTED
     lean = path.read_bytes()
     assert away(original, lean) >= 2
     reasoning = [line for line in original.splitlines() if b'"encrypted_content":"gAAA' in line]
@@ -158,7 +158,7 @@ def test_codex_resumes_a_thread_of_one_prompt(codex: Codex) -> None:
     codex.rest()
     grown = path.read_bytes()
     assert grown.startswith(lean)
-    performed.restore_all(surgeon, name)
+    performed.restore_all(caller, name)
     assert without_restored(path.read_bytes()) == original + grown[len(lean) :]
 
 
@@ -169,6 +169,6 @@ def test_a_turn_of_codex_that_is_not_complete_stays(codex: Codex) -> None:
     end = next(n for n, line in enumerate(lines) if b'"task_complete"' in line)
     path.write_bytes(b"".join(lines[:end]))
     codex.rest()
-    surgeon = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
-    done = surgeon.extract(name, overrides=EVERYTHING)
+    caller = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
+    done = caller.extract(name, overrides=EVERYTHING)
     assert (done.status, done.reasons["turn_open"] > 0) == (Status.UNCHANGED, True)

@@ -127,8 +127,8 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
         thread = codex.legacy_thread()
         path, name = codex.file(thread), codex.name(thread)
         before = path.read_bytes()
-        surgeon = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
-        assert surgeon.extract(name, overrides=EVERYTHING).values
+        caller = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))
+        assert caller.extract(name, overrides=EVERYTHING).values
         lean = path.read_bytes()
         entry, text = an_output(before, lean)
         settings = tmp_path / "bsd.toml"
@@ -155,7 +155,7 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
         assert str(name) in given, "it has found its own session"
         assert path.read_bytes().startswith(lean), "nothing of it was changed"
         codex.rest()
-        assert performed.restore_all(surgeon, name).values
+        assert performed.restore_all(caller, name).values
         assert without_restored(path.read_bytes()).startswith(before)
 
 

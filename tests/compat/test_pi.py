@@ -142,8 +142,8 @@ def test_a_session_of_pis_own_directory_is_the_same_to_pi(node: str, tmp_path: P
     home = Home.of(PI, tmp_path, PI.lines())
     old = home.path.read_bytes()
     [before] = read(node, [home.path])
-    surgeon = Caller(layout=home.layout, config=ConfigService(home.layout.config_file))
-    assert surgeon.extract(home.name, overrides={"keep_recent": 0}).status is Status.EXTRACTED
+    caller = Caller(layout=home.layout, config=ConfigService(home.layout.config_file))
+    assert caller.extract(home.name, overrides={"keep_recent": 0}).status is Status.EXTRACTED
     assert away(old, home.path.read_bytes()) > 0
     [after] = read(node, [home.path])
     assert_same_session(before, after)

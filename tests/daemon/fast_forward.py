@@ -114,7 +114,7 @@ def machine(
     root: Path,
     clock: Clock,
     patch: pytest.MonkeyPatch,
-    surgeon: object | None = None,
+    caller: object | None = None,
     **environ: str,
 ) -> Iterator[Machine]:
     """A daemon that is up; it goes down at the end of the block as after SIGTERM."""
@@ -132,7 +132,7 @@ def machine(
         here: list[Here] = []
 
         def children(layout: Layout, config: ConfigService, **given: Any) -> ChildrenHere:
-            child = Here(layout, config, surgeon=surgeon, clock=lambda: clock.wall)
+            child = Here(layout, config, caller=caller, clock=lambda: clock.wall)
             here.append(child)
             return ChildrenHere(child, given["handlers"])
 

@@ -23,7 +23,7 @@ class Here(Child):
         layout: Layout,
         config: ConfigService,
         *,
-        surgeon: Any = None,
+        caller: Any = None,
         calls_in: Callable[[SessionName], CallsInSession | None] | None = None,
         quiet_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
@@ -33,8 +33,8 @@ class Here(Child):
         self.clock = clock
         self.coming: Iterator[SessionName] = iter(())  # sessions that the task is to begin
         self.handlers: _Handlers = {}
-        if surgeon is not None:
-            self.extract = surgeon.extract  # type: ignore[method-assign]
+        if caller is not None:
+            self.extract = caller.extract  # type: ignore[method-assign]
         if calls_in is not None:
             self.calls_in = calls_in  # type: ignore[assignment,method-assign]
 

@@ -61,7 +61,7 @@ def test_the_first_run_passes_over_what_has_been_seen_to_and_is_as_it_was_left(
     seen_to, new = NAME, SessionName("main", "new")
     house.write()
     house.look()
-    house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
+    house.caller.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
     house.on(seen_to)
     house.write(name=new)
     with capture_logs() as lines:
@@ -75,7 +75,7 @@ def test_the_first_run_passes_over_what_has_been_seen_to_and_is_as_it_was_left(
 def test_a_failed_session_stops_no_other_and_the_run_is_noted(house: House) -> None:
     for number in range(1, 4):
         house.write(name=SessionName("main", f"s{number}"))
-    house.surgeon.answer = SessionResult(str(NAME), Status.FAILED, reason="no luck")
+    house.caller.answer = SessionResult(str(NAME), Status.FAILED, reason="no luck")
     house.auto_cron.run()
     assert len(work_off(house, once=True)) == 3
     assert house.config.current.last_run_at is not None
@@ -108,12 +108,12 @@ def test_what_has_little_to_save_is_taken_though_it_did_not_change(house: House)
     house.write()
     house.look()
     house.config.note_run("last_run_at", 1000.0)
-    house.surgeon.plan = small_saving(house)
+    house.caller.plan = small_saving(house)
     house.on(NAME)
     assert not house.scan.changed(NAME)
     house.auto_cron.run()
     assert work_off(house) == {NAME}
-    assert house.surgeon.committed == 1
+    assert house.caller.committed == 1
 
 
 def work_off(house: House, *, once: bool = False) -> set[SessionName]:
@@ -121,16 +121,16 @@ def work_off(house: House, *, once: bool = False) -> set[SessionName]:
     house.steady += 10
     while (name := house.take()) is not None:
         taken.add(name)
-        house.surgeon.meanwhile = lambda name=name: settle(house, name)  # type: ignore[misc]
+        house.caller.meanwhile = lambda name=name: settle(house, name)  # type: ignore[misc]
         house.queue.done(name, house.on(name), house.steady)
     return taken
 
 
 def settle(house: House, name: SessionName) -> None:
-    if isinstance(house.surgeon.answer, SessionResult) and (
-        house.surgeon.answer.status is not Status.FAILED
+    if isinstance(house.caller.answer, SessionResult) and (
+        house.caller.answer.status is not Status.FAILED
     ):
         path = house.sessions / f"{name.session}.jsonl"
-        house.surgeon.answer = SessionResult(
+        house.caller.answer = SessionResult(
             str(name), Status.UNCHANGED, left_as=Identity.of(path.stat())
         )

@@ -44,7 +44,7 @@ _LINE = 200  # bytes that leave with a line
 _CLOSE = 1e-3  # floating seconds and a file's nanoseconds differ by less
 
 
-# --- a surgeon who keeps a book, and agents that keep him busy, on a clock that a test drives ---
+# --- a caller who keeps a book, and agents that keep him busy, on a clock that a test drives ---
 
 
 class Wait(NamedTuple):
@@ -150,13 +150,13 @@ class Surgeon:
 class Agents:
     """Write into sessions, line by line; one event in ten is lost on its way to the daemon."""
 
-    def __init__(self, surgeon: Surgeon, clock: Clock, chance: random.Random) -> None:
+    def __init__(self, caller: Surgeon, clock: Clock, chance: random.Random) -> None:
         self.machine: Machine | None = None  # the daemon, while it is up
         self.written: Counter[SessionName] = Counter()
         self.restored: Counter[tuple[SessionName, int]] = Counter()
         self.lost_events = 0
         self.turns = 0
-        self._surgeon = surgeon
+        self._surgeon = caller
         self._clock = clock
         self._chance = chance
 
@@ -246,13 +246,13 @@ class Day:
         self.root = root
         self.midnight, self.end = midnight, midnight + hours * HOUR
         self.clock = Clock(midnight + MINUTE)
-        self.surgeon = Surgeon(Layout(root), self.clock)
+        self.caller = Surgeon(Layout(root), self.clock)
         self.chance = random.Random(7)
-        self.agents = Agents(self.surgeon, self.clock, self.chance)
+        self.agents = Agents(self.caller, self.clock, self.chance)
         self.names = [SessionName(f"agent{n % 5}", f"s{n:02}") for n in range(49)]
         self.gone, self.busy, self.broken = self.names[:3]
         self.newcomer = SessionName("newcomer", "first")
-        self.surgeon.huge = set(self.names[40:43])
+        self.caller.huge = set(self.names[40:43])
         self.off = self.hour("09:33"), self.hour("10:00")
         self.suspend = self.hour("11:30"), self.hour("14:07")
         self.down = self.hour("17:30"), self.hour("18:42")
@@ -289,16 +289,16 @@ class Day:
 
     def plan_life(self) -> None:
         """What else happens: settings change, a session vanishes, one fails, one is in use."""
-        surgeon = self.surgeon
+        caller = self.caller
         self.plan(self.off[0], lambda: self.set(enabled=False))
         self.plan(self.off[1], lambda: self.set(enabled=True))
         self.plan(self.hour("16:00") + 1, lambda: self.set(min_value_length=400))
         self.plan(self.hour("19:10"), lambda: self.set(auto_cron="*/30 * * * *"))
         self.plan(self.hour("08:00"), lambda: self.agents.delete(self.gone))
-        self.plan(self.hour("15:00"), lambda: surgeon.broken.add(self.broken))
-        self.plan(self.hour("17:00"), lambda: surgeon.broken.discard(self.broken))
-        self.plan(self.hour("20:00"), lambda: surgeon.busy.add(self.busy))
-        self.plan(self.hour("21:00"), lambda: surgeon.busy.discard(self.busy))
+        self.plan(self.hour("15:00"), lambda: caller.broken.add(self.broken))
+        self.plan(self.hour("17:00"), lambda: caller.broken.discard(self.broken))
+        self.plan(self.hour("20:00"), lambda: caller.busy.add(self.busy))
+        self.plan(self.hour("21:00"), lambda: caller.busy.discard(self.busy))
 
     def set(self, **fields: Any) -> None:
         assert self.agents.machine is not None
@@ -341,7 +341,7 @@ class Day:
 
     def check_retention(self) -> None:
         """What is older than the retention is gone after every run, and nothing else ever is."""
-        stored = self.surgeon.stored
+        stored = self.caller.stored
         expired = {file for file, at in stored.items() if at < self.clock.wall - RETENTION}
         assert {file for file in stored if not file.exists()} == expired
         self.deleted += len(expired)
@@ -393,7 +393,7 @@ def test_a_day_of_fifty_sessions(
 def live_through(day: Day, patch: pytest.MonkeyPatch) -> None:
     day.plan_agents()
     day.plan_life()
-    with machine(day.root, day.clock, patch, day.surgeon) as running:
+    with machine(day.root, day.clock, patch, day.caller) as running:
         day.up(running)
         day.play(day.suspend[0])
         day.sleep(day.suspend[1])
@@ -403,7 +403,7 @@ def live_through(day: Day, patch: pytest.MonkeyPatch) -> None:
         day.play(day.down[0])
     day.agents.machine = None
     day.play(day.down[1])
-    with machine(day.root, day.clock, patch, day.surgeon) as running:
+    with machine(day.root, day.clock, patch, day.caller) as running:
         day.up(running)
         day.play(day.end - 1)
         status = running.daemon.report.status()
@@ -429,7 +429,7 @@ def check_jobs(day: Day, night: str) -> None:
 
 
 def check_sessions(day: Day) -> None:
-    surgeon, agents = day.surgeon, day.agents
+    caller, agents = day.caller, day.agents
     assert agents.turns > 1000
     assert agents.lost_events > 300
     assert agents.restored.total() > 100
@@ -438,19 +438,19 @@ def check_sessions(day: Day) -> None:
     for name in day.names:
         if name == day.gone:
             continue
-        lines = surgeon.path(name).read_bytes().splitlines()
+        lines = caller.path(name).read_bytes().splitlines()
         assert len(lines) == agents.written[name]
         assert [line for line in lines[:-RECENT] if not line.endswith(b" out")] == [], name
         expected.update((name, number) for number in range(len(lines) - RECENT))
     expected += Counter({key: n for key, n in agents.restored.items() if key[0] != day.gone})
-    assert {k: n for k, n in surgeon.taken.items() if k[0] != day.gone} == expected, "each once"
-    for name, since, until in surgeon.waits:
+    assert {k: n for k, n in caller.taken.items() if k[0] != day.gone} == expected, "each once"
+    for name, since, until in caller.waits:
         if name not in {day.busy, day.broken}:
-            limit = LATEST_OF_HUGE if name in surgeon.huge else LATEST
+            limit = LATEST_OF_HUGE if name in caller.huge else LATEST
             assert day.able(since, until) <= limit, (name, local(since), local(until))
     # Its own writing wakes it never; nearly all calls are those that found something to do.
-    others = [name for name in day.names if name not in {day.busy, day.broken, *surgeon.huge}]
-    idle = sum(surgeon.calls[name] - surgeon.commits[name] for name in others)
+    others = [name for name in day.names if name not in {day.busy, day.broken, *caller.huge}]
+    idle = sum(caller.calls[name] - caller.commits[name] for name in others)
     assert idle < agents.turns / 2
 
 
@@ -486,15 +486,15 @@ def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch
         totals = running.daemon.report.status()["totals"]
         assert totals["commits"] > 24
         assert totals["failed"] == totals["crashes"] == 0
-        surgeon = running.child.context("daemon")
+        caller = running.child.context("daemon")
         for name in written:
-            left = performed.extraction(surgeon, name)
+            left = performed.extraction(caller, name)
             assert (left.values, left.reason) == (0, None)
         clock.go_to(clock.wall + MINUTE)
         for name, lines in written.items():
             path = layout.session_file(name)
             assert path.stat().st_size < sum(map(len, lines)) / 2
-            performed.restore_all(surgeon, name)
+            performed.restore_all(caller, name)
             restored = path.read_bytes().split(b"\n")
             for now, line in zip(restored, b"".join(lines).split(b"\n"), strict=True):
                 assert without_note(now) == line

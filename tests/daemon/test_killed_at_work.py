@@ -163,7 +163,7 @@ SessionArchive.merge = told
 # Its clock is ahead: every session has been at rest for long.
 budget = RetryBudget(0.0, quiet=0.0, clock=lambda: time.time() + 200_000, sleep=lambda _: None)
 config = ConfigService(layout.config_file)
-surgeon = Caller(layout=layout, config=config, actor="chaos", budget=budget)
+caller = Caller(layout=layout, config=config, actor="chaos", budget=budget)
 
 def retention():
     for file in layout.extracted.glob("*/[0-9]*.json"):
@@ -184,7 +184,7 @@ def restore():
         if records:
             name = layout.session_of_store(store.name)
             entry = chance.choice(records)["entry_id"]
-            answer = performed.restore(surgeon, name, entry)
+            answer = performed.restore(caller, name, entry)
             return "restored" if not answer.get("unavailable") else f"PROBLEM {answer}"
     return ""
 

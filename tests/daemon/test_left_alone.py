@@ -53,8 +53,8 @@ def test_nothing_recent_or_pinned_is_touched(root: Path, tmp_path: Path) -> None
         if b'"role":"toolResult"' in line and len(line) > 4000
     )
     layout = Layout(root)
-    surgeon = Caller(layout=layout, config=ConfigService(layout.config_file))
-    performed.set_extractable(surgeon, SessionName("main", "pinned"), entry, False)
+    caller = Caller(layout=layout, config=ConfigService(layout.config_file))
+    performed.set_extractable(caller, SessionName("main", "pinned"), entry, False)
     pinned = path.read_bytes()
     with running(root, tmp_path) as daemon:
         wait_for(lambda: is_extracted(path), "the backlog to be extracted")

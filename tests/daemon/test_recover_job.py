@@ -28,7 +28,7 @@ from tests.actions.performed import Caller
 from tests.daemon.in_process import ChildrenHere, Here
 from tests.loading import load_settings
 from tests.refusing import raising
-from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, make_caller, write
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def recovery_of(layout: Layout) -> Recovery:
     state = DaemonState(load_settings(root=layout.root, environ={"HOME": str(layout.root)}))
-    child = Here(state.layout, state.config, surgeon=make_surgeon(state.layout, Clock()))
+    child = Here(state.layout, state.config, caller=make_caller(state.layout, Clock()))
     return Recovery(state, cast(Children, ChildrenHere(child)))
 
 
@@ -123,8 +123,8 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
         recovery.attempted(name, outcome)
 
     config = ConfigService(layout.config_file)
-    surgeon = Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed)
-    assert surgeon.extract(NAME).values
+    caller = Caller(layout=layout, config=config, budget=RetryBudget(wait=0), noticed=noticed)
+    assert caller.extract(NAME).values
     assert verify(layout).clean
     write(layout, conversation(4))
     with monkeypatch.context() as disk:
@@ -134,11 +134,11 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
         )
         if not room:
             disk.setattr(Index, "add", raising(Unavailable("No space left on device")))
-        assert surgeon.extract(NAME).status is Status.FAILED
+        assert caller.extract(NAME).status is Status.FAILED
     assert (told[-1].gave_up, told[-1].indexed) == (GiveUp.FAILED, room)
     assert verify(layout).clean == room
     recovery.run()
     assert verify(layout).clean
     kept = SessionStore(layout, NAME).refs()
-    assert surgeon.extract(NAME).values
+    assert caller.extract(NAME).values
     assert SessionStore(layout, NAME).refs() == kept, "the next attempt uses them"

@@ -32,11 +32,11 @@ def test_our_own_writing_wakes_nobody(house: House) -> None:
 
     def commit() -> None:
         house.write(b'{"shorter":1}\n')
-        house.surgeon.answer = SessionResult(
+        house.caller.answer = SessionResult(
             str(NAME), Status.EXTRACTED, entries=1, left_as=house.identity()
         )
 
-    house.surgeon.meanwhile = commit
+    house.caller.meanwhile = commit
     assert house.on(NAME) == Finished(None)
     assert not house.scan.changed(NAME)
     house.enqueuer.hint(NAME)
@@ -49,15 +49,15 @@ def test_a_change_during_the_work_is_not_taken_for_ours(house: House) -> None:
     house.write()
     house.look()
     planned = house.identity()
-    house.surgeon.meanwhile = lambda: house.write(b"{}\n{}\n")
-    house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=planned)
+    house.caller.meanwhile = lambda: house.write(b"{}\n{}\n")
+    house.caller.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=planned)
     assert house.on(NAME) == Finished(None)
     assert house.scan.changed(NAME)
 
 
 def test_lines_that_came_in_with_a_commit_are_looked_at_soon(house: House) -> None:
     house.write()
-    house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1, left_as=None)
+    house.caller.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1, left_as=None)
     outcome = house.on(NAME)
     assert isinstance(outcome, Finished)
     assert outcome.next_due is not None
@@ -67,11 +67,11 @@ def test_lines_that_came_in_with_a_commit_are_looked_at_soon(house: House) -> No
 
 def test_the_end_of_a_protection_brings_the_session_back(house: House) -> None:
     house.write()
-    house.surgeon.answer = SessionResult(
+    house.caller.answer = SessionResult(
         str(NAME), Status.UNCHANGED, left_as=house.identity(), due_at=house.now + 600
     )
     assert house.on(NAME) == Finished(house.steady + 600)
-    house.surgeon.answer = SessionResult(
+    house.caller.answer = SessionResult(
         str(NAME), Status.UNCHANGED, left_as=house.identity(), due_at=house.now - 5
     )
     assert house.on(NAME) == Finished(house.steady)
@@ -80,7 +80,7 @@ def test_the_end_of_a_protection_brings_the_session_back(house: House) -> None:
 def test_one_that_gave_way_comes_again_at_once_and_is_not_done(house: House) -> None:
     house.write()
     house.look()
-    house.surgeon.answer = SessionResult(
+    house.caller.answer = SessionResult(
         str(NAME), Status.EXTRACTED, entries=1, left_as=house.identity(), unfinished=True
     )
     assert house.on(NAME) == Finished(house.steady)
@@ -100,27 +100,27 @@ def test_what_the_scan_finds_is_a_backlog_unless_it_was_written_to_just_now(hous
 
 def test_small_savings_gather_for_an_hour(house: House) -> None:
     house.write()
-    house.surgeon.plan = small_saving(house)
-    house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, left_as=house.identity())
+    house.caller.plan = small_saving(house)
+    house.caller.answer = SessionResult(str(NAME), Status.EXTRACTED, left_as=house.identity())
     began = house.steady
     assert house.on(NAME) == Finished(began + LONGEST_WAIT_SECONDS)
     house.steady += 1800
     assert house.on(NAME) == Finished(began + LONGEST_WAIT_SECONDS)
-    assert house.surgeon.committed == 0
+    assert house.caller.committed == 0
     house.steady += 1800
     assert house.on(NAME) == Finished(None)
-    assert house.surgeon.committed == 1
+    assert house.caller.committed == 1
     assert len(house.state.savings) == 0
 
 
 def test_what_waits_for_more_to_be_saved_is_not_at_rest_for_the_next_daemon(house: House) -> None:
     house.write()
-    house.surgeon.plan = small_saving(house)
+    house.caller.plan = small_saving(house)
     house.on(NAME)
     house.state.idle_sessions.flush()
     assert list(house.state.idle_sessions.known()) == []
-    house.surgeon.plan = None
-    house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
+    house.caller.plan = None
+    house.caller.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
     house.on(NAME)
     house.state.idle_sessions.flush()
     assert [rest.session for rest in house.state.idle_sessions.known()] == [NAME]
@@ -128,17 +128,17 @@ def test_what_waits_for_more_to_be_saved_is_not_at_rest_for_the_next_daemon(hous
 
 def test_who_insists_does_not_wait_for_more_to_be_saved(house: House) -> None:
     house.write()
-    house.surgeon.plan = small_saving(house)
+    house.caller.plan = small_saving(house)
     house.auto_cron.run()
     assert house.take(5) == NAME
-    house.surgeon.answer = SessionResult(str(NAME), Status.BUSY)
+    house.caller.answer = SessionResult(str(NAME), Status.BUSY)
     assert house.on(NAME) == TryLater()
     # TryLater, so it is as urgent as before.
-    house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1)
+    house.caller.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1)
     house.on(NAME)
-    assert house.surgeon.committed == 2
+    assert house.caller.committed == 2
     house.on(NAME)
-    assert house.surgeon.committed == 2, "it was urgent once"
+    assert house.caller.committed == 2, "it was urgent once"
 
 
 def test_outcomes_are_what_the_queue_understands(house: House) -> None:
@@ -153,7 +153,7 @@ def test_outcomes_are_what_the_queue_understands(house: House) -> None:
         (SessionResult(str(NAME), Status.LEFT_ALONE, reason="no header"), Finished(None)),
     ]
     for answer, outcome in answers:
-        house.surgeon.answer = answer
+        house.caller.answer = answer
         assert house.on(NAME) == outcome
     totals = house.state.ledger.totals()
     assert (totals["busy"], totals["failed"]) == (2, 2)
@@ -163,20 +163,20 @@ def test_outcomes_are_what_the_queue_understands(house: House) -> None:
 
 def test_a_session_that_is_gone_is_forgotten(house: House) -> None:
     path = house.write()
-    house.surgeon.answer = SessionResult(str(NAME), Status.LEFT_ALONE, reason="no header")
+    house.caller.answer = SessionResult(str(NAME), Status.LEFT_ALONE, reason="no header")
     house.on(NAME)
 
     def vanish() -> None:
         path.unlink()
-        house.surgeon.answer = SessionResult(str(NAME), Status.FAILED, reason="vanished")
+        house.caller.answer = SessionResult(str(NAME), Status.FAILED, reason="vanished")
 
-    house.surgeon.meanwhile = vanish
+    house.caller.meanwhile = vanish
     assert house.on(NAME) == Finished(None)
     assert house.state.ledger.left_alone()["count"] == 0
     assert house.state.ledger.sessions() == []
-    calls = house.surgeon.calls
+    calls = house.caller.calls
     assert house.on(NAME) == Finished(None)
-    assert house.surgeon.calls == calls
+    assert house.caller.calls == calls
 
 
 def test_switched_off_nothing_is_done_and_nothing_forgotten(house: House) -> None:
@@ -184,22 +184,22 @@ def test_switched_off_nothing_is_done_and_nothing_forgotten(house: House) -> Non
     house.look()
     house.config.update({"enabled": False})
     assert house.on(NAME) == Finished(None)
-    assert house.surgeon.calls == 0
+    assert house.caller.calls == 0
     assert house.scan.changed(NAME)
 
 
 def test_a_stop_is_taken_between_two_megabytes(house: House) -> None:
     house.write()
-    house.surgeon.meanwhile = house.state.stopping.set
+    house.caller.meanwhile = house.state.stopping.set
     assert house.work.run([NAME]) == {}
 
 
 def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: House) -> None:
     house.write()
     heard = house.state.events.subscribe()
-    house.surgeon.plan = Plan(house.identity(), (), Report("extract", bytes_before=3))
-    house.surgeon.plan.report.reasons.update({"too_recent": 3, "type_not_matched": 12})
-    house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
+    house.caller.plan = Plan(house.identity(), (), Report("extract", bytes_before=3))
+    house.caller.plan.report.reasons.update({"too_recent": 3, "type_not_matched": 12})
+    house.caller.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
     with capture_logs() as lines:
         house.on(NAME)
     assert "Processing session main/s1, 15 entries to check" in [line["event"] for line in lines]
@@ -223,18 +223,18 @@ def test_after_calls_the_session_is_looked_at_again_when_it_rests(
     house.write()
     house.calls = calls
     assert house.on(NAME) == TryLater(again)
-    assert house.surgeon.calls == 0, "it would settle what the calls are about"
+    assert house.caller.calls == 0, "it would settle what the calls are about"
     house.calls = False
     assert isinstance(house.on(NAME), Finished)
-    assert house.surgeon.calls == 1
+    assert house.caller.calls == 1
 
 
 def test_calls_in_a_session_that_is_not_ours_or_gone(house: House) -> None:
     house.write()
     house.calls = LeftAlone("version 1")
-    house.surgeon.answer = SessionResult(str(NAME), Status.LEFT_ALONE, reason="version 1")
+    house.caller.answer = SessionResult(str(NAME), Status.LEFT_ALONE, reason="version 1")
     assert house.on(NAME) == Finished(None)
-    assert house.surgeon.calls == 1
+    assert house.caller.calls == 1
     house.calls = NotFound("it vanished")
     assert house.on(NAME) == Finished(None)
 
@@ -243,7 +243,7 @@ def test_calls_that_cannot_be_dealt_with_now(house: House) -> None:
     house.write()
     house.calls = Unavailable("no space left")
     assert house.on(NAME) == Failed("no space left")
-    assert house.surgeon.calls == 0
+    assert house.caller.calls == 0
 
 
 # --- a quiet time that is longer than the debounce ---
@@ -258,15 +258,15 @@ def live(house: House, seconds: int, writes: Callable[[int], bool], quiet: float
     def look_closely() -> None:
         age = house.now - last
         if age < quiet:
-            house.surgeon.answer = SessionResult(
+            house.caller.answer = SessionResult(
                 str(NAME), Status.BUSY, reason="just written", again_in=quiet - age
             )
             return
         extracted.append(second)
         left = Identity.of(path.stat())
-        house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1, left_as=left)
+        house.caller.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1, left_as=left)
 
-    house.surgeon.meanwhile = look_closely
+    house.caller.meanwhile = look_closely
     start, steady = house.now, house.steady
     for second in range(seconds):
         house.now, house.steady = start + second, steady + second
@@ -321,28 +321,28 @@ def test_each_of_several_ends_as_if_it_had_been_alone(backlog: House) -> None:
         Forbidden("it is not ours"),
         NotFound("it is gone"),
     ]
-    backlog.surgeon.meanwhile = lambda: vars(backlog.surgeon).update(answer=answers.pop(0))
+    backlog.caller.meanwhile = lambda: vars(backlog.caller).update(answer=answers.pop(0))
     assert backlog.work.run(SEVERAL) == {
         SEVERAL[0]: Finished(None),
         SEVERAL[1]: TryLater(58.0),
         SEVERAL[2]: Failed("it is not ours"),
         SEVERAL[3]: Finished(),
     }
-    assert backlog.surgeon.calls == len(SEVERAL)
+    assert backlog.caller.calls == len(SEVERAL)
     assert not backlog.scan.changed(SEVERAL[0])
 
 
 def test_several_give_way_to_what_is_due_and_the_rest_is_untouched(backlog: House) -> None:
-    backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
+    backlog.caller.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
     due = SessionName("main", "due")
-    backlog.surgeon.meanwhile = lambda: backlog.queue.put(due, backlog.steady)
+    backlog.caller.meanwhile = lambda: backlog.queue.put(due, backlog.steady)
     assert list(backlog.work.run(SEVERAL)) == SEVERAL[:1]
-    assert backlog.surgeon.calls == 1
+    assert backlog.caller.calls == 1
 
 
 def test_one_of_several_that_is_in_use_again_is_due_itself(backlog: House) -> None:
-    backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
-    backlog.surgeon.meanwhile = lambda: backlog.queue.put(SEVERAL[3], backlog.steady + 9)
+    backlog.caller.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
+    backlog.caller.meanwhile = lambda: backlog.queue.put(SEVERAL[3], backlog.steady + 9)
     assert list(backlog.work.run(SEVERAL)) == SEVERAL[:1]
     for name in SEVERAL:
         backlog.queue.give_back(name)
@@ -371,11 +371,11 @@ def test_an_error_that_nobody_expected_is_of_one_session(backlog: House) -> None
 
 
 def test_a_stop_keeps_what_several_have_come_to(backlog: House) -> None:
-    backlog.surgeon.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
-    backlog.surgeon.meanwhile = backlog.state.stopping.set
+    backlog.caller.answer = SessionResult("x", Status.UNCHANGED, left_as=backlog.identity())
+    backlog.caller.meanwhile = backlog.state.stopping.set
     found = backlog.work.run(SEVERAL)
     assert set(found) <= set(SEVERAL[:1])
-    assert backlog.surgeon.calls == 1
+    assert backlog.caller.calls == 1
 
 
 def test_one_of_several_that_is_gone_needs_no_child(backlog: House) -> None:

@@ -1,4 +1,4 @@
-"""A worker and what it needs, with a surgeon that answers what it is told to, and a clock."""
+"""A worker and what it needs, with a caller that answers what it is told to, and a clock."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class House:
         root = tmp_path / "root"
         self.sessions = root / "agents" / "main" / "sessions"
         self.sessions.mkdir(parents=True)
-        self.surgeon = Surgeon()
+        self.caller = Surgeon()
         self.calls: bool | BsdError = False  # what came of the calls in the session
         self.state = DaemonState(
             load_settings(root=root, environ={"HOME": str(tmp_path)}),
@@ -100,9 +100,9 @@ class House:
         self.enqueuer = self.state.enqueuer
         self.auto_cron = AutoCron(self.state)
         self.child = Here(
-            self.state.layout, self.config, surgeon=self.surgeon, calls_in=self.calls_in
+            self.state.layout, self.config, caller=self.caller, calls_in=self.calls_in
         )
-        self.surgeon.progress = self.child.progress
+        self.caller.progress = self.child.progress
         self.handed: list[ToLook] = []  # to a child, several at once
         self.broken: tuple[SessionName, Exception] | None = None  # where, and how, a batch ends
         self.worked: list[SessionName] = []

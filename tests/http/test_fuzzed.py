@@ -102,12 +102,12 @@ class Stage:
     def prepare(self) -> None:
         """A session some of whose values are away, and another one in the trash."""
         path = add_session(self.layout.root, str(SAMPLE), _CONTENT)
-        surgeon = Caller(layout=self.layout, config=self._config, budget=self._budget)
-        assert surgeon.extract(SAMPLE, overrides={"prefix_bound": "extract"}).values
+        caller = Caller(layout=self.layout, config=self._config, budget=self._budget)
+        assert caller.extract(SAMPLE, overrides={"prefix_bound": "extract"}).values
         self._extracted = path.read_bytes()
         set_idle(path)
         read_all(self.layout)
-        entries = performed.entries(surgeon, SAMPLE)
+        entries = performed.entries(caller, SAMPLE)
         away = next(entry for entry in entries if entry.extracted)
         self.real = {
             "agent": ["main"],

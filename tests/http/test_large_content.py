@@ -31,27 +31,27 @@ def message(id: str, role: str, text: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def surgeon(tmp_path: Path) -> Caller:
+def caller(tmp_path: Path) -> Caller:
     header = {"type": "session", "version": 3, "id": "large", "timestamp": "2026-01-05T08:30:00Z"}
     lines = [header, message("e1", "toolResult", TEXT)]
     lines += [message(f"e{n}", "user", "next") for n in range(2, 9)]
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
     add_session(tmp_path, str(NAME), data)
     layout = Layout(tmp_path)
-    surgeon = Caller(
+    caller = Caller(
         layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(quiet=0.0)
     )
-    assert surgeon.extract(NAME).values == 1
-    return surgeon
+    assert caller.extract(NAME).values == 1
+    return caller
 
 
-def opened(surgeon: Caller, entry: str) -> StoredDocument:
-    context = ActionContext(layout=surgeon.layout, config=surgeon.config)
+def opened(caller: Caller, entry: str) -> StoredDocument:
+    context = ActionContext(layout=caller.layout, config=caller.config)
     return StoredDocument.open(show_extracted(context, NAME, entry))
 
 
-def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Caller) -> None:
-    content = opened(surgeon, "e1")
+def test_a_large_value_is_never_in_memory_while_it_is_sent(caller: Caller) -> None:
+    content = opened(caller, "e1")
     size = 0
     tracemalloc.start()
     try:
@@ -64,14 +64,14 @@ def test_a_large_value_is_never_in_memory_while_it_is_sent(surgeon: Caller) -> N
     assert peak < 2_000_000
 
 
-def test_it_says_what_the_surgeon_says(surgeon: Caller) -> None:
-    told = json.loads(b"".join(opened(surgeon, "#1").pieces()))
-    assert told == performed.extracted_content(surgeon, NAME, "e1")
+def test_it_says_what_the_surgeon_says(caller: Caller) -> None:
+    told = json.loads(b"".join(opened(caller, "#1").pieces()))
+    assert told == performed.extracted_content(caller, NAME, "e1")
     assert list(told["content"].values()) == [TEXT]
 
 
-def test_a_file_that_is_another_by_then_is_not_shown(surgeon: Caller) -> None:
-    context = ActionContext(layout=surgeon.layout, config=surgeon.config)
+def test_a_file_that_is_another_by_then_is_not_shown(caller: Caller) -> None:
+    context = ActionContext(layout=caller.layout, config=caller.config)
     found = show_extracted(context, NAME, "e1")
     assert found.file is not None
     with found.file.open("ab") as file:

@@ -46,11 +46,11 @@ def kept(layout: Layout, name: SessionName = NAME) -> list[Packed]:
     return found
 
 
-def everything_back(surgeon: Caller, name: SessionName = NAME) -> None:
-    surgeon.config.update({"enabled": False})
-    result = performed.restore_all(surgeon, name, leaving=True)
+def everything_back(caller: Caller, name: SessionName = NAME) -> None:
+    caller.config.update({"enabled": False})
+    result = performed.restore_all(caller, name, leaving=True)
     assert result.unavailable == {}
-    set_idle(surgeon.layout.session_file(name))
+    set_idle(caller.layout.session_file(name))
 
 
 def long_lines(session: bytes) -> list[bytes]:

@@ -20,10 +20,10 @@ def path(layout: Layout) -> Path:
 
 
 @pytest.fixture
-def original(path: Path, surgeon: Caller) -> bytes:
+def original(path: Path, caller: Caller) -> bytes:
     """What the session was before four values left it."""
     was = path.read_bytes()
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     return was
 
 

@@ -16,7 +16,7 @@ from bsd.maintenance.deleted_sessions import find_deleted
 from bsd.maintenance.snapshots import SnapshotTotals, take_snapshots
 from bsd.sessions.idle import RetryBudget
 from tests.openclaw_tree import set_idle
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines, subagent_lines
 from tests.transcripts.agents.sources.tree import Home, raw
@@ -39,9 +39,9 @@ def extract(layout: Layout, name: SessionName, clock: Clock, **more: object) -> 
     """Take out what may leave; the file is as old as before. `more`: settings."""
     path = layout.session_file(name)
     then = path.stat().st_mtime_ns
-    make_surgeon(layout, clock).extract(name, overrides={"keep_recent": 0, **more})
+    make_caller(layout, clock).extract(name, overrides={"keep_recent": 0, **more})
     clock.ahead += 120  # what was displaced has had its minute
-    make_surgeon(layout, clock).recover()
+    make_caller(layout, clock).recover()
     os.utime(path, ns=(then, then))
 
 

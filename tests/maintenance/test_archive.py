@@ -49,7 +49,7 @@ from tests.maintenance.archiving import (
 )
 from tests.openclaw_tree import set_idle
 from tests.searching import everything, index_holds
-from tests.session_files import LONG, NAME, Clock, make_surgeon, write
+from tests.session_files import LONG, NAME, Clock, make_caller, write
 from tests.sessions.test_branched import BRANCH, branch_off, texts
 from tests.sessions.test_sources import each_kind
 from tests.sessions.test_surgeon import real_sessions
@@ -91,13 +91,13 @@ def test_what_is_old_enough_moves_into_one_pack_and_leaves_the_store(
 
 
 def test_with_the_archive_off_it_is_deleted_as_ever(
-    layout: Layout, surgeon: Caller, original: bytes
+    layout: Layout, caller: Caller, original: bytes
 ) -> None:
     age(layout)
     assert clean(layout, OFF).archived_bytes is None
     assert not layout.store_dir(NAME).exists()
     assert packs(layout) == []
-    assert performed.restore_all(surgeon, NAME).unavailable.keys() == {
+    assert performed.restore_all(caller, NAME).unavailable.keys() == {
         f"e{n} message.content[0].text" for n in range(1, 5)
     }
 
@@ -133,19 +133,19 @@ def test_what_a_crash_left_unfinished_is_found_and_not_kept_twice(
 
 
 def test_what_leaves_again_is_not_kept_twice(
-    layout: Layout, surgeon: Caller, archived: bytes
+    layout: Layout, caller: Caller, archived: bytes
 ) -> None:
-    assert performed.restore(surgeon, NAME, "e2")["restored"]
-    surgeon.config.update({"keep_after_restore_seconds": 0})
+    assert performed.restore(caller, NAME, "e2")["restored"]
+    caller.config.update({"keep_after_restore_seconds": 0})
     set_idle(layout.session_file(NAME))
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     (ref,) = SessionStore(layout, NAME).refs()
     assert ref not in SessionArchive(layout.archive_dir(NAME)).names()  # a name of its own
     age(layout)
     assert clean(layout).cleaned == 1
     lines = [one.line for one in kept(layout)]
     assert len(lines) == len(set(lines))
-    everything_back(surgeon)
+    everything_back(caller)
 
 
 def test_a_file_that_cannot_be_read_stays_and_stops_no_other(
@@ -169,38 +169,38 @@ def test_a_file_that_cannot_be_read_stays_and_stops_no_other(
 
 
 def test_a_session_comes_back_byte_for_byte_from_the_archive_alone(
-    layout: Layout, surgeon: Caller, path: Path, archived: bytes
+    layout: Layout, caller: Caller, path: Path, archived: bytes
 ) -> None:
-    everything_back(surgeon)
+    everything_back(caller)
     assert path.read_bytes() == archived
 
 
 def test_one_entry_and_single_keys_of_it_come_back(
-    surgeon: Caller, path: Path, archived: bytes
+    caller: Caller, path: Path, archived: bytes
 ) -> None:
-    assert performed.restore(surgeon, NAME, "e2", ["message.content[0].text"])["restored"]
+    assert performed.restore(caller, NAME, "e2", ["message.content[0].text"])["restored"]
     assert texts(path)["e2"] == f"2 {LONG}"
 
 
 def test_an_extraction_and_a_restore_can_be_undone(
-    surgeon: Caller, path: Path, archived: bytes
+    caller: Caller, path: Path, archived: bytes
 ) -> None:
     lean = path.read_bytes()
-    assert performed.restore(surgeon, NAME, "e2")["restored"]
-    performed.undo(surgeon, NAME)
+    assert performed.restore(caller, NAME, "e2")["restored"]
+    performed.undo(caller, NAME)
     assert path.read_bytes() == lean
-    performed.undo(surgeon, NAME)
+    performed.undo(caller, NAME)
     assert path.read_bytes() == archived
 
 
 def test_it_is_shown_listed_and_searched_without_being_put_back(
-    layout: Layout, surgeon: Caller, archived: bytes
+    layout: Layout, caller: Caller, archived: bytes
 ) -> None:
     context = ActionContext(layout=layout, config=ConfigService(layout.config_file))
     content = StoredDocument.open(show_extracted(context, NAME, "e3"))
     (text,) = json.loads(b"".join(content.pieces()))["content"].values()
     assert text == f"3 {LONG}"
-    assert performed.extracted_content(surgeon, NAME, "e1")["unavailable"] == {}
+    assert performed.extracted_content(caller, NAME, "e1")["unavailable"] == {}
     found = everything(layout, LONG, only=NAME)
     assert sorted(str(hit.entry) for hit in found) == ["e1", "e2", "e3", "e4"]
     (info,) = [one for one in catalog.sessions(layout) if one.name == NAME]
@@ -208,11 +208,11 @@ def test_it_is_shown_listed_and_searched_without_being_put_back(
 
 
 @pytest.fixture
-def answers(path: Path, surgeon: Caller) -> None:
+def answers(path: Path, caller: Caller) -> None:
     """What left the session is what an assistant said."""
     path.write_bytes(path.read_bytes().replace(b'"toolResult"', b'"assistant"'))
     set_idle(path)
-    assert surgeon.extract(NAME, overrides={"trigger_types": ("assistant",)}).values == 4
+    assert caller.extract(NAME, overrides={"trigger_types": ("assistant",)}).values == 4
 
 
 @pytest.mark.usefixtures("answers")
@@ -226,42 +226,42 @@ def test_what_is_searched_stays_found_when_it_moves(layout: Layout) -> None:
 
 
 def test_a_branch_finds_its_parents_content(
-    layout: Layout, surgeon: Caller, path: Path, original: bytes
+    layout: Layout, caller: Caller, path: Path, original: bytes
 ) -> None:
     branch = branch_off(layout, NAME, BRANCH)
     age(layout)
     clean(layout)
-    everything_back(surgeon, BRANCH)
+    everything_back(caller, BRANCH)
     assert texts(branch)["e4"] == f"4 {LONG}"
 
 
 def test_a_hash_alone_opens_nothing(
-    layout: Layout, surgeon: Caller, path: Path, archived: bytes
+    layout: Layout, caller: Caller, path: Path, archived: bytes
 ) -> None:
     """A line may name the hash of another entry's content; it does not get it."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     marked = {one["id"]: one for one in lines if "_extracted" in one}
     marked["e1"]["_extracted"]["hash"] = marked["e2"]["_extracted"]["hash"]
     write(layout, lines)
-    assert performed.restore(surgeon, NAME, "e1")["restored"] is False
+    assert performed.restore(caller, NAME, "e1")["restored"] is False
 
 
 # --- how it ends ---
 
 
 def test_the_trash_takes_the_packs_along_and_gives_them_back(
-    layout: Layout, surgeon: Caller, path: Path, archived: bytes
+    layout: Layout, caller: Caller, path: Path, archived: bytes
 ) -> None:
     item = trash_of(layout).delete(NAME).items[0]
     assert not layout.archive_dir(NAME).exists()
     trash_of(layout).restore(item.id)
-    everything_back(surgeon)
+    everything_back(caller)
     assert path.read_bytes() == archived
 
 
 @pytest.mark.parametrize("by_way_of_the_trash", [True, False])
 def test_deleting_for_good_deletes_the_packs_but_what_a_branch_needs(
-    layout: Layout, surgeon: Caller, archived: bytes, by_way_of_the_trash: bool
+    layout: Layout, caller: Caller, archived: bytes, by_way_of_the_trash: bool
 ) -> None:
     branch = branch_off(layout, NAME, BRANCH)
     if by_way_of_the_trash:
@@ -269,7 +269,7 @@ def test_deleting_for_good_deletes_the_packs_but_what_a_branch_needs(
     else:
         trash_of(layout).delete(NAME, permanent=True)
     assert not list(layout.root.rglob("*.zst"))
-    everything_back(surgeon, BRANCH)
+    everything_back(caller, BRANCH)
     assert texts(branch)["e1"] == f"1 {LONG}"
     assert verify(layout).clean
 
@@ -292,7 +292,7 @@ def test_an_archive_whose_session_is_no_more_can_be_deleted(
     assert not list(layout.root.rglob("*.zst"))
 
 
-def test_archive_retention_ends_it(layout: Layout, surgeon: Caller, archived: bytes) -> None:
+def test_archive_retention_ends_it(layout: Layout, caller: Caller, archived: bytes) -> None:
     assert len(everything(layout, LONG, only=NAME)) == 4
     config = PruningConfig(archive_retention="30d")
     assert clean(layout, config).archive.cleaned == 0
@@ -301,7 +301,7 @@ def test_archive_retention_ends_it(layout: Layout, surgeon: Caller, archived: by
     assert run.clean_all(config).archive.cleaned == 1
     assert not layout.archive_dir(NAME).exists()
     assert search_as_it_is(layout, LONG) == []
-    assert len(performed.restore_all(surgeon, NAME).unavailable) == 4
+    assert len(performed.restore_all(caller, NAME).unavailable) == 4
     found = verify(layout)
     assert found.clean  # its time was up, and the audit log tells it
     assert found.expired == 4
@@ -410,7 +410,7 @@ def test_a_branch_finds_what_moves_while_it_looks(
 
 
 def test_the_list_counts_an_entry_that_left_again_once(
-    layout: Layout, surgeon: Caller, archived: bytes
+    layout: Layout, caller: Caller, archived: bytes
 ) -> None:
     def listed() -> tuple[int, int]:
         [one] = catalog.sessions(layout)
@@ -419,9 +419,9 @@ def test_the_list_counts_an_entry_that_left_again_once(
     assert archived
     entries, size = listed()
     assert entries == 4
-    performed.restore(surgeon, NAME, "e1")
+    performed.restore(caller, NAME, "e1")
     set_idle(layout.session_file(NAME))
-    surgeon.extract(NAME, overrides={"keep_after_restore_seconds": 0})
+    caller.extract(NAME, overrides={"keep_after_restore_seconds": 0})
     assert SessionStore(layout, NAME).refs() != []
     assert listed()[0] == 4
     assert size <= listed()[1] < size + 100  # its line has `_restored` now
@@ -478,17 +478,17 @@ def archive_all(layout: Layout, names: Iterable[SessionName]) -> tuple[int, int]
 
 
 def test_real_sessions_come_back_from_a_sixth_of_what_the_store_took(
-    layout: Layout, surgeon: Caller, shared_data: Path
+    layout: Layout, caller: Caller, shared_data: Path
 ) -> None:
     originals = real_sessions(layout, shared_data)
     for name in originals:
-        surgeon.extract(name, overrides=EVERYTHING)
+        caller.extract(name, overrides=EVERYTHING)
     before, now = archive_all(layout, originals)
     assert now <= before / 6
     assert verify(layout).clean
-    surgeon.config.update({"enabled": False})
+    caller.config.update({"enabled": False})
     for name, original in originals.items():
-        performed.restore_all(surgeon, name, leaving=True)
+        performed.restore_all(caller, name, leaving=True)
         assert layout.session_file(name).read_bytes() == original
 
 
@@ -497,11 +497,11 @@ def test_real_sessions_of_other_programs_come_back(
     kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
 ) -> None:
     for home, old in recorded_homes(kind, tmp_path, shared_data):
-        surgeon = make_surgeon(home.layout, clock)
-        assert surgeon.extract(home.name, overrides=EVERYTHING).values
+        caller = make_caller(home.layout, clock)
+        assert caller.extract(home.name, overrides=EVERYTHING).values
         archive_all(home.layout, [home.name])
         set_idle(home.path)
-        everything_back(surgeon, home.name)
+        everything_back(caller, home.name)
         assert home.path.read_bytes() == old
 
 

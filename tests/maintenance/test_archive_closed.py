@@ -27,11 +27,11 @@ DAY = 24 * 3600.0
 
 
 @pytest.fixture
-def lines(layout: Layout, surgeon: Caller) -> list[str]:
+def lines(layout: Layout, caller: Caller) -> list[str]:
     """The hashes of what has left a session's store for the archive."""
     path = write(layout, conversation(4))
     found = [line for line in path.read_bytes().splitlines(keepends=True) if LONG.encode() in line]
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     for file in layout.store_dir(NAME).glob("[0-9]*.json"):
         os.utime(file, (time.time() - 2 * DAY,) * 2)
     RetentionRun(layout, actor="cli").clean_all(PruningConfig())
@@ -54,7 +54,7 @@ def _closed(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_archive_that_cannot_be_looked_into_stops_no_other_session(
-    layout: Layout, surgeon: Caller, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    layout: Layout, caller: Caller, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = _closed(layout, monkeypatch)
     other = SessionName("main", "closed")
@@ -67,7 +67,7 @@ def test_an_archive_that_cannot_be_looked_into_stops_no_other_session(
     assert (finding.kind, finding.where) == ("unreadable", str(closed))
     done = RetentionRun(layout, actor="cli").clean_all(PruningConfig())
     assert (done.failures, done.archive.errors) == (1, 1)
-    assert performed.restore_all(surgeon, NAME).unavailable == {}
+    assert performed.restore_all(caller, NAME).unavailable == {}
 
 
 def test_a_pack_that_could_not_be_read_is_told_and_looked_at_again(

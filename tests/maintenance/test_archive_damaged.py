@@ -31,12 +31,12 @@ from tests.session_files import NAME, conversation, write
 
 
 def test_a_pack_without_its_end_still_gives_what_it_has(
-    layout: Layout, surgeon: Caller, path: Path, archived: bytes
+    layout: Layout, caller: Caller, path: Path, archived: bytes
 ) -> None:
     (pack,) = packs(layout)
     pack.write_bytes(pack.read_bytes()[:-10])
     with capture_logs() as lines:
-        everything_back(surgeon)
+        everything_back(caller)
     assert path.read_bytes() == archived
     told = [line for line in lines if line["event"] == "A pack of the archive is damaged"]
     assert (told[0]["session"], told[0]["log_level"]) == ("main_s1", "error")
@@ -46,17 +46,17 @@ def test_a_pack_without_its_end_still_gives_what_it_has(
 
 
 def test_a_lost_pack_is_told_as_content_that_is_missing(
-    layout: Layout, surgeon: Caller, archived: bytes
+    layout: Layout, caller: Caller, archived: bytes
 ) -> None:
     packs(layout)[0].unlink()
     contents_of(layout).changed()
-    assert len(performed.restore_all(surgeon, NAME).unavailable) == 4
+    assert len(performed.restore_all(caller, NAME).unavailable) == 4
     found = verify(layout)
     assert {one.where for one in found.findings} == {f"{NAME} e{n}" for n in range(1, 5)}
 
 
 def test_verify_mends_the_index_of_a_pack(
-    layout: Layout, surgeon: Caller, path: Path, archived: bytes
+    layout: Layout, caller: Caller, path: Path, archived: bytes
 ) -> None:
     (pack,) = packs(layout)
     torn = bytearray(pack.read_bytes())
@@ -71,7 +71,7 @@ def test_verify_mends_the_index_of_a_pack(
     (aside,) = verify(layout).findings
     assert (aside.kind, aside.harmless) == ("set_aside_pack", True)
     assert Path(aside.where).read_bytes() == torn
-    everything_back(surgeon)
+    everything_back(caller)
     assert path.read_bytes() == archived
 
 
@@ -90,7 +90,7 @@ def test_verify_names_the_entries_of_a_block_that_cannot_be_read(
 
 
 def test_a_line_of_a_damaged_pack_is_packed_again_and_made_one(
-    layout: Layout, surgeon: Caller, archived: bytes
+    layout: Layout, caller: Caller, archived: bytes
 ) -> None:
     """What is doubled, as a pack could not be read, is mended without a loss."""
     (pack,) = packs(layout)
@@ -108,7 +108,7 @@ def test_a_line_of_a_damaged_pack_is_packed_again_and_made_one(
     (left,) = packs(layout)
     with Pack(left) as opened:
         assert {one.line for one in opened} == {one.line for one in lines}
-    everything_back(surgeon)
+    everything_back(caller)
     assert layout.session_file(NAME).read_bytes() == archived
 
 
@@ -145,14 +145,14 @@ def refusing(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
 
 
 def test_a_pack_that_cannot_be_read_now_doubles_nothing_and_is_named(
-    layout: Layout, surgeon: Caller, archived: bytes, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, caller: Caller, archived: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert archived
     (pack,) = packs(layout)
     line = kept(layout)[0].line
     with monkeypatch.context() as patch:
         refusing(patch, pack.name)
-        answer = performed.restore(surgeon, NAME, "e1")
+        answer = performed.restore(caller, NAME, "e1")
         told = str(answer["unavailable"])
         assert str(pack) in told
         assert "Permission denied" in told
@@ -163,23 +163,23 @@ def test_a_pack_that_cannot_be_read_now_doubles_nothing_and_is_named(
         assert clean(layout).errors == 1
     assert packs(layout) == [pack]
     assert store.exists()
-    assert performed.restore(surgeon, NAME, "e2")["restored"]
+    assert performed.restore(caller, NAME, "e2")["restored"]
 
 
 def test_a_damaged_pack_is_named_to_who_restores(
-    layout: Layout, surgeon: Caller, archived: bytes
+    layout: Layout, caller: Caller, archived: bytes
 ) -> None:
     assert archived
     (pack,) = packs(layout)
     pack.write_bytes(b"x" * 400)
-    told = str(performed.restore(surgeon, NAME, "e1")["unavailable"])
+    told = str(performed.restore(caller, NAME, "e1")["unavailable"])
     assert str(pack) in told
     assert "is damaged" in told
 
 
-def test_a_file_in_place_of_the_archive_is_named(layout: Layout, surgeon: Caller) -> None:
+def test_a_file_in_place_of_the_archive_is_named(layout: Layout, caller: Caller) -> None:
     write(layout, conversation(4))
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     layout.archive.write_bytes(b"")
     with pytest.raises(BsdError, match="not a directory"):
         deleted_sessions(layout)

@@ -29,14 +29,14 @@ pytestmark = pytest.mark.crash
 
 
 @pytest.fixture
-def lines(layout: Layout, surgeon: Caller, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def lines(layout: Layout, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What a session has in its store, long enough ago.
 
     All of it goes in three packs; and three are many, so that they are merged in the same run.
     """
     path = write(layout, conversation(6))
     found = [line for line in path.read_bytes().splitlines(keepends=True) if LONG.encode() in line]
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     for file in layout.store_dir(NAME).glob("[0-9]*.json"):
         os.utime(file, (time.time() - 90_000,) * 2)
     monkeypatch.setattr(archive, "_PORTION", 2 * len(found[0]) - 10)

@@ -20,7 +20,7 @@ from tests.actions import performed
 from tests.maintenance.keeping import DAY, bring_back, extract, keep
 from tests.maintenance.test_forgetting import LEAVING, WORDS, said, secret_session
 from tests.openclaw_tree import set_idle
-from tests.session_files import NAME, Clock, make_surgeon
+from tests.session_files import NAME, Clock, make_caller
 
 OTHER = SessionName("main", "other")
 
@@ -60,7 +60,7 @@ def test_copies_of_sessions_in_their_places_go_first(layout: Layout, clock: Cloc
     assert snapshots_of(layout, NAME) == []
     assert used(layout) < before
     assert keep(layout, clock).sessions == 0  # it is not made again, only to go again
-    assert performed.restore(make_surgeon(layout, clock), NAME, "e1")["restored"]
+    assert performed.restore(make_caller(layout, clock), NAME, "e1")["restored"]
 
 
 def test_a_session_that_is_gone_goes_with_its_packs(layout: Layout, clock: Clock) -> None:

@@ -29,7 +29,7 @@ from tests.actions import performed
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.trashing import trash_of
 from tests.openclaw_tree import add_session, set_idle
-from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon
+from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_caller
 
 WORDS = ("Quicksilver", "zephyrine")
 LEAVING = ("tool_result", "assistant")  # the latter is in the search index, too
@@ -113,9 +113,9 @@ def test_an_entry_is_forgotten_and_nothing_else(
     assert (done.entry, done.kept_by) == ("e1", [])
     assert said(layout, WORDS[0]) == []
     assert said(layout, WORDS[1]) != []
-    answer = performed.restore(make_surgeon(layout, clock), NAME, "e1")
+    answer = performed.restore(make_caller(layout, clock), NAME, "e1")
     assert not answer["restored"]
-    assert performed.restore(make_surgeon(layout, clock), NAME, "e2")["restored"]
+    assert performed.restore(make_caller(layout, clock), NAME, "e2")["restored"]
     assert WORDS[1].encode() in path.read_bytes()
 
 
@@ -147,7 +147,7 @@ def test_a_fork_keeps_what_it_needs_and_is_named(
     done = forgetting(layout, clock).session(NAME)
     assert done.kept_by == [str(FORK)]
     assert not layout.store_dir(NAME).exists()
-    assert performed.restore(make_surgeon(layout, clock), FORK, "e1")["restored"]
+    assert performed.restore(make_caller(layout, clock), FORK, "e1")["restored"]
     assert WORDS[0].encode() in fork.read_bytes()
 
 
@@ -157,9 +157,7 @@ def displaced(layout: Layout) -> list[Path]:
 
 def just_extracted(layout: Layout, clock: Clock) -> Path:
     path = secret_session(layout)
-    make_surgeon(layout, clock).extract(
-        NAME, overrides={"keep_recent": 0, "trigger_types": LEAVING}
-    )
+    make_caller(layout, clock).extract(NAME, overrides={"keep_recent": 0, "trigger_types": LEAVING})
     assert any(WORDS[0].encode() in file.read_bytes() for file in displaced(layout))
     return path
 
@@ -187,7 +185,7 @@ def test_lines_that_come_late_into_a_file_without_words_come_home(
     with file.open("ab") as stream:
         stream.write(late)
     clock.ahead += 120
-    make_surgeon(layout, clock).recover()
+    make_caller(layout, clock).recover()
     assert path.read_bytes() == lines + late
     assert displaced(layout) == []
     assert list_orphans(layout) == []
@@ -214,7 +212,7 @@ def test_a_permanent_delete_takes_the_words_of_what_was_displaced(
     for word in WORDS:
         assert said(layout, word) == []
     clock.ahead += 120
-    make_surgeon(layout, clock).recover()
+    make_caller(layout, clock).recover()
     assert displaced(layout) == []
     assert list_orphans(layout) == []
 
@@ -277,7 +275,7 @@ def test_who_is_killed_is_gone_on_from(
     if way == "retention":
         RetentionRun(layout, actor="test", clock=clock.now).clean_all(PruningConfig())
     else:
-        make_surgeon(layout, clock).recover_all()
+        make_caller(layout, clock).recover_all()
     assert begun_in(layout) == []
     assert said(layout, WORDS[0], path) == []
     assert bool(said(layout, WORDS[1], path)) == bool(entry)
@@ -298,7 +296,7 @@ def test_what_comes_after_a_kill_is_not_taken(layout: Layout, clock: Clock) -> N
     new = store / "0099_text.json"
     new.write_bytes(b"{}\n")
     os.utime(new, (clock.now() + 1,) * 2)
-    make_surgeon(layout, clock).recover_all()
+    make_caller(layout, clock).recover_all()
     assert set(store.glob("0*")) == {new}
     assert old
     assert path.exists()
@@ -323,7 +321,7 @@ def test_a_full_disk_makes_nobody_believe_that_something_went(
     forgetting(layout, clock).entry(NAME, "e1")
     assert said(layout, WORDS[0], path) == []
     forgetting(layout, clock).session(NAME)  # and what others need is handed down all the same
-    assert performed.restore(make_surgeon(layout, clock), FORK, "e2")["restored"]
+    assert performed.restore(make_caller(layout, clock), FORK, "e2")["restored"]
 
 
 def test_a_note_that_cannot_be_written_keeps_nobody_from_making_room(
@@ -361,14 +359,14 @@ def test_a_fork_does_not_give_back_what_was_forgotten(
     forget = forgetting(layout, clock)
     done = forget.entry(NAME, entry) if entry else forget.session(NAME)
     assert done.kept_by == [str(FORK)]
-    answer = performed.restore(make_surgeon(layout, clock), NAME, "e1")
+    answer = performed.restore(make_caller(layout, clock), NAME, "e1")
     assert not answer["restored"]
     assert "forgotten" in str(answer["unavailable"])
     assert verify(layout).clean
     trash_of(layout, clock=clock.now, sleep=clock.sleep).delete(FORK, permanent=True)
     assert not layout.store_dir(NAME).joinpath("0002_toolResult.json").exists()
     assert said(layout, WORDS[0]) == []  # nor was it handed down to who does not want it
-    assert performed.restore(make_surgeon(layout, clock), NAME, "e1")["unavailable"]
+    assert performed.restore(make_caller(layout, clock), NAME, "e1")["unavailable"]
 
 
 def test_by_another_name_a_session_does_not_get_back_what_it_was_made_to_forget(
@@ -390,10 +388,10 @@ def test_by_another_name_a_session_does_not_get_back_what_it_was_made_to_forget(
     assert [key.split()[1] for key in done.unavailable] == ["e1"]
     content = layout.session_file(other).read_bytes()
     assert [word.encode() in content for word in WORDS] == [False, True]
-    answer = performed.restore(make_surgeon(layout, clock), other, "e1")
+    answer = performed.restore(make_caller(layout, clock), other, "e1")
     assert not answer["restored"]
     assert "forgotten" in str(answer["unavailable"])
-    assert performed.restore(make_surgeon(layout, clock), FORK, "e1")["restored"]
+    assert performed.restore(make_caller(layout, clock), FORK, "e1")["restored"]
 
 
 def test_what_belongs_to_a_session_forgets_by_another_name_too(

@@ -15,7 +15,7 @@ from bsd.maintenance.retention import RetentionRun
 from bsd.transcripts.agents.programs import layout_of
 from tests.maintenance.keeping import DAY, bring_back, keep
 from tests.openclaw_tree import set_idle
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 
 _ID = "{:08x}-a2ea-4c14-9efa-87158ebd9f20"
 # By how their recordings are called: where each program has its sessions, and how it names them.
@@ -54,12 +54,12 @@ def test_packs_and_copies_are_a_fifth_and_all_comes_back(
     recorded: tuple[Layout, dict[Path, bytes]], clock: Clock
 ) -> None:
     layout, files = recorded
-    surgeon = make_surgeon(layout, clock)
+    caller = make_caller(layout, clock)
     for name in list(catalog.names(layout)):
         if "no-ids" not in name.session:
-            surgeon.extract(name)
+            caller.extract(name)
     clock.ahead += 120
-    make_surgeon(layout, clock).recover()
+    make_caller(layout, clock).recover()
     assert sum(path.stat().st_size for path in files) < 0.7 * sum(map(len, files.values()))
     for path in (*files, *layout.extracted.rglob("0*.json")):
         set_idle(path, 2 * DAY)

@@ -14,7 +14,7 @@ from bsd.core.layout import Layout
 from bsd.store.snapshots import snapshots_of
 from tests.maintenance.keeping import DAY, ClaudeHome, keep
 from tests.openclaw_tree import set_idle
-from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_caller, write
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import Home
@@ -96,7 +96,7 @@ def test_what_is_deleted_soonest_is_copied_first(tmp_path: Path, clock: Clock) -
 def test_an_extraction_does_not_restart_the_day_of_rest(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     set_idle(path, 2 * DAY)
-    make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
+    make_caller(layout, clock).extract(NAME, overrides={"keep_recent": 0})
     assert time.time() - path.stat().st_mtime < HOUR, "OpenClaw is to see that it has changed"
     clock.ahead += 120
     assert keep(layout, clock).sessions == 1
@@ -105,7 +105,7 @@ def test_an_extraction_does_not_restart_the_day_of_rest(layout: Layout, clock: C
 def test_whatever_its_program_writes_does(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     set_idle(path, 2 * DAY)
-    make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
+    make_caller(layout, clock).extract(NAME, overrides={"keep_recent": 0})
     clock.ahead += 120
     with path.open("ab") as file:  # a clock that is wrong, or no time at all
         file.write(jsonl(entry(20, "user", "go on"), without_time(21)))
@@ -125,7 +125,7 @@ def test_who_went_on_after_an_extraction_is_not_at_rest(layout: Layout, clock: C
     lines = conversation()
     lines[-1]["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.now() - HOUR))
     path = write(layout, lines)
-    make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
+    make_caller(layout, clock).extract(NAME, overrides={"keep_recent": 0})
     clock.ahead += 120
     assert path.exists()
     assert keep(layout, clock).sessions == 0

@@ -41,8 +41,8 @@ def outside(tmp_path: Path) -> Path:
     return directory
 
 
-def test_locks(layout: Layout, surgeon: Caller, outside: Path) -> None:
-    surgeon.extract(NAME)
+def test_locks(layout: Layout, caller: Caller, outside: Path) -> None:
+    caller.extract(NAME)
     layout.locks.rename(layout.own / "former")
     layout.locks.symlink_to(outside)
     with pytest.raises(Forbidden, match=OUT), own_lock(layout, NAME):
@@ -57,7 +57,7 @@ def test_locks(layout: Layout, surgeon: Caller, outside: Path) -> None:
         pass
 
 
-def test_everything_of_ours_at_once(layout: Layout, surgeon: Caller, outside: Path) -> None:
+def test_everything_of_ours_at_once(layout: Layout, caller: Caller, outside: Path) -> None:
     layout.own.rmdir()
     layout.own.symlink_to(outside)
     with pytest.raises(Forbidden, match=OUT):
@@ -87,13 +87,13 @@ def test_the_search_index(layout: Layout, outside: Path, ask: Callable[[Layout],
     assert [path.name for path in outside.iterdir()] == ["other.db"]
 
 
-def test_what_was_settled(layout: Layout, surgeon: Caller, outside: Path) -> None:
+def test_what_was_settled(layout: Layout, caller: Caller, outside: Path) -> None:
     target = outside / "other.db"
     layout.state_db.symlink_to(target)
     StateDb(layout.state_db).note_rests({NAME: None})
     target.touch()
     StateDb(layout.state_db).note_rests({NAME: None})
-    assert surgeon.extract(NAME).values == 2
+    assert caller.extract(NAME).values == 2
     assert target.read_bytes() == b""
 
 

@@ -18,7 +18,7 @@ from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
 from tests.openclaw_tree import add_session
-from tests.session_files import Clock, make_surgeon, sample
+from tests.session_files import Clock, make_caller, sample
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.transcripts.agents.sources.codex import codex_meta
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw
@@ -38,7 +38,7 @@ def codex(tmp_path: Path, clock: Clock) -> Home:
 
 def extracted(kind: Kind, top: Path, clock: Clock) -> Home:
     home = Home.of(kind, top, kind.lines())
-    done = make_surgeon(home.layout, clock).extract(home.name, overrides=EVERYTHING)
+    done = make_caller(home.layout, clock).extract(home.name, overrides=EVERYTHING)
     assert done.status is Status.EXTRACTED
     assert list(stores_without_transcript(home.layout)) == []
     return home
@@ -130,9 +130,9 @@ def test_a_source_that_is_named_no_longer(home: Home) -> None:
 
 def test_what_a_reset_put_aside_and_what_is_in_the_trash(layout: Layout, clock: Clock) -> None:
     path = add_session(layout.root, "main/s1", sample(8, 1))
-    surgeon = make_surgeon(layout, clock)
+    caller = make_caller(layout, clock)
     name = SessionName("main", "s1")
-    assert surgeon.extract(name, overrides={"keep_recent": 0}).status is Status.EXTRACTED
+    assert caller.extract(name, overrides={"keep_recent": 0}).status is Status.EXTRACTED
     kept = layout.root / "kept"
     shutil.copytree(layout.store_dir(name), kept)
     aside = path.with_name(f"{path.name}.reset.2026-01-01T00-00-00.000Z")

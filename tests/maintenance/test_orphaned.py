@@ -10,7 +10,7 @@ from bsd.core.layout import Layout
 from bsd.maintenance.session_check import Finding
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
-from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, make_caller, write
 
 LINE = b'{"type":"message","id":"zz","parentId":null,"message":{"role":"user","content":"late"}}\n'
 
@@ -20,7 +20,7 @@ def layout(layout: Layout) -> Layout:
     """A session of which values have left."""
     write(layout, conversation(8))
     (layout.root / "original").write_bytes(layout.session_file(NAME).read_bytes())
-    make_surgeon(layout, Clock()).extract(NAME)
+    make_caller(layout, Clock()).extract(NAME)
     return layout
 
 

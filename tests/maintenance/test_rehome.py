@@ -34,10 +34,10 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def original(layout: Layout, surgeon: Caller) -> dict[str, Any]:
+def original(layout: Layout, caller: Caller) -> dict[str, Any]:
     """The texts of a session, some of which are away by now."""
     found = texts(write(layout, conversation(2)))
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     return found
 
 
@@ -60,22 +60,22 @@ def extracted(layout: Layout) -> str:
 
 
 def test_a_branch_of_a_session_that_the_gateway_put_aside_gets_it_too(
-    layout: Layout, surgeon: Caller, original: dict[str, Any]
+    layout: Layout, caller: Caller, original: dict[str, Any]
 ) -> None:
     middle = branch_off(layout, NAME, BRANCH)
     twig = branch_off(layout, BRANCH, TWIG)
     aside = middle.rename(f"{middle}.deleted.2026-11-22T08-09-38.219Z")
     trash_of(layout).delete(NAME, permanent=True)
-    assert performed.restore_all(surgeon, TWIG).unavailable == {}
+    assert performed.restore_all(caller, TWIG).unavailable == {}
     assert texts(twig) == original
 
     set_idle(aside.rename(middle))  # it may come back as well
-    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
+    assert performed.restore_all(caller, BRANCH).unavailable == {}
     assert texts(middle) == original
 
 
 def test_a_branch_gets_what_its_parent_takes_along(
-    layout: Layout, surgeon: Caller, original: dict[str, Any]
+    layout: Layout, caller: Caller, original: dict[str, Any]
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
     twig = branch_off(layout, BRANCH, TWIG)
@@ -90,25 +90,25 @@ def test_a_branch_gets_what_its_parent_takes_along(
     assert verify(layout).clean
     assert LONG in extracted(layout)
     trash_of(layout).delete(BRANCH, permanent=True)
-    assert performed.restore_all(surgeon, TWIG).unavailable == {}
+    assert performed.restore_all(caller, TWIG).unavailable == {}
     assert texts(twig) == original
     assert not path.exists()
 
 
 def test_a_link_of_the_chain_that_has_no_store_of_its_own(
-    layout: Layout, surgeon: Caller, original: dict[str, Any]
+    layout: Layout, caller: Caller, original: dict[str, Any]
 ) -> None:
     branch_off(layout, NAME, BRANCH)
     twig = branch_off(layout, BRANCH, TWIG)
     trash_of(layout).delete(BRANCH, permanent=True)
     assert not layout.store_dir(BRANCH).exists()
     trash_of(layout).delete(NAME, permanent=True)
-    assert performed.restore_all(surgeon, TWIG).unavailable == {}
+    assert performed.restore_all(caller, TWIG).unavailable == {}
     assert texts(twig) == original
 
 
 def test_in_the_trash_nothing_is_missing_either(
-    layout: Layout, surgeon: Caller, original: dict[str, Any]
+    layout: Layout, caller: Caller, original: dict[str, Any]
 ) -> None:
     branch = branch_off(layout, NAME, BRANCH)
     branch_off(layout, BRANCH, TWIG)
@@ -118,14 +118,14 @@ def test_in_the_trash_nothing_is_missing_either(
     trash.remove(str(NAME))
     trash.restore(str(BRANCH))
     set_idle(branch)
-    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
+    assert performed.restore_all(caller, BRANCH).unavailable == {}
     assert texts(branch) == original
     trash.remove(str(TWIG))
     assert not list(layout.trash.iterdir())
 
 
 def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
-    layout: Layout, surgeon: Caller, original: dict[str, Any]
+    layout: Layout, caller: Caller, original: dict[str, Any]
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
     trash_of(layout).delete(NAME)
@@ -141,13 +141,13 @@ def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
     assert done.errors == 0
     assert not list(layout.trash.iterdir())
     set_idle(path)
-    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
+    assert performed.restore_all(caller, BRANCH).unavailable == {}
     assert texts(path) == original
 
 
-def test_a_name_that_is_taken_in_the_branch(layout: Layout, surgeon: Caller) -> None:
+def test_a_name_that_is_taken_in_the_branch(layout: Layout, caller: Caller) -> None:
     original = texts(write(layout, conversation(2)))
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     path = branch_off(layout, NAME, BRANCH)
     own = layout.store_dir(BRANCH)
     own.mkdir(parents=True, mode=0o700)
@@ -158,7 +158,7 @@ def test_a_name_that_is_taken_in_the_branch(layout: Layout, surgeon: Caller) -> 
     assert len(list(own.glob("*-3.json"))) == 2
     assert LONG in extracted(layout)
     set_idle(path)
-    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
+    assert performed.restore_all(caller, BRANCH).unavailable == {}
     assert texts(path) == original
 
 
@@ -174,10 +174,10 @@ def test_retention_takes_it_from_the_branch_in_its_time(
     assert not layout.store_dir(BRANCH).exists()
 
 
-def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Caller) -> None:
+def test_only_what_it_names_is_handed_down(layout: Layout, caller: Caller) -> None:
     before = write(layout, conversation(2))
     original, whole = texts(before), before.read_bytes().splitlines(keepends=True)
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     path = branch_off(layout, NAME, BRANCH)
     lines = path.read_bytes().splitlines(keepends=True)
     at = next(number for number, line in enumerate(whole) if json.loads(line)["id"] == "e1")
@@ -186,23 +186,23 @@ def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Caller) -> N
     trash_of(layout).delete(NAME, permanent=True)
     assert len(SessionStore(layout, BRANCH).refs()) == 1
     set_idle(path)
-    performed.restore_all(surgeon, BRANCH)
+    performed.restore_all(caller, BRANCH)
     assert texts(path) == original
 
 
 def test_what_was_done_to_an_entry_that_was_away_can_still_be_taken_back(
-    layout: Layout, surgeon: Caller, original: dict[str, Any]
+    layout: Layout, caller: Caller, original: dict[str, Any]
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
-    listed = performed.context(surgeon, BRANCH)["entries"]
+    listed = performed.context(caller, BRANCH)["entries"]
     (hash_,) = [one["hash"] for one in listed if one["id"] == "e1"]
-    performed.change_context(surgeon, BRANCH, "distill", [[hash_, "long ago"]])
+    performed.change_context(caller, BRANCH, "distill", [[hash_, "long ago"]])
     set_idle(path)
     assert texts(path)["e1"] == "long ago"
     trash_of(layout).delete(NAME, permanent=True)
-    performed.undo(surgeon, BRANCH)
+    performed.undo(caller, BRANCH)
     set_idle(path)
-    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
+    assert performed.restore_all(caller, BRANCH).unavailable == {}
     assert texts(path) == original
     assert verify(layout).clean
 
@@ -237,9 +237,9 @@ def test_a_session_that_took_nothing_out_asks_nobody(
     trash.remove(str(NAME))
 
 
-def test_what_nobody_names_goes(layout: Layout, surgeon: Caller) -> None:
+def test_what_nobody_names_goes(layout: Layout, caller: Caller) -> None:
     write(layout, conversation(2))
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     write(layout, conversation(1), TWIG)
     trash_of(layout).delete(NAME, permanent=True)
     left = [path for path in layout.root.rglob("*") if path.is_file() and "_tool_" in path.name]
@@ -247,7 +247,7 @@ def test_what_nobody_names_goes(layout: Layout, surgeon: Caller) -> None:
 
 
 def test_any_copy_gets_it_once(
-    layout: Layout, surgeon: Caller, original: dict[str, Any], tmp_path: Path
+    layout: Layout, caller: Caller, original: dict[str, Any], tmp_path: Path
 ) -> None:
     """Under whatever name, agent and header: what counts is what its lines name."""
     lines = layout.session_file(NAME).read_bytes().splitlines(keepends=True)
@@ -267,5 +267,5 @@ def test_any_copy_gets_it_once(
     first = next(name for name in copies if layout.store_dir(name).exists())
     (second,) = set(copies) - {first}
     trash_of(layout).delete(first, permanent=True)
-    assert performed.restore_all(surgeon, second).unavailable == {}
+    assert performed.restore_all(caller, second).unavailable == {}
     assert texts(layout.session_file(second)) == original

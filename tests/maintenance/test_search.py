@@ -60,7 +60,7 @@ def session(layout: Layout) -> Path:
 
 
 @pytest.fixture
-def surgeon(layout: Layout) -> Caller:
+def caller(layout: Layout) -> Caller:
     return Caller(
         layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0.0)
     )
@@ -165,11 +165,11 @@ def rows_of(layout: Layout) -> list[tuple[int, ...]]:
 
 
 def test_extracted_text_stays_findable_and_comes_back(
-    layout: Layout, session: Path, surgeon: Caller
+    layout: Layout, session: Path, caller: Caller
 ) -> None:
     assert found(layout, "quokka") == [("e1", 2, "transcript")]
     rows = rows_of(layout)
-    assert surgeon.extract(NAME, overrides=ASSISTANTS).status is Status.EXTRACTED
+    assert caller.extract(NAME, overrides=ASSISTANTS).status is Status.EXTRACTED
     assert b"quokka" not in session.read_bytes()
     assert found(layout, "quokka") == [("e1", 2, "extracted")]
     assert found(layout, "aardvark") == [("e0", 1, "transcript")]
@@ -177,14 +177,14 @@ def test_extracted_text_stays_findable_and_comes_back(
     (info,) = catalog.sessions(layout)
     assert catalog.warm(layout, [info])[NAME].saved_bytes > 0
     set_idle(session)
-    performed.restore(surgeon, NAME, "e1")
+    performed.restore(caller, NAME, "e1")
     assert [hit[0] for hit in found(layout, "quokka")] == ["e1"]
 
 
 def test_what_was_extracted_before_the_first_search_is_found(
-    layout: Layout, session: Path, surgeon: Caller
+    layout: Layout, session: Path, caller: Caller
 ) -> None:
-    surgeon.extract(NAME, overrides=ASSISTANTS)
+    caller.extract(NAME, overrides=ASSISTANTS)
     assert found(layout, "quokka") == [("e1", 2, "extracted")]
     assert found(layout, "extracted") == []  # placeholders are not words of the session
 
@@ -294,9 +294,9 @@ def test_a_shortened_session_is_read_again(layout: Layout, session: Path) -> Non
 
 
 def test_retention_takes_the_text_out_of_the_index(
-    layout: Layout, session: Path, surgeon: Caller
+    layout: Layout, session: Path, caller: Caller
 ) -> None:
-    surgeon.extract(NAME, overrides=ASSISTANTS)
+    caller.extract(NAME, overrides=ASSISTANTS)
     assert found(layout, "quokka")
     assert in_the_files(layout, "quokka")
 
@@ -309,19 +309,19 @@ def test_retention_takes_the_text_out_of_the_index(
 
 
 def test_retention_finds_what_was_indexed_before_it_was_extracted(
-    layout: Layout, session: Path, surgeon: Caller
+    layout: Layout, session: Path, caller: Caller
 ) -> None:
     assert found(layout, "quokka")
-    surgeon.extract(NAME, overrides=ASSISTANTS)
+    caller.extract(NAME, overrides=ASSISTANTS)
     RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
     assert not in_the_files(layout, "quokka")
     assert in_the_files(layout, "aardvark")
 
 
 def test_retention_forgets_a_session_that_is_gone(
-    layout: Layout, session: Path, surgeon: Caller
+    layout: Layout, session: Path, caller: Caller
 ) -> None:
-    surgeon.extract(NAME, overrides=ASSISTANTS)
+    caller.extract(NAME, overrides=ASSISTANTS)
     search(layout, "quokka")
     session.unlink()
     RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
@@ -330,19 +330,19 @@ def test_retention_forgets_a_session_that_is_gone(
 
 
 def test_retention_without_an_index_creates_none(
-    layout: Layout, session: Path, surgeon: Caller
+    layout: Layout, session: Path, caller: Caller
 ) -> None:
-    surgeon.extract(NAME, overrides=ASSISTANTS)
+    caller.extract(NAME, overrides=ASSISTANTS)
     RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
     assert not layout.search_db.exists()
 
 
 @pytest.mark.parametrize("permanent", [True, False])
 def test_a_deleted_session_leaves_the_index(
-    layout: Layout, session: Path, surgeon: Caller, permanent: bool
+    layout: Layout, session: Path, caller: Caller, permanent: bool
 ) -> None:
     add_session(layout.root, "main/s2", jsonl(HEADER, entry(0, "user", "a bandicoot")))
-    surgeon.extract(NAME, overrides=ASSISTANTS)
+    caller.extract(NAME, overrides=ASSISTANTS)
     set_idle(session)
     assert found(layout, "quokka")
     trash = Trash(layout, "14d", budget=RetryBudget(wait=0.0))

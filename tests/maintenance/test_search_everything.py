@@ -35,12 +35,12 @@ def names(hits: list[SearchHit]) -> list[tuple[str, str | None, str]]:
 
 
 def test_results_of_tools_are_found_inline_stored_and_packed(
-    layout: Layout, surgeon: Caller
+    layout: Layout, caller: Caller
 ) -> None:
     add_session(layout.root, str(NAME), results("quokka", "numbat"))
     assert search(layout, "quokka") == [], "the index has no results of tools"
     assert names(everything(layout, "quokka")) == [(str(NAME), "e0", "transcript")]
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     assert names(everything(layout, "quokka")) == [(str(NAME), "e0", "extracted")]
     age(layout)
     clean(layout)
@@ -98,20 +98,20 @@ def test_lines_that_nobody_understands_are_searched_too(layout: Layout) -> None:
     assert [hit.index for hit in everything(layout, "thylacine")] == [2]
 
 
-def fill(layout: Layout, surgeon: Caller, count: int = 3) -> set[tuple[str, str | None]]:
+def fill(layout: Layout, caller: Caller, count: int = 3) -> set[tuple[str, str | None]]:
     """Sessions with text in all places; the entries that say `quokka`."""
     for number in range(count):
         name = SessionName("main", f"s{number}")
         add_session(layout.root, str(name), results("quokka", "quokka", "quokka"))
-        surgeon.extract(name)
+        caller.extract(name)
         if number % 2:
             age(layout)
             clean(layout)
     return {(f"main/s{number}", f"e{one}") for number in range(count) for one in range(3)}
 
 
-def test_it_goes_on_where_it_stopped(layout: Layout, surgeon: Caller) -> None:
-    wanted = fill(layout, surgeon)
+def test_it_goes_on_where_it_stopped(layout: Layout, caller: Caller) -> None:
+    wanted = fill(layout, caller)
     place, found, pages, scanned = None, list[tuple[str, str | None]](), 0, -1
     while True:
         done = FullScan(layout, "quokka", stopping=lambda: True).run(place)
@@ -150,8 +150,8 @@ def test_enough_is_enough_and_the_newest_come_first(layout: Layout) -> None:
     assert [str(hit.session) for hit in everything(layout, "quokka", agent="nobody")] == []
 
 
-def test_what_cannot_be_read_is_told_and_stops_nothing(layout: Layout, surgeon: Caller) -> None:
-    wanted = fill(layout, surgeon)
+def test_what_cannot_be_read_is_told_and_stops_nothing(layout: Layout, caller: Caller) -> None:
+    wanted = fill(layout, caller)
     [pack] = layout.archive_dir(SessionName("main", "s1")).glob("*.zst")
     content = bytearray(pack.read_bytes())
     content[20:60] = b"\xff" * 40

@@ -147,10 +147,10 @@ def test_what_was_taken_out_is_told(layout: Layout) -> None:
     talk = [message(n, "assistant", text(f"seen {n}")) for n in range(3, 8)]
     asked = message(0, "user", text("who?")), message(2, "user", text("sure?"))
     before = told(layout, asked[0], long, asked[1], *talk)
-    surgeon = Caller(
+    caller = Caller(
         layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0.0)
     )
-    assert surgeon.extract(NAME).status is Status.EXTRACTED
+    assert caller.extract(NAME).status is Status.EXTRACTED
     assert b"wombat" not in layout.session_file(NAME).read_bytes()
     assert performed.summary(layout, NAME)["summary"] == before
 

@@ -101,9 +101,9 @@ def test_ours_is_no_news(layout: Layout, read: Callable[[Layout], None]) -> None
     """An extraction, a restoration and a copy change the file's time, not the session's."""
     path = add_session(layout.root, "main/s", talk("mend the roof", 5))
     config = ConfigService(layout.config_file)
-    surgeon = Caller(layout=layout, config=config, budget=RetryBudget(wait=0.0, quiet=0.0))
+    caller = Caller(layout=layout, config=config, budget=RetryBudget(wait=0.0, quiet=0.0))
     before = path.stat().st_mtime
-    assert surgeon.extract(SessionName("main", "s")).status is Status.EXTRACTED
+    assert caller.extract(SessionName("main", "s")).status is Status.EXTRACTED
     assert path.stat().st_mtime > before
     read(layout)
     assert iso_utc(info(layout).updated) == "2026-02-05T00:07:00.000Z"

@@ -50,10 +50,10 @@ def extracted(layout: Layout) -> Path:
     path = put(layout, store=0)
     path.write_bytes(b"".join(lines))
     set_idle(path)
-    surgeon = Caller(
+    caller = Caller(
         layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(0.0)
     )
-    assert surgeon.extract(NAME).values == 1
+    assert caller.extract(NAME).values == 1
     set_idle(path)
     return path
 

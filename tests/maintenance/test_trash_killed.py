@@ -15,7 +15,7 @@ from tests.actions import performed
 from tests.maintenance.killed_moves import NAME
 from tests.maintenance.trashing import SESSION, put, register, registry, trash_of, tree
 from tests.openclaw_tree import set_idle
-from tests.session_files import Clock, conversation, make_surgeon, write
+from tests.session_files import Clock, conversation, make_caller, write
 from tests.sessions.test_branched import BRANCH, branch_off, texts
 from tests.waiting import DEADLINE_SECONDS
 
@@ -116,7 +116,7 @@ def test_a_branch_of_what_goes_for_good_loses_nothing(tmp_path: Path) -> None:
     first = Layout(tmp_path / "0")
     path = write(first, conversation(2))
     before = texts(path)
-    make_surgeon(first, Clock()).extract(NAME)
+    make_caller(first, Clock()).extract(NAME)
     set_idle(path)
     shutil.rmtree(first.inflight)  # it knows the session by where it lay
     branch_off(first, NAME, BRANCH)
@@ -124,7 +124,7 @@ def test_a_branch_of_what_goes_for_good_loses_nothing(tmp_path: Path) -> None:
     for layout in kill_at_every_step(tmp_path, "permanent"):
         recovered(layout)
         gone += not layout.store_dir(NAME).exists()
-        assert performed.restore_all(make_surgeon(layout, Clock()), BRANCH).unavailable == {}
+        assert performed.restore_all(make_caller(layout, Clock()), BRANCH).unavailable == {}
         assert texts(layout.session_file(BRANCH)) == before
     assert gone > 1
 

@@ -126,17 +126,17 @@ def test_an_index_is_made_anew_of_what_is_there(
 
 
 def test_content_whose_time_was_up_is_expired_not_missing(
-    layout: Layout, surgeon: Caller, clock: Clock
+    layout: Layout, caller: Caller, clock: Clock
 ) -> None:
     path = write(layout, conversation(3))
-    surgeon.extract(OTHER)
+    caller.extract(OTHER)
     before = verify(layout).placeholders
     clock.sleep(25 * 3600)
     with path.open("ab") as stream:  # what leaves now has time yet
         later = [{**one, "id": f"f{one['id']}"} for one in conversation(2)[1:]]
         stream.write(b"".join(json.dumps(one).encode() + b"\n" for one in later))
     set_idle(path)
-    surgeon.extract(OTHER)
+    caller.extract(OTHER)
     store = layout.store_dir(OTHER)
     for file in store.glob("*.json"):  # the clock's time, not the disk's
         is_new = file.stat().st_size and b'"fe' in file.read_bytes()
@@ -151,10 +151,10 @@ def test_content_whose_time_was_up_is_expired_not_missing(
 
 
 def test_a_store_that_is_lost_is_missing_whatever_its_age(
-    layout: Layout, surgeon: Caller, clock: Clock
+    layout: Layout, caller: Caller, clock: Clock
 ) -> None:
     write(layout, conversation(3))
-    surgeon.extract(OTHER)
+    caller.extract(OTHER)
     shutil.rmtree(layout.store_dir(OTHER))
     clock.sleep(25 * 3600)
     RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")

@@ -53,7 +53,7 @@ class Desk:
     def clock(self) -> float:
         return time.time() + self.ahead
 
-    def surgeon(self, state: StateDb | None = None, actor: str = "daemon") -> Caller:
+    def caller(self, state: StateDb | None = None, actor: str = "daemon") -> Caller:
         def sleep(seconds: float) -> None:
             self.ahead += seconds
 
@@ -75,7 +75,7 @@ class Desk:
     def look(self) -> bool:
         """What the daemon does with a session idle: calls first, then the extraction."""
         state = StateDb(self.layout.state_db)
-        calls, daemon = InBand(self.surgeon(actor="agent"), NAME), self.surgeon()
+        calls, daemon = InBand(self.caller(actor="agent"), NAME), self.caller()
         if extract_due(daemon, NAME, state, watch=calls.watch) is not None:
             return False
         changed = calls.carry_out()

@@ -201,7 +201,7 @@ def test_neither_a_lost_state_nor_an_undo_makes_it_twice(
     StateDb(desk.layout.state_db).forget(NAME)
     assert not desk.look()
     desk.rest()
-    performed.undo(desk.surgeon(), NAME)
+    performed.undo(desk.caller(), NAME)
     desk.rest()
     assert text_of(desk.entry(log)) == NOISE
     assert not desk.look(), "a person has taken it back"
@@ -254,7 +254,7 @@ def test_a_busy_session_is_left_alone(desk: Desk, agent: Agent) -> None:
     before = desk.path.read_bytes()
     assert not desk.look()
     with pytest.raises(Busy):
-        InBand(desk.surgeon(actor="agent"), NAME).carry_out()
+        InBand(desk.caller(actor="agent"), NAME).carry_out()
     assert desk.path.read_bytes() == before
     registry.write_text("{}")
     assert desk.look()
@@ -385,7 +385,7 @@ def test_a_call_that_mcp_answered_is_only_redacted(desk: Desk, agent: Agent) -> 
     old = agent.past()
     desk.look()
     desk.rest()
-    done = performed.restore(desk.surgeon(), NAME, old)
+    done = performed.restore(desk.caller(), NAME, old)
     agent.user("again")
     asks = agent.calls(("c1", "mcp__bsd__restore", {"session": "s1", "entry_id": old}))
     answer = agent.result("c1", "mcp__bsd__restore", json.dumps(done))
@@ -456,7 +456,7 @@ def test_a_shell_that_ran_our_command(desk: Desk, agent: Agent) -> None:
     assert call_of(entries[other])["arguments"]["command"].endswith("; ls")
     assert text_of(entries[more]).endswith("a b c"), "it did more than that"
     assert not desk.look()
-    assert performed.context(desk.surgeon(), NAME)["extracted_entries"] == 1, (
+    assert performed.context(desk.caller(), NAME)["extracted_entries"] == 1, (
         "nothing was carried out"
     )
 
@@ -576,7 +576,7 @@ def test_what_an_agent_restored_leaves_no_trace_when_bsd_is_left(desk: Desk, age
     assert desk.look()
     assert "_restored" in desk.entry(result)
     desk.ahead += 5
-    assert performed.restore_all(desk.surgeon(), NAME, leaving=True).values == 0
+    assert performed.restore_all(desk.caller(), NAME, leaving=True).values == 0
     assert desk.lines()[: len(before)] == before
 
 
@@ -584,7 +584,7 @@ def test_an_agents_word_on_an_entry_frees_it_too(desk: Desk, agent: Agent) -> No
     result = agent.past()
     desk.look()
     desk.ahead += 5
-    performed.undo(desk.surgeon(), NAME)
+    performed.undo(desk.caller(), NAME)
     agent.user("and now?")
     agent.says("hm")
     assert not desk.look()

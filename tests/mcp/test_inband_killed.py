@@ -74,12 +74,12 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
     for number in killed:
         desk = Desk(Layout(tmp_path / number.decode()))
         desk.rest()
-        desk.surgeon().recover()
+        desk.caller().recover()
         for _ in range(2):
             desk.look()
             desk.rest()
         assert plain(desk.path.read_bytes()) == expected, number
-        history = history_of(desk.surgeon().layout, NAME)
+        history = history_of(desk.caller().layout, NAME)
         assert [one.action for one in history if one.state == "done"] == [
             "in_band",
             "extract",

@@ -123,7 +123,7 @@ def check(desk: Desk) -> None:
 
 def operations(desk: Desk) -> list[str]:
     """What was done to the session, the last first."""
-    return [one.action for one in history_of(desk.surgeon().layout, NAME)]
+    return [one.action for one in history_of(desk.caller().layout, NAME)]
 
 
 @settings(max_examples=int(os.environ.get("BSD_EXAMPLES", "8")), deadline=None)
@@ -152,9 +152,9 @@ def test_calls_of_all_kinds(
             check(desk)
             assert not desk.look()
             desk.rest()
-        done = [one for one in history_of(desk.surgeon().layout, NAME) if one.action == "in_band"]
-        if done and history_of(desk.surgeon().layout, NAME)[0] == done[0] and changed:
-            performed.undo(desk.surgeon(), NAME)
+        done = [one for one in history_of(desk.caller().layout, NAME) if one.action == "in_band"]
+        if done and history_of(desk.caller().layout, NAME)[0] == done[0] and changed:
+            performed.undo(desk.caller(), NAME)
             assert desk.path.read_bytes() == before
             desk.rest()
             assert not desk.look(), "a person has taken it back"

@@ -65,7 +65,7 @@ def test_a_result_that_carries_the_text_stays(
     assert not desk.look()
     assert text_of(desk.entry(result)) == answer
     assert text_of(desk.entry(old)) == f"[[extracted-{old}]]"
-    performed.restore(desk.surgeon(), NAME, old)  # somebody puts it back
+    performed.restore(desk.caller(), NAME, old)  # somebody puts it back
     desk.ahead += 3600
     assert desk.look()
     assert LONG not in json.dumps([one for one in desk.entries() if one["id"] == result])
@@ -128,7 +128,7 @@ def test_text_of_another_session_stays(desk: Desk, agent: Agent, old: str) -> No
     agent.calls(("c2", REMOTE, {"entry": "x1"}))
     unnamed = agent.result("c2", REMOTE, json.dumps({"session": "other/s9", **done}))
     agent.says("I have it")
-    performed.restore(desk.surgeon(), NAME, old)  # an entry of that name is inline here
+    performed.restore(desk.caller(), NAME, old)  # an entry of that name is inline here
     desk.ahead += 3600
     desk.settings(keep_recent=50)
     assert not desk.look()
@@ -160,7 +160,7 @@ def test_what_a_shell_printed_stays(desk: Desk, agent: Agent, old: str, json_: b
     agent.says("I have it")
     assert not desk.look()
     assert text_of(desk.entry(result)) == printed
-    performed.restore(desk.surgeon(), NAME, old)
+    performed.restore(desk.caller(), NAME, old)
     desk.ahead += 3600
     assert desk.look()
     assert result not in {one["id"] for one in desk.entries()}

@@ -78,9 +78,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
         add_session(root, name, sample(6, number))
         set_status(root, name, "done")
     configure(root, retention="never")
-    surgeon = Caller(layout=(layout := Layout(root)), config=ConfigService(layout.config_file))
+    caller = Caller(layout=(layout := Layout(root)), config=ConfigService(layout.config_file))
     for name in ("main/alpha", "main/beta", "other/gamma"):
-        assert surgeon.extract(SessionName.parse(name)).values
+        assert caller.extract(SessionName.parse(name)).values
     house = House(root)
     house.rest()
     return house
@@ -379,8 +379,8 @@ def test_a_program_need_not_name_its_own_session(house: House, tmp_path: Path) -
     config.write_text(f'[[sources]]\nkind = "claude-code"\npath = "{home.source}"\n')
     layout = layout_of(house.root, [SourceSettings(kind="claude-code", path=home.source)])
     settings = {"trigger_types": ["tool_result"], "keep_recent": 0}
-    surgeon = Caller(layout=layout, config=ConfigService(layout.config_file))
-    assert surgeon.extract(home.name, overrides=settings).values
+    caller = Caller(layout=layout, config=ConfigService(layout.config_file))
+    assert caller.extract(home.name, overrides=settings).values
     running = home.source.parent / "sessions" / f"{os.getpid()}.json"
     running.parent.mkdir()
     said = {"pid": os.getpid(), "sessionId": home.name.session, "status": "busy"}

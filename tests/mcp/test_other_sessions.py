@@ -20,7 +20,7 @@ from bsd.sessions.idle import RetryBudget
 from tests import forked
 from tests.actions.performed import Caller
 from tests.openclaw_tree import add_session, set_idle
-from tests.session_files import Clock, jsonl, make_surgeon
+from tests.session_files import Clock, jsonl, make_caller
 from tests.sessions.test_copies import FORK as FORKED
 from tests.sessions.test_copies import ROLLOUT, claude_code_fork, codex_fork
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
@@ -94,9 +94,9 @@ def root(tmp_path: Path) -> Root:
     lines += [entry(f"aaaaaa{n}", None, "assistant", "done") for n in range(10, 15)]
     root.add(ORIGIN, lines)
     config = ConfigService(root.layout.config_file)
-    surgeon = Caller(layout=root.layout, config=config, budget=RetryBudget(wait=0.0))
+    caller = Caller(layout=root.layout, config=config, budget=RetryBudget(wait=0.0))
     settings = {"trigger_types": ["user", "assistant", "tool_result"]}
-    assert surgeon.extract(SessionName.parse(ORIGIN), overrides=settings).values == len(AWAY)
+    assert caller.extract(SessionName.parse(ORIGIN), overrides=settings).values == len(AWAY)
     return root
 
 
@@ -205,8 +205,8 @@ def test_no_call_in_a_transcript_gets_it(root: Root, say: Say) -> None:
     end = [entry("ffffffff", None, "assistant", "done")]
     path = root.add(SPY, [*said, *calls, *end])
     config = ConfigService(root.layout.config_file)
-    surgeon = Caller(layout=root.layout, config=config, actor="agent", budget=RetryBudget(wait=0.0))
-    assert InBand(surgeon, SessionName.parse(SPY)).carry_out()
+    caller = Caller(layout=root.layout, config=config, actor="agent", budget=RetryBudget(wait=0.0))
+    assert InBand(caller, SessionName.parse(SPY)).carry_out()
     lines = path.read_bytes()
     assert SECRET.encode() not in lines
     assert b"[[extracted-" in lines
@@ -352,8 +352,8 @@ def test_it_reads_what_the_program_says_that_its_session_was_forked_from(
     config = tmp_path / "config" / "bsd" / "bsd.toml"
     config.parent.mkdir(parents=True)
     config.write_text(f'[[sources]]\nkind = "{kind.kind}"\npath = "{home.source}"\n')
-    surgeon = make_surgeon(home.layout, clock)
-    assert surgeon.extract(home.name, overrides=EVERYTHING).values
+    caller = make_caller(home.layout, clock)
+    assert caller.extract(home.name, overrides=EVERYTHING).values
     lean = [json.loads(line) for line in home.path.read_bytes().splitlines()]
     fork = home.path.with_name(f"{session}.jsonl")
     fork.write_bytes(raw(copied(lean)))

@@ -49,9 +49,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     entries += [entry(number, "toolResult", f"harbour {number} " * 60) for number in more]
     entries += [entry(number, "assistant", "go on") for number in range(RESULTS + 4, RESULTS + 9)]
     add_session(root, str(NAME), jsonl(*entries))
-    surgeon = Caller(layout=(layout := Layout(root)), config=ConfigService(layout.config_file))
+    caller = Caller(layout=(layout := Layout(root)), config=ConfigService(layout.config_file))
     overrides = {"trigger_types": ["tool_result"], "keep_recent": 0}
-    assert surgeon.extract(NAME, overrides=overrides).values >= RESULTS
+    assert caller.extract(NAME, overrides=overrides).values >= RESULTS
     with Memory(layout.facts_db) as memory:
         actions.store(memory, NewFact(f"cranes {TEXT * 2}", entity="harbour"))
         actions.save_checkpoint(memory, "unload", f"half done {TEXT}")

@@ -72,7 +72,7 @@ def pi(tool: str) -> list[dict[str, Any]]:
 LINES = {CLAUDE_CODE.kind: claude_code, CODEX.kind: codex, PI.kind: pi}
 
 
-def surgeon(layout: Layout, at: float) -> Caller:
+def caller(layout: Layout, at: float) -> Caller:
     config = ConfigService(layout.config_file)
     config.update(EVERYTHING)
     return Caller(layout=layout, config=config, budget=RetryBudget(0.0, clock=lambda: at))
@@ -99,7 +99,7 @@ def test_results_of_ours_stay_for_as_long_as_what_was_restored(
     def stands() -> bool:
         return json.dumps("long ago, " * 3)[1:-1].encode() in home.path.read_bytes()
 
-    assert surgeon(home.layout, at + PROTECTED_SECONDS - 1).extract(home.name).values
+    assert caller(home.layout, at + PROTECTED_SECONDS - 1).extract(home.name).values
     assert stands() is protected
-    surgeon(home.layout, at + PROTECTED_SECONDS + 1).extract(home.name)
+    caller(home.layout, at + PROTECTED_SECONDS + 1).extract(home.name)
     assert not stands()

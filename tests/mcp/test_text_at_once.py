@@ -216,12 +216,12 @@ def test_nobody_waits_for_what_will_not_be_over_in_time(
     os.utime(away.path, (then, then))
     budget = RetryBudget(3.0, quiet, clock=lambda: then + away.ahead)
     budget = replace(budget, sleep=sleep)
-    surgeon = Caller(layout=away.layout, config=away.config, budget=budget)
+    caller = Caller(layout=away.layout, config=away.config, budget=budget)
     if slept:
-        assert performed.restore(surgeon, NAME, "msg-456")["restored"]
+        assert performed.restore(caller, NAME, "msg-456")["restored"]
     else:
         with pytest.raises(Busy, match="was written to"):
-            performed.restore(surgeon, NAME, "msg-456")
+            performed.restore(caller, NAME, "msg-456")
     assert round(sum(waits)) == sum(slept)
 
 

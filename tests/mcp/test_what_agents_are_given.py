@@ -261,7 +261,7 @@ def test_an_answer_with_its_texts_in_blocks_of_their_own_is_known_in_a_transcrip
     agent.says("I have it")
     assert not desk.look(), "it was answered, and the text is nowhere else"
     assert desk.entry(result)["message"]["content"][1]["text"] == text
-    performed.restore(desk.surgeon(), NAME, old)
+    performed.restore(desk.caller(), NAME, old)
     desk.ahead += 3600
     assert desk.look()
     assert text not in json.dumps([one for one in desk.entries() if one["id"] == result])

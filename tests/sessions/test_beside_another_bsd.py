@@ -11,7 +11,7 @@ from bsd.core.layout import Layout
 from bsd.planning.result import Status
 from tests.commands import Commands
 from tests.openclaw_tree import set_idle
-from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, make_caller, write
 
 BUSY = 4  # exit code
 
@@ -33,13 +33,13 @@ def displaced(root: Path) -> list[Path]:
 def test_a_session_that_bsd_has_changed_is_not_looked_at_beside_another(layout: Layout) -> None:
     """It may be in the middle of an undo: that nothing can leave would be no lasting answer."""
     path = write(layout, conversation(4))
-    assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.EXTRACTED
+    assert make_caller(layout, Clock(), 0.0).extract(NAME).status is Status.EXTRACTED
     for file in layout.root.glob(".brainsurgeon/inflight/*"):
         file.unlink()
     set_idle(path)
     with another_bsd(layout.root):
-        assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.BUSY
-    assert make_surgeon(layout, Clock(), 0.0).extract(NAME).status is Status.UNCHANGED
+        assert make_caller(layout, Clock(), 0.0).extract(NAME).status is Status.BUSY
+    assert make_caller(layout, Clock(), 0.0).extract(NAME).status is Status.UNCHANGED
 
 
 def test_no_session_is_deleted_while_a_program_may_write_to_what_was_displaced(

@@ -27,7 +27,7 @@ from bsd.transcripts.agents.entry import ends_in_placeholder, is_placeholder
 from tests.actions import performed
 from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
-from tests.session_files import LONG, NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import LONG, NAME, Clock, conversation, make_caller, write
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.transcripts.agents.sources.claude_code import claude_code_line
 from tests.transcripts.agents.sources.codex import codex_line, codex_meta
@@ -110,10 +110,10 @@ def extracted(kind: Kind, tmp_path: Path, clock: Clock) -> tuple[Home, Caller, l
     """A session from which all has left that may, and what it was."""
     home = Home.of(kind, tmp_path, kind.lines())
     original = lines_of(home.path.read_bytes())
-    surgeon = make_surgeon(home.layout, clock)
-    assert surgeon.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
+    caller = make_caller(home.layout, clock)
+    assert caller.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
     set_idle(home.path)
-    return home, surgeon, original
+    return home, caller, original
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Copied:
 
     kind: Kind
     home: Home
-    surgeon: Caller
+    caller: Caller
     name: SessionName
     path: Path
     original: bytes
@@ -131,18 +131,18 @@ class Copied:
 @pytest.fixture
 def copy(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Copied:
     kind, session, copied = request.param
-    home, surgeon, original = extracted(kind, tmp_path, clock)
+    home, caller, original = extracted(kind, tmp_path, clock)
     name, path = add(home, session, copied(lines_of(home.path.read_bytes())))
-    return Copied(kind, home, surgeon, name, path, raw(copied(original)))
+    return Copied(kind, home, caller, name, path, raw(copied(original)))
 
 
 @pytest.mark.parametrize("copy", COPIES, ids=IDS, indirect=True)
 def test_a_copy_is_restored_to_the_byte(copy: Copied) -> None:
-    home, surgeon, name, path = copy.home, copy.surgeon, copy.name, copy.path
+    home, caller, name, path = copy.home, copy.caller, copy.name, copy.path
     assert b"[[extracted-" in path.read_bytes()
     kinds = {one.kind for one in verify(home.layout).findings}
     assert kinds <= {"unmarked_placeholder"}, "nothing is missing"
-    result = performed.restore_all(surgeon, name)
+    result = performed.restore_all(caller, name)
     assert (result.status, result.unavailable) == (Status.RESTORED, {})
     assert without_restored(path.read_bytes()) == copy.original
     assert copy.kind.reads(path.read_bytes())
@@ -189,15 +189,15 @@ def test_what_is_said_in_a_copy_of_what_was_copied_stays(
     clock: Clock,
 ) -> None:
     """Behind the copied lines, where nothing tells an entry from a copy but its place."""
-    home, surgeon, original = extracted(kind, tmp_path, clock)
+    home, caller, original = extracted(kind, tmp_path, clock)
     lean = lines_of(home.path.read_bytes())
     away = [str(ends_in_placeholder(text)) for text in placeholders_in(lean)]
     said = said_in(kind, list(dict.fromkeys(away)))
     name, path = add(home, session, [*copied(lean), *said])
     for _ in range(2):
-        verify(home.layout, repair=True, remark=surgeon.remark)
+        verify(home.layout, repair=True, remark=caller.remark)
         set_idle(path)
-        assert performed.restore_all(surgeon, name).unavailable == {}
+        assert performed.restore_all(caller, name).unavailable == {}
         set_idle(path)
     assert without_restored(path.read_bytes()) == raw([*copied(original), *said])
     assert verify(home.layout).clean
@@ -214,17 +214,17 @@ def test_prompts_without_anything_that_tells_them_apart_come_back_by_their_place
         for number, line in enumerate(CLAUDE_CODE.lines())
     ]
     home = Home.of(CLAUDE_CODE, tmp_path, lines)
-    surgeon = make_surgeon(home.layout, clock)
-    assert surgeon.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
+    caller = make_caller(home.layout, clock)
+    assert caller.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
     lean = lines_of(home.path.read_bytes())
     prompts = [one["uuid"] for one in lean if is_prompt(one)]
     assert len(prompts) == 3
     said = said_in(CLAUDE_CODE, prompts)
     name, path = add(home, FORK, [*claude_code_old_resume(lean), *said])
     for _ in range(2):
-        verify(home.layout, repair=True, remark=surgeon.remark)
+        verify(home.layout, repair=True, remark=caller.remark)
         set_idle(path)
-        assert performed.restore_all(surgeon, name).unavailable == {}
+        assert performed.restore_all(caller, name).unavailable == {}
         set_idle(path)
     expected = raw([*claude_code_old_resume(lines), *said])
     assert without_restored(path.read_bytes()) == expected
@@ -246,13 +246,13 @@ def placeholders_in(tree: Any) -> Iterator[str]:
 
 def test_a_fork_that_names_no_origin_keeps_its_placeholders(tmp_path: Path, clock: Clock) -> None:
     """A thread of its own, with call ids as they come again in every thread of some providers."""
-    home, surgeon, _ = extracted(CODEX, tmp_path, clock)
+    home, caller, _ = extracted(CODEX, tmp_path, clock)
     lines = codex_fork(lines_of(home.path.read_bytes()))
     del lines[0]["payload"]["forked_from_id"]
     name, path = add(home, ROLLOUT, [lines[0], *lines[2:]])
     before = path.read_bytes()
-    assert performed.restore_all(surgeon, name).status is Status.UNCHANGED
-    verify(home.layout, repair=True, remark=surgeon.remark)
+    assert performed.restore_all(caller, name).status is Status.UNCHANGED
+    verify(home.layout, repair=True, remark=caller.remark)
     assert path.read_bytes() == before
 
 
@@ -260,16 +260,16 @@ def test_a_fork_that_names_no_origin_keeps_its_placeholders(tmp_path: Path, cloc
 def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_for_good(
     copy: Copied,
 ) -> None:
-    home, surgeon, name, path = copy.home, copy.surgeon, copy.name, copy.path
+    home, caller, name, path = copy.home, copy.caller, copy.name, copy.path
     store, trash = home.layout.store_dir(home.name), home.layout.trash
     trash.mkdir(mode=0o700)
     # Codex's own threads are not for bsd to delete: their stores may be moved all the same.
     at = store.rename(trash / f"{store.name}_extracted_20260301T000000.000Z")
     home.path.unlink()
     entry = next(
-        one for one in performed.context(surgeon, name)["entries"] if one["type"] == "tool_result"
+        one for one in performed.context(caller, name)["entries"] if one["type"] == "tool_result"
     )
-    assert performed.extracted_content(surgeon, name, f"#{entry['index']}")["content"]
+    assert performed.extracted_content(caller, name, f"#{entry['index']}")["content"]
     at.rename(store)
     contents_of(home.layout).changed()
     if copy.kind is CLAUDE_CODE:
@@ -277,20 +277,20 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
             home.name, permanent=True
         )
         assert not store.exists()
-    result = performed.restore_all(surgeon, name)
+    result = performed.restore_all(caller, name)
     assert result.unavailable == {}
     assert without_restored(path.read_bytes()) == copy.original
 
 
 @pytest.mark.parametrize("copy", COPIES[1:], ids=IDS[1:], indirect=True)
 def test_lost_markers_are_put_back(copy: Copied) -> None:
-    home, surgeon, name, path = copy.home, copy.surgeon, copy.name, copy.path
+    home, caller, name, path = copy.home, copy.caller, copy.name, copy.path
     found = verify(home.layout)
     assert found.unmarked > 0
     assert not found.clean
     assert {one.hint for one in found.findings} == {"bsd verify --repair"}
     before = path.read_bytes()
-    repaired = verify(home.layout, repair=True, remark=surgeon.remark)
+    repaired = verify(home.layout, repair=True, remark=caller.remark)
     assert repaired.clean
     assert {one.kind for one in repaired.findings if one.repaired} == {"unmarked_placeholder"}
     set_idle(path)
@@ -299,7 +299,7 @@ def test_lost_markers_are_put_back(copy: Copied) -> None:
         assert was == now
     again = verify(home.layout)
     assert (again.clean, again.unmarked) == (True, 0)
-    assert performed.restore_all(surgeon, name).unavailable == {}
+    assert performed.restore_all(caller, name).unavailable == {}
     assert without_restored(path.read_bytes()) == copy.original
 
 
@@ -307,7 +307,7 @@ def test_lost_markers_are_put_back(copy: Copied) -> None:
 def test_a_marker_that_says_nothing_is_lost_too(
     spoilt: object, tmp_path: Path, clock: Clock
 ) -> None:
-    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, original = extracted(CLAUDE_CODE, tmp_path, clock)
     lines = lines_of(home.path.read_bytes())
     for line in lines:
         if "_extracted" in line:
@@ -315,11 +315,11 @@ def test_a_marker_that_says_nothing_is_lost_too(
     home.path.write_bytes(raw(lines))
     set_idle(home.path)
     assert not verify(home.layout).clean
-    assert verify(home.layout, repair=True, remark=surgeon.remark).clean
+    assert verify(home.layout, repair=True, remark=caller.remark).clean
     set_idle(home.path)
     again = verify(home.layout)
     assert (again.clean, again.unmarked) == (True, 0)
-    assert performed.restore_all(surgeon, home.name).unavailable == {}
+    assert performed.restore_all(caller, home.name).unavailable == {}
     assert without_restored(home.path.read_bytes()) == raw(original)
 
 
@@ -327,16 +327,16 @@ def test_markers_cannot_be_put_back_into_a_session_in_use(tmp_path: Path, clock:
     home, _, _ = extracted(CLAUDE_CODE, tmp_path, clock)
     _, path = add(home, FORK, claude_code_old_resume(lines_of(home.path.read_bytes())))
     os.utime(path)
-    busy = make_surgeon(home.layout, clock, wait=0.0)
+    busy = make_caller(home.layout, clock, wait=0.0)
     found = verify(home.layout, repair=True, remark=busy.remark)
     assert not found.clean
     assert all(one.hint and "in use" in one.hint for one in found.findings)
 
 
 def test_one_entry_of_a_copy_by_the_id_in_its_placeholder(tmp_path: Path, clock: Clock) -> None:
-    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, original = extracted(CLAUDE_CODE, tmp_path, clock)
     name, path = add(home, FORK, claude_code_old_resume(lines_of(home.path.read_bytes())))
-    answer = performed.restore(surgeon, name, original[4]["uuid"])
+    answer = performed.restore(caller, name, original[4]["uuid"])
     assert answer["restored"] is True
     assert answer["entry_id"] == "10000000-0000-4000-8000-000000000003"
     assert (
@@ -346,35 +346,35 @@ def test_one_entry_of_a_copy_by_the_id_in_its_placeholder(tmp_path: Path, clock:
 
 
 def test_what_leaves_a_copy_anew_joins_what_is_away(tmp_path: Path, clock: Clock) -> None:
-    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, original = extracted(CLAUDE_CODE, tmp_path, clock)
     lines = claude_code_old_resume(lines_of(home.path.read_bytes()))
     lines[3]["message"]["content"].append({"type": "tool_result", "content": LONG})
     name, path = add(home, FORK, lines)
-    assert surgeon.extract(name, overrides=EVERYTHING).values == 1
+    assert caller.extract(name, overrides=EVERYTHING).values == 1
     (marked,) = [one for one in lines_of(path.read_bytes()) if "_extracted" in one]
     assert len(marked["_extracted"]["keys"]) == 2, "one marker names both"
     set_idle(path)
-    assert performed.restore_all(surgeon, name).unavailable == {}
+    assert performed.restore_all(caller, name).unavailable == {}
     expected = claude_code_old_resume(original)
     expected[3]["message"]["content"].append({"type": "tool_result", "content": LONG})
     assert without_restored(path.read_bytes()) == raw(expected)
 
 
 def test_who_only_speaks_of_a_placeholder_keeps_his_words(tmp_path: Path, clock: Clock) -> None:
-    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, original = extracted(CLAUDE_CODE, tmp_path, clock)
     away = original[4]["uuid"]
     quoting = [*lines_of(home.path.read_bytes())]
     quoting[1]["message"]["content"] = f"[[extracted-{away}]]"
     home.path.write_bytes(raw(quoting))
     set_idle(home.path)
-    assert performed.restore_all(surgeon, home.name).unavailable == {}
+    assert performed.restore_all(caller, home.name).unavailable == {}
     assert lines_of(home.path.read_bytes())[1]["message"]["content"] == f"[[extracted-{away}]]"
 
 
-def test_a_hash_alone_opens_nothing(layout: Layout, surgeon: Caller) -> None:
+def test_a_hash_alone_opens_nothing(layout: Layout, caller: Caller) -> None:
     """A line that somebody made up names what another session keeps."""
     write(layout, conversation(1))
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     (marked,) = [one for one in lines_of(_bytes(layout, NAME)) if "_extracted" in one]
     other = conversation(1)
     other[2] = {**other[2], "id": "mine", "_extracted": marked["_extracted"]}
@@ -384,12 +384,12 @@ def test_a_hash_alone_opens_nothing(layout: Layout, surgeon: Caller) -> None:
     }
     spy = SessionName("main", "spy")
     path = write(layout, other, spy)
-    answer = performed.restore(surgeon, spy, "mine")
+    answer = performed.restore(caller, spy, "mine")
     assert answer["restored"] is False
     assert answer["unavailable"] == {
         "message.content[0].text": "[Content unavailable - extracted file is of another entry]"
     }
-    assert performed.extracted_content(surgeon, spy, "mine")["content"] == {}
+    assert performed.extracted_content(caller, spy, "mine")["content"] == {}
     assert "foreign_file" in {one.kind for one in verify(layout).findings}
     assert LONG not in path.read_text()
 
@@ -402,7 +402,7 @@ def _bytes(layout: Layout, name: SessionName) -> bytes:
 def test_a_session_with_another_name_or_in_another_directory(
     kind: Kind, tmp_path: Path, clock: Clock
 ) -> None:
-    home, surgeon, original = extracted(kind, tmp_path, clock)
+    home, caller, original = extracted(kind, tmp_path, clock)
     moved = home.path.parent.with_name(f"{home.path.parent.name[:-1]}5")
     moved.mkdir()
     renamed = home.path.rename(moved / home.path.name)
@@ -411,7 +411,7 @@ def test_a_session_with_another_name_or_in_another_directory(
     name = SessionName(found, home.name.session)
     (told,) = verify(home.layout).findings
     assert (told.kind, told.harmless, str(name) in told.message) == ("no_transcript", True, True)
-    assert performed.restore_all(surgeon, name).unavailable == {}
+    assert performed.restore_all(caller, name).unavailable == {}
     assert without_restored(renamed.read_bytes()) == raw(original)
 
 
@@ -421,7 +421,7 @@ def test_a_session_with_another_name_or_in_another_directory(
 @pytest.fixture
 def paginated(tmp_path: Path, clock: Clock) -> tuple[Home, Caller, list[Line]]:
     """What `codex migrate-rollouts --apply` makes of a thread."""
-    home, surgeon, original = extracted(CODEX, tmp_path, clock)
+    home, caller, original = extracted(CODEX, tmp_path, clock)
     lines = lines_of(home.path.read_bytes())
     for number, line in enumerate(lines):
         line.pop("_extracted", None)
@@ -429,38 +429,38 @@ def paginated(tmp_path: Path, clock: Clock) -> tuple[Home, Caller, list[Line]]:
     lines[0]["payload"]["history_mode"] = "paginated"
     home.path.write_bytes(raw(lines))
     set_idle(home.path)
-    return home, surgeon, original
+    return home, caller, original
 
 
 def test_a_migrated_thread_is_counted_and_its_content_shown(
     paginated: tuple[Home, Caller, list[Line]],
 ) -> None:
-    home, surgeon, original = paginated
+    home, caller, original = paginated
     found = verify(home.layout)
     assert (found.clean, found.expired) == (True, 0)
     assert found.placeholders == found.unmarked > 0
-    result = performed.restore_all(surgeon, home.name)
+    result = performed.restore_all(caller, home.name)
     assert result.status is Status.LEFT_ALONE
     assert len(result.unavailable) == found.placeholders
     assert all("--to FILE" in why for why in result.unavailable.values())
     (call,) = [one for one in original if one["payload"].get("call_id") == "call_1"][-1:]
     entry = next(
         view.id
-        for view in performed.entries(surgeon, home.name)
+        for view in performed.entries(caller, home.name)
         if view.type == "tool_result" and view.result_of == "call_1"
     )
-    content = performed.extracted_content(surgeon, home.name, str(entry))["content"]
+    content = performed.extracted_content(caller, home.name, str(entry))["content"]
     assert content == {"payload.output": call["payload"]["output"]}
-    (shown,) = performed.show(surgeon, home.name, entry=str(entry), full=True)
+    (shown,) = performed.show(caller, home.name, entry=str(entry), full=True)
     assert json.loads(shown["line"])["payload"]["call_id"] == "call_1"
 
 
 def test_a_migrated_thread_is_copied_whole(
     paginated: tuple[Home, Caller, list[Line]],
 ) -> None:
-    home, surgeon, original = paginated
+    home, caller, original = paginated
     before, copy = home.path.read_bytes(), bytearray()
-    values, missing = performed.restored_copy(surgeon, home.name, copy.extend)
+    values, missing = performed.restored_copy(caller, home.name, copy.extend)
     assert (values > 0, missing) == (True, {})
     for number, line in enumerate(original):
         line["ordinal"] = number
@@ -469,7 +469,7 @@ def test_a_migrated_thread_is_copied_whole(
     assert home.path.read_bytes() == before
     shutil.rmtree(home.layout.extracted)
     copy.clear()
-    values, missing = performed.restored_copy(surgeon, home.name, copy.extend)
+    values, missing = performed.restored_copy(caller, home.name, copy.extend)
     assert values == 0
     assert bytes(copy) == before
 
@@ -477,7 +477,7 @@ def test_a_migrated_thread_is_copied_whole(
 def test_what_is_stored_nowhere_is_told_of_a_placeholder_without_marker(
     tmp_path: Path, clock: Clock
 ) -> None:
-    home, surgeon, _ = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, _ = extracted(CLAUDE_CODE, tmp_path, clock)
     name, path = add(home, FORK, claude_code_old_resume(lines_of(home.path.read_bytes())))
     shutil.rmtree(home.layout.extracted)
     home.path.unlink()
@@ -486,30 +486,30 @@ def test_what_is_stored_nowhere_is_told_of_a_placeholder_without_marker(
     assert not found.clean
     assert {one.kind for one in found.findings} == {"unmarked_placeholder"}
     assert all("no store of this root" in one.message for one in found.findings)
-    assert performed.restore_all(surgeon, name).status is Status.UNCHANGED
+    assert performed.restore_all(caller, name).status is Status.UNCHANGED
     assert path.read_bytes() == before
 
 
 def test_a_lost_file_is_made_again_of_what_a_copy_keeps(tmp_path: Path, clock: Clock) -> None:
-    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, original = extracted(CLAUDE_CODE, tmp_path, clock)
     fork, _ = add(home, FORK, claude_code_fork(original))
-    assert surgeon.extract(fork, overrides=EVERYTHING).status is Status.EXTRACTED
+    assert caller.extract(fork, overrides=EVERYTHING).status is Status.EXTRACTED
     shutil.rmtree(home.layout.store_dir(home.name))
     contents_of(home.layout).changed()
     assert verify(home.layout).clean
-    assert performed.restore_all(surgeon, home.name).unavailable == {}
+    assert performed.restore_all(caller, home.name).unavailable == {}
     assert without_restored(home.path.read_bytes()) == raw(original)
 
 
 def test_of_a_copy_that_says_something_else_nothing_is_made(tmp_path: Path, clock: Clock) -> None:
-    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, original = extracted(CLAUDE_CODE, tmp_path, clock)
     other = json.loads(json.dumps(claude_code_fork(original)).replace("long old text", "words"))
     fork, _ = add(home, FORK, other)
-    assert surgeon.extract(fork, overrides=EVERYTHING).status is Status.EXTRACTED
+    assert caller.extract(fork, overrides=EVERYTHING).status is Status.EXTRACTED
     shutil.rmtree(home.layout.store_dir(home.name))
     contents_of(home.layout).changed()
     before = home.path.read_bytes()
-    found = performed.restore_all(surgeon, home.name)
+    found = performed.restore_all(caller, home.name)
     # Pictures are the same in both, and so their lines can be made again.
     assert found.unavailable
     assert set(found.unavailable.values()) == {"[Content unavailable - extracted file missing]"}
@@ -521,29 +521,29 @@ def test_of_a_copy_that_says_something_else_nothing_is_made(tmp_path: Path, cloc
 
 
 def test_a_damaged_index_of_the_stores_is_made_anew(tmp_path: Path, clock: Clock) -> None:
-    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, original = extracted(CLAUDE_CODE, tmp_path, clock)
     index = home.layout.own / "contents.db"
     name, path = add(home, FORK, claude_code_fork(lines_of(home.path.read_bytes())))
     index.write_bytes(b"no database at all" * 100)
-    assert performed.restore_all(surgeon, name).unavailable == {}
+    assert performed.restore_all(caller, name).unavailable == {}
     assert without_restored(path.read_bytes()) == raw(claude_code_fork(original))
     assert index.stat().st_mode & 0o777 == 0o600
 
 
 def test_stores_without_their_index_files_are_found_too(tmp_path: Path, clock: Clock) -> None:
-    home, surgeon, _ = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, _ = extracted(CLAUDE_CODE, tmp_path, clock)
     (home.layout.store_dir(home.name) / "index.json").unlink()
     name, _ = add(home, FORK, claude_code_fork(lines_of(home.path.read_bytes())))
-    assert performed.restore_all(surgeon, name).unavailable == {}
+    assert performed.restore_all(caller, name).unavailable == {}
 
 
 def test_a_file_that_lies_about_its_content_is_not_taken(tmp_path: Path, clock: Clock) -> None:
-    home, surgeon, _ = extracted(CLAUDE_CODE, tmp_path, clock)
+    home, caller, _ = extracted(CLAUDE_CODE, tmp_path, clock)
     name, _ = add(home, FORK, claude_code_fork(lines_of(home.path.read_bytes())))
     store = SessionStore(home.layout, home.name)
     for ref in store.refs():
         store.file(ref).write_bytes(b'{"uuid":"x"}\n')
-    answers = performed.restore_all(surgeon, name).unavailable
+    answers = performed.restore_all(caller, name).unavailable
     assert answers
     assert set(answers.values()) == {"[Content unavailable - extracted file missing]"}
 
@@ -557,11 +557,11 @@ def test_looking_into_a_root_where_no_bsd_has_worked_leaves_no_traces(layout: La
 
 
 def test_a_link_among_the_stores_is_not_followed(
-    layout: Layout, surgeon: Caller, tmp_path: Path
+    layout: Layout, caller: Caller, tmp_path: Path
 ) -> None:
     path = write(layout, conversation(1))
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     away = layout.store_dir(NAME).rename(tmp_path / "elsewhere")
     (layout.extracted / "main_other").symlink_to(away)
     set_idle(path)
-    assert performed.restore(surgeon, NAME, "e1")["restored"] is False
+    assert performed.restore(caller, NAME, "e1")["restored"] is False

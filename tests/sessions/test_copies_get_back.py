@@ -55,7 +55,7 @@ class Root:
             {**EVERYTHING, "prefix_bound": "extract", "keep_after_restore_seconds": 0}
         )
         budget = RetryBudget(wait=0.0, clock=now)
-        self.surgeon = Caller(layout=layout, config=self.config, actor="test", budget=budget)
+        self.caller = Caller(layout=layout, config=self.config, actor="test", budget=budget)
 
     def names(self) -> list[SessionName]:
         return sorted(catalog.names(self.layout), key=str)
@@ -64,7 +64,7 @@ class Root:
         """All that is away comes back, as `bsd restore-all --yes` does it."""
         self.config.update({"enabled": False})
         for name in self.names():
-            performed.restore_all(self.surgeon, name, leaving=True)
+            performed.restore_all(self.caller, name, leaving=True)
 
     def stored(self) -> Iterator[bytes]:
         """All lines that its stores hold, those in the trash included."""
@@ -142,7 +142,7 @@ class World:
 
     @property
     def _surgeon(self) -> Caller:
-        return self.roots[0].surgeon
+        return self.roots[0].caller
 
     def _extract(self) -> None:
         types = [EVERYTHING["trigger_types"], ["tool_result"], ["user", "tool_call"]]

@@ -24,7 +24,7 @@ from tests.actions import performed
 from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
 from tests.planning.test_uninstall import unpinned
-from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, make_caller, write
 from tests.transcripts.agents.sources import KINDS
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind
 
@@ -32,123 +32,123 @@ YEARS = 3e9
 FORK = SessionName("main", "fork")
 
 
-def leave(surgeon: Caller, name: SessionName = NAME) -> Status:
-    set_idle(surgeon.layout.session_file(name))
-    result = performed.restore_all(surgeon, name, leaving=True)
+def leave(caller: Caller, name: SessionName = NAME) -> Status:
+    set_idle(caller.layout.session_file(name))
+    result = performed.restore_all(caller, name, leaving=True)
     assert result.unavailable == {}
     return result.status
 
 
-def restored_session(layout: Layout, surgeon: Caller) -> tuple[Path, bytes]:
+def restored_session(layout: Layout, caller: Caller) -> tuple[Path, bytes]:
     """All came back, one of it twice; nothing is away any more."""
     path = write(layout, conversation())
     original = path.read_bytes()
-    surgeon.extract(NAME)
-    performed.restore(surgeon, NAME, "e2")
-    performed.restore_all(surgeon, NAME)
+    caller.extract(NAME)
+    performed.restore(caller, NAME, "e2")
+    performed.restore_all(caller, NAME)
     assert path.read_bytes().count(b'"_restored"') == 3
     return path, original
 
 
-def test_nothing_is_away_any_more_and_no_trace_stays(layout: Layout, surgeon: Caller) -> None:
-    path, original = restored_session(layout, surgeon)
-    assert leave(surgeon) is Status.RESTORED
+def test_nothing_is_away_any_more_and_no_trace_stays(layout: Layout, caller: Caller) -> None:
+    path, original = restored_session(layout, caller)
+    assert leave(caller) is Status.RESTORED
     assert path.read_bytes() == original
-    assert leave(surgeon) is Status.UNCHANGED
+    assert leave(caller) is Status.UNCHANGED
     assert verify(layout).clean
 
 
-def test_it_can_be_undone(layout: Layout, surgeon: Caller) -> None:
-    path, original = restored_session(layout, surgeon)
+def test_it_can_be_undone(layout: Layout, caller: Caller) -> None:
+    path, original = restored_session(layout, caller)
     before = path.read_bytes()
-    leave(surgeon)
+    leave(caller)
     set_idle(path)
-    performed.undo(surgeon, NAME)
+    performed.undo(caller, NAME)
     assert path.read_bytes() == before
-    leave(surgeon)
+    leave(caller)
     assert path.read_bytes() == original
 
 
-def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Caller) -> None:
+def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, caller: Caller) -> None:
     entries = conversation()
     entries[2]["_restored"] = "2020-01-01T00:00:00.000Z"
     entries[3]["_restored"] = None
     path = write(layout, entries)
     original = path.read_bytes()
-    surgeon.extract(NAME)
-    performed.restore_all(surgeon, NAME)
-    performed.set_extractable(surgeon, NAME, "e3", False)
-    leave(surgeon)
+    caller.extract(NAME)
+    performed.restore_all(caller, NAME)
+    performed.set_extractable(caller, NAME, "e3", False)
+    leave(caller)
     assert unpinned(path.read_bytes()) == original
     assert b'"_extractable":false' in path.read_bytes()
 
 
 @pytest.mark.parametrize("expired", ["history", "store", "both"])
-def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Caller, expired: str) -> None:
-    path, original = restored_session(layout, surgeon)
+def test_what_expired_is_known_all_the_same(layout: Layout, caller: Caller, expired: str) -> None:
+    path, original = restored_session(layout, caller)
     if expired != "store":
         RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_history("24h")
         assert History(layout, NAME).operations() == []
     if expired != "history":
         RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_store("24h")
         assert not layout.store_dir(NAME).exists()
-    leave(surgeon)
+    leave(caller)
     assert path.read_bytes() == original
 
 
 @pytest.mark.parametrize("kept", ["history", "store"])
 def test_what_was_restored_before_it_was_noted_is_told_by_what_is_kept(
-    layout: Layout, surgeon: Caller, kept: str
+    layout: Layout, caller: Caller, kept: str
 ) -> None:
-    path, original = restored_session(layout, surgeon)
+    path, original = restored_session(layout, caller)
     (layout.history_dir(NAME) / "restored.json").unlink()
     if kept == "store":
         shutil.rmtree(layout.history_dir(NAME))
     else:
         shutil.rmtree(layout.store_dir(NAME))
-    leave(surgeon)
+    leave(caller)
     assert path.read_bytes() == original
 
 
-def test_of_what_nothing_is_known_nothing_goes(layout: Layout, surgeon: Caller) -> None:
-    path, _ = restored_session(layout, surgeon)
+def test_of_what_nothing_is_known_nothing_goes(layout: Layout, caller: Caller) -> None:
+    path, _ = restored_session(layout, caller)
     shutil.rmtree(layout.history)
     shutil.rmtree(layout.extracted)
     before = path.read_bytes()
-    assert leave(surgeon) is Status.UNCHANGED
+    assert leave(caller) is Status.UNCHANGED
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("known", ["notes", "store"])
 def test_a_fork_is_told_by_the_session_that_it_was_made_of(
-    layout: Layout, surgeon: Caller, known: str
+    layout: Layout, caller: Caller, known: str
 ) -> None:
-    path, original = restored_session(layout, surgeon)
+    path, original = restored_session(layout, caller)
     fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
     shutil.copy(path, fork)
     shutil.rmtree(layout.extracted if known == "notes" else layout.history)
-    assert leave(surgeon, FORK) is Status.RESTORED
+    assert leave(caller, FORK) is Status.RESTORED
     assert fork.read_bytes() == original
 
 
 @pytest.mark.parametrize("known", ["notes", "store"])
 def test_even_if_that_one_is_in_the_trash(
-    layout: Layout, clock: Clock, surgeon: Caller, known: str
+    layout: Layout, clock: Clock, caller: Caller, known: str
 ) -> None:
-    path, original = restored_session(layout, surgeon)
+    path, original = restored_session(layout, caller)
     fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
     shutil.copy(path, fork)
     shutil.rmtree(layout.extracted if known == "notes" else layout.history)
     set_idle(path)
     Trash(layout, "30d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep)).delete(NAME)
-    leave(surgeon, FORK)
+    leave(caller, FORK)
     assert fork.read_bytes() == original
 
 
 def test_who_waited_for_the_lock_takes_nothing_out_again(
-    layout: Layout, clock: Clock, surgeon: Caller, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, clock: Clock, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, original = restored_session(layout, surgeon)
+    path, original = restored_session(layout, caller)
     config = ConfigService(layout.config_file)
     budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
     daemon = Caller(layout=layout, config=ConfigService(layout.config_file), budget=budget)
@@ -156,7 +156,7 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
     def lock_that_another_has(*_: object, **_how: object) -> AbstractContextManager[None]:
         monkeypatch.undo()
         config.update({"enabled": False})
-        leave(surgeon)
+        leave(caller)
         set_idle(path)
         return nullcontext()
 
@@ -165,25 +165,25 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
     assert path.read_bytes() == original
 
 
-def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Caller) -> None:
-    path, original = restored_session(layout, surgeon)
+def test_through_the_trash_and_back(layout: Layout, clock: Clock, caller: Caller) -> None:
+    path, original = restored_session(layout, caller)
     shutil.rmtree(layout.extracted)
     trash = Trash(layout, "30d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep))
     set_idle(path)
     trash.delete(NAME)
     trash.restore(str(NAME))
-    leave(surgeon)
+    leave(caller)
     assert path.read_bytes() == original
 
 
-def test_others_lines_of_the_same_id_are_no_originals(layout: Layout, surgeon: Caller) -> None:
-    restored_session(layout, surgeon)
+def test_others_lines_of_the_same_id_are_no_originals(layout: Layout, caller: Caller) -> None:
+    restored_session(layout, caller)
     theirs = conversation()
     theirs[2]["_restored"] = "2020-01-01T00:00:00.000Z"
     theirs[2]["message"]["content"][0]["text"] = "of their own"
     path = write(layout, theirs, FORK)
     before = path.read_bytes()
-    assert leave(surgeon, FORK) is Status.UNCHANGED
+    assert leave(caller, FORK) is Status.UNCHANGED
     assert path.read_bytes() == before
 
 
@@ -193,24 +193,24 @@ def test_other_programs_sessions_after_many_operations(
     kind: Kind, seed: int, tmp_path: Path, clock: Clock
 ) -> None:
     home = Home.of(kind, tmp_path, kind.lines())
-    surgeon, chance = make_surgeon(home.layout, clock), Random(seed)
+    caller, chance = make_caller(home.layout, clock), Random(seed)
     original, mtime = home.path.read_bytes(), home.path.stat().st_mtime_ns
     overrides = EVERYTHING | {"keep_after_restore_seconds": 0}
-    surgeon.extract(home.name, overrides=overrides)
+    caller.extract(home.name, overrides=overrides)
 
     def some(*, extracted: bool) -> str:
-        rows = performed.context(surgeon, home.name)["entries"]
+        rows = performed.context(caller, home.name)["entries"]
         return chance.choice(
             [f"#{one['index']}" for one in rows if one["extracted"] or not extracted]
         )
 
     acts: list[Callable[[], object]] = [
-        lambda: surgeon.extract(home.name, by_hand=True, overrides=overrides),
-        lambda: performed.restore(surgeon, home.name, some(extracted=True)),
-        lambda: performed.restore_all(surgeon, home.name),
-        lambda: performed.undo(surgeon, home.name),
+        lambda: caller.extract(home.name, by_hand=True, overrides=overrides),
+        lambda: performed.restore(caller, home.name, some(extracted=True)),
+        lambda: performed.restore_all(caller, home.name),
+        lambda: performed.undo(caller, home.name),
         lambda: performed.set_extractable(
-            surgeon, home.name, some(extracted=False), chance.choice([True, False, 2, None])
+            caller, home.name, some(extracted=False), chance.choice([True, False, 2, None])
         ),
     ]
     for _ in range(12):
@@ -220,7 +220,7 @@ def test_other_programs_sessions_after_many_operations(
         except (BsdError, IndexError):  # nothing is away, or nothing was done
             continue
     set_idle(home.path)
-    performed.restore_all(surgeon, home.name, leaving=True)
+    performed.restore_all(caller, home.name, leaving=True)
     left = home.path.read_bytes()
     assert unpinned(left) == unpinned(original)
     assert b"[[extracted-" not in left

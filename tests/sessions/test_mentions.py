@@ -53,7 +53,7 @@ class Place:
         return self.directory / self.program.file_name(ORIGIN)
 
     @property
-    def surgeon(self) -> Caller:
+    def caller(self) -> Caller:
         def later() -> float:
             return time.time() + 700.0
 
@@ -73,12 +73,12 @@ class Place:
     def do_everything_to(self, name: SessionName) -> None:
         """All by which content may come into a session, and what may take from one."""
         all_that_is_long = {**EVERYTHING, "min_value_length": 400}
-        self.surgeon.extract(name, by_hand=True, overrides=all_that_is_long)
+        self.caller.extract(name, by_hand=True, overrides=all_that_is_long)
         contents_of(self.layout).changed()
         for leaving in (False, True):
-            assert performed.restore_all(self.surgeon, name, leaving=leaving).unavailable == {}
-        verify(self.layout, repair=True, wait=0.0, remark=self.surgeon.remark)
-        assert performed.restore_all(self.surgeon, name).unavailable == {}
+            assert performed.restore_all(self.caller, name, leaving=leaving).unavailable == {}
+        verify(self.layout, repair=True, wait=0.0, remark=self.caller.remark)
+        assert performed.restore_all(self.caller, name).unavailable == {}
 
 
 def make(program: Program, top: Path) -> Place:
@@ -96,7 +96,7 @@ def make(program: Program, top: Path) -> Place:
     ConfigService(layout.config_file).update(
         {**EVERYTHING, "prefix_bound": "extract", "keep_after_restore_seconds": 0}
     )
-    done = place.surgeon.extract(place.name(place.origin))
+    done = place.caller.extract(place.name(place.origin))
     assert done.values > 0
     lean = lines_of(place.origin.read_bytes())
     ids = [program.fmt.info(line).id for line in lean if "_extracted" in line]
@@ -279,8 +279,8 @@ def test_what_is_away_comes_back_and_who_speaks_of_it_keeps_the_words(fresh: Pla
         file.write(said)
     name = fresh.name(fresh.origin)
     for _ in range(2):
-        assert performed.restore_all(fresh.surgeon, name).unavailable == {}
-        verify(fresh.layout, repair=True, wait=0.0, remark=fresh.surgeon.remark)
+        assert performed.restore_all(fresh.caller, name).unavailable == {}
+        verify(fresh.layout, repair=True, wait=0.0, remark=fresh.caller.remark)
     assert without_restored(fresh.origin.read_bytes()) == written(fresh.original) + said
     assert verify(fresh.layout, wait=0.0).findings == []
 
@@ -303,9 +303,9 @@ def test_a_copy_gets_all_back_and_what_is_said_in_it_stays(
         fresh.origin.unlink()
     name = fresh.name(path)
     if how == "rewrite":
-        verify(fresh.layout, repair=True, wait=0.0, remark=fresh.surgeon.remark)
+        verify(fresh.layout, repair=True, wait=0.0, remark=fresh.caller.remark)
     for _ in range(2):
-        assert performed.restore_all(fresh.surgeon, name).unavailable == {}
+        assert performed.restore_all(fresh.caller, name).unavailable == {}
     expected = written([*change(fresh.original, OTHER), *said])
     assert without_restored(path.read_bytes()) == expected
     assert [one for one in verify(fresh.layout, wait=0.0).findings if one.is_open] == []
@@ -319,9 +319,9 @@ def test_a_copied_marker_in_another_entry_opens_nothing(fresh: Place) -> None:
     path = fresh.add([*session_of(fresh, []), *foreign])
     before = path.read_bytes()
     name = fresh.name(path)
-    fresh.surgeon.extract(name, by_hand=True, overrides=EVERYTHING)
-    done = performed.restore_all(fresh.surgeon, name)
-    verify(fresh.layout, repair=True, wait=0.0, remark=fresh.surgeon.remark)
+    fresh.caller.extract(name, by_hand=True, overrides=EVERYTHING)
+    done = performed.restore_all(fresh.caller, name)
+    verify(fresh.layout, repair=True, wait=0.0, remark=fresh.caller.remark)
     assert path.read_bytes() == before
     assert len(done.unavailable) >= len(marked)
     assert set(done.unavailable.values()) == {
@@ -329,9 +329,9 @@ def test_a_copied_marker_in_another_entry_opens_nothing(fresh: Place) -> None:
     }
     kinds = {one.kind for one in verify(fresh.layout, wait=0.0).findings}
     assert kinds == {"foreign_file"}
-    for row in performed.entries(fresh.surgeon, name):
+    for row in performed.entries(fresh.caller, name):
         if row.extracted:
-            shown = performed.extracted_content(fresh.surgeon, name, f"#{row.index}")
+            shown = performed.extracted_content(fresh.caller, name, f"#{row.index}")
             assert shown["content"] == {}
     told = performed.summary(fresh.layout, name)["summary"]
     fresh.layout.extracted.rename(fresh.layout.root / "elsewhere")

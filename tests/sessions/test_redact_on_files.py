@@ -18,7 +18,7 @@ from tests.actions import performed
 from tests.actions.performed import Caller, history_of
 from tests.openclaw_tree import add_session, set_idle
 from tests.planning.soundness import faults, shown
-from tests.session_files import NAME, Clock, Talk, call, jsonl, make_surgeon, text
+from tests.session_files import NAME, Clock, Talk, call, jsonl, make_caller, text
 
 CONSUME = [CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1")]
 LONG = "long " * 200
@@ -49,16 +49,16 @@ def put(layout: Layout, raw: bytes) -> Path:
     return add_session(layout.root, str(NAME), raw)
 
 
-def states(surgeon: Caller) -> list[tuple[int, str, str]]:
-    return [(one.operation, one.action, one.state) for one in history_of(surgeon.layout, NAME)]
+def states(caller: Caller) -> list[tuple[int, str, str]]:
+    return [(one.operation, one.action, one.state) for one in history_of(caller.layout, NAME)]
 
 
 @pytest.mark.parametrize("raw", [conversation(), flat()])
 def test_a_redaction_is_history_and_can_be_undone(
-    layout: Layout, surgeon: Caller, raw: bytes
+    layout: Layout, caller: Caller, raw: bytes
 ) -> None:
     path = put(layout, raw)
-    answer = performed.redact(surgeon, NAME, CONSUME)
+    answer = performed.redact(caller, NAME, CONSUME)
     assert [one["how"] for one in answer["redacted"]] == ["consumed"]
     assert len(answer["entries_removed"]) == 2
     redacted = path.read_bytes()
@@ -67,12 +67,12 @@ def test_a_redaction_is_history_and_can_be_undone(
     with path.open("a") as stream:
         stream.write('{"type":"label","id":"x"}\n')
     set_idle(path)
-    assert performed.redact(surgeon, NAME, CONSUME)["left"][0]["why"] == "not found"
+    assert performed.redact(caller, NAME, CONSUME)["left"][0]["why"] == "not found"
     for redo, content in ((None, raw), (2, redacted), (3, raw)):
-        performed.undo(surgeon, NAME, redo)
+        performed.undo(caller, NAME, redo)
         set_idle(path)
         assert path.read_bytes() == content + b'{"type":"label","id":"x"}\n'
-    assert states(surgeon)[-1] == (1, "redact", "undone")
+    assert states(caller)[-1] == (1, "redact", "undone")
     told = [(one["action"], one.get("entryIds")) for one in AuditLog(layout.audit_file).search(b"")]
     assert [action for action, _ in told] == ["redact", "undo", "undo", "undo"]
     assert set(answer["entries_removed"]) <= set(told[0][1] or ())
@@ -83,26 +83,26 @@ def test_a_crash_after_the_exchange_is_no_loss(
     layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch, raw: bytes
 ) -> None:
     path = put(layout, raw)
-    surgeon = make_surgeon(layout, clock, wait=0.0)
+    caller = make_caller(layout, clock, wait=0.0)
     monkeypatch.setattr(History, "done", lambda _: None)
-    performed.redact(surgeon, NAME, CONSUME)
+    performed.redact(caller, NAME, CONSUME)
     monkeypatch.undo()
     assert path.read_bytes() != raw
-    assert states(surgeon) == [(1, "redact", "done")]
+    assert states(caller) == [(1, "redact", "done")]
     set_idle(path)
-    assert performed.undo(surgeon, NAME)["undone"] == 1
+    assert performed.undo(caller, NAME)["undone"] == 1
     assert path.read_bytes() == raw
 
     monkeypatch.setattr(History, "done", lambda _: None)  # the same for lines that come in
     set_idle(path)
-    performed.undo(surgeon, NAME, 2)
+    performed.undo(caller, NAME, 2)
     set_idle(path)
-    performed.undo(surgeon, NAME, 3)
+    performed.undo(caller, NAME, 3)
     monkeypatch.undo()
     assert path.read_bytes() == raw
-    assert states(surgeon)[0] == (4, "undo", "done")
+    assert states(caller)[0] == (4, "undo", "done")
     set_idle(path)
-    performed.undo(surgeon, NAME, 4)
+    performed.undo(caller, NAME, 4)
     assert path.read_bytes() != raw
 
 
@@ -111,19 +111,19 @@ def test_a_crash_before_the_exchange_leaves_no_history(
     layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch, raw: bytes
 ) -> None:
     path = put(layout, raw)
-    surgeon = make_surgeon(layout, clock, wait=0.0)
+    caller = make_caller(layout, clock, wait=0.0)
     monkeypatch.setattr(History, "discard", lambda _: None)
     with path.open("rb"), pytest.raises(Busy):
-        performed.redact(surgeon, NAME, CONSUME)
+        performed.redact(caller, NAME, CONSUME)
     monkeypatch.undo()
     assert path.read_bytes() == raw
-    assert history_of(surgeon.layout, NAME) == []
+    assert history_of(caller.layout, NAME) == []
     with pytest.raises(Conflict, match="nothing is left"):
-        performed.undo(surgeon, NAME)
+        performed.undo(caller, NAME)
 
 
 def test_a_restored_entry_reads_as_if_it_had_never_been_away(
-    layout: Layout, surgeon: Caller
+    layout: Layout, caller: Caller
 ) -> None:
     """Seed 000's example: the call is gone, the agent goes on with the content."""
     talk = Talk()
@@ -137,12 +137,12 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     talk.answers("c1", "…")
     talk.says(text("done"))
     path = put(layout, talk.raw)
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     assert LONG.encode() not in path.read_bytes()
     set_idle(path)
-    performed.restore(surgeon, NAME, "e3")
+    performed.restore(caller, NAME, "e3")
     set_idle(path)
-    performed.redact(surgeon, NAME, CONSUME)
+    performed.redact(caller, NAME, CONSUME)
     entries = shown(path.read_bytes())
     assert [entry["id"] for entry in entries] == [
         entry["id"] for entry in talk.entries[1:] if entry["id"] not in {"e12", "e13"}
@@ -153,58 +153,58 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     assert verify(layout).clean
     for _ in range(3):
         set_idle(path)
-        performed.undo(surgeon, NAME)
+        performed.undo(caller, NAME)
     assert path.read_bytes() == talk.raw
 
 
-def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeon: Caller) -> None:
+def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, caller: Caller) -> None:
     path = put(layout, conversation())
-    listed = performed.context(surgeon, NAME)["entries"]
+    listed = performed.context(caller, NAME)["entries"]
     hash_ = next(one["hash"] for one in listed if one["id"] == "e3")
-    assert performed.change_context(surgeon, NAME, "discard", [[hash_]])["operation"] == 1
+    assert performed.change_context(caller, NAME, "discard", [[hash_]])["operation"] == 1
     set_idle(path)
     discarded = path.read_bytes()
     with pytest.raises(Refused) as short:
-        performed.change_context(surgeon, NAME, "replace", [["noth", "ing", "x"]])
+        performed.change_context(caller, NAME, "replace", [["noth", "ing", "x"]])
     with pytest.raises(Refused) as gone:
-        performed.change_context(surgeon, NAME, "distill", [[hash_, "again"]])
+        performed.change_context(caller, NAME, "distill", [[hash_, "again"]])
     for refused in (short.value, gone.value):
         problem = refused.errors[0]
         assert refused.as_json()["errors"][0] == f"targets[0]: {problem.message}"
     assert path.read_bytes() == discarded
-    assert states(surgeon) == [(1, "discard", "done")]
+    assert states(caller) == [(1, "discard", "done")]
     last = json.loads(layout.audit_file.read_bytes().splitlines()[-1])
     assert (last["action"], last["entryIds"], last["entries"]) == ("discard", ["e3"], 1)
     assert last["bytesSaved"] > 0
     assert last["tokensSaved"] > 0
-    performed.undo(surgeon, NAME)
+    performed.undo(caller, NAME)
     assert path.read_bytes() == conversation()
 
 
-def test_entries_that_were_extracted_may_go_and_come_back(layout: Layout, surgeon: Caller) -> None:
+def test_entries_that_were_extracted_may_go_and_come_back(layout: Layout, caller: Caller) -> None:
     path = put(layout, conversation())
     overrides = {"keep_recent": 0, "keep_after_restore_seconds": 0}
-    assert surgeon.extract(NAME, overrides=overrides).values > 0
+    assert caller.extract(NAME, overrides=overrides).values > 0
     extracted = path.read_bytes()
     set_idle(path)
-    performed.redact(surgeon, NAME, CONSUME)
+    performed.redact(caller, NAME, CONSUME)
     assert verify(layout).clean
     set_idle(path)
-    performed.undo(surgeon, NAME)
+    performed.undo(caller, NAME)
     assert path.read_bytes() == extracted
     set_idle(path)
-    performed.undo(surgeon, NAME)
+    performed.undo(caller, NAME)
     assert path.read_bytes() == conversation()
     set_idle(path)
     with pytest.raises(Conflict, match="operation 4"):
-        performed.undo(surgeon, NAME, 3)
+        performed.undo(caller, NAME, 3)
     for again in (4, 3):
-        performed.undo(surgeon, NAME, again)
+        performed.undo(caller, NAME, again)
         set_idle(path)
     assert LONG.encode() not in path.read_bytes()
     assert len(path.read_bytes().splitlines()) == len(conversation().splitlines()) - 2
     assert verify(layout).clean
     for again in (6, 5):
-        performed.undo(surgeon, NAME, again)
+        performed.undo(caller, NAME, again)
         set_idle(path)
     assert path.read_bytes() == conversation()

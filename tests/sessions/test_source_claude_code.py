@@ -15,7 +15,7 @@ from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
 from tests.actions import performed
 from tests.openclaw_tree import set_idle
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import (
     claude_code_line,
@@ -36,10 +36,10 @@ def test_a_session_is_left_alone_while_a_process_is_busy_with_it(
     running = claude.path.parents[2] / "sessions" / f"{os.getpid()}.json"
     running.parent.mkdir()
     running.write_text(json.dumps({"sessionId": claude.name.session, "status": "busy"}))
-    surgeon = make_surgeon(claude.layout, clock, wait=0.0)
-    assert surgeon.extract(claude.name).status is Status.BUSY
+    caller = make_caller(claude.layout, clock, wait=0.0)
+    assert caller.extract(claude.name).status is Status.BUSY
     running.write_text(json.dumps({"sessionId": claude.name.session, "status": "idle"}))
-    assert surgeon.extract(claude.name).status is Status.EXTRACTED
+    assert caller.extract(claude.name).status is Status.EXTRACTED
 
 
 def test_without_a_list_of_processes_it_waits_for_a_minute_of_quiet(
@@ -47,10 +47,10 @@ def test_without_a_list_of_processes_it_waits_for_a_minute_of_quiet(
 ) -> None:
     then = clock.now() - 40
     os.utime(claude.path, (then, then))
-    surgeon = make_surgeon(claude.layout, clock, wait=0.0)
-    assert surgeon.extract(claude.name).status is Status.BUSY
+    caller = make_caller(claude.layout, clock, wait=0.0)
+    assert caller.extract(claude.name).status is Status.BUSY
     clock.ahead += 30
-    assert surgeon.extract(claude.name).status is Status.EXTRACTED
+    assert caller.extract(claude.name).status is Status.EXTRACTED
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["bound", "compacted"])
@@ -65,7 +65,7 @@ def test_signatures_keep_what_they_cover(tmp_path: Path, clock: Clock, *, compac
         lines.insert(8, boundary)
         lines[9]["parentUuid"] = boundary["uuid"]
     home = Home.of(CLAUDE_CODE, tmp_path, lines)
-    make_surgeon(home.layout, clock).extract(home.name, overrides={"keep_recent": 0})
+    make_caller(home.layout, clock).extract(home.name, overrides={"keep_recent": 0})
     kept_copies = home.path.read_bytes().count(b'"stdout": "[[extracted-')
     assert kept_copies == 4  # what is never sent leaves all the same
     sent = home.path.read_bytes().count(b'"content": "[[extracted-')
@@ -115,8 +115,8 @@ def test_everyones_file_has_a_name_that_leads_back_to_it(home: Home) -> None:
 def test_what_a_subagent_has_seen_leaves_and_comes_back_exactly(home: Home, clock: Clock) -> None:
     before = {path: path.read_bytes() for path in home.source.rglob("*") if path.is_file()}
     old, mtime = before.pop(home.path), home.path.stat().st_mtime_ns
-    surgeon = make_surgeon(home.layout, clock)
-    result = surgeon.extract(NAME, overrides={"keep_recent": 0})
+    caller = make_caller(home.layout, clock)
+    result = caller.extract(NAME, overrides={"keep_recent": 0})
     assert result.status is Status.EXTRACTED
     new = home.path.read_bytes()
     assert away(old, new) == result.values == 5  # the results
@@ -125,7 +125,7 @@ def test_what_a_subagent_has_seen_leaves_and_comes_back_exactly(home: Home, cloc
     assert home.path.stat().st_mtime_ns == mtime
     assert {path: path.read_bytes() for path in before} == before
     assert verify(home.layout).clean
-    assert performed.restore_all(surgeon, NAME).status is Status.RESTORED
+    assert performed.restore_all(caller, NAME).status is Status.RESTORED
     assert without_restored(home.path.read_bytes()) == old
 
 
@@ -133,21 +133,21 @@ def test_it_rests_when_no_process_has_its_session(home: Home, clock: Clock) -> N
     running = home.source.parent / "sessions" / f"{os.getpid()}.json"
     running.parent.mkdir()
     running.write_text(json.dumps({"sessionId": CLAUDE_CODE.session, "status": "idle"}))
-    surgeon = make_surgeon(home.layout, clock, wait=0.0)
-    assert surgeon.extract(NAME).status is Status.BUSY
+    caller = make_caller(home.layout, clock, wait=0.0)
+    assert caller.extract(NAME).status is Status.BUSY
     main = SessionName(NAME.agent.rpartition(":")[0], CLAUDE_CODE.session)
-    assert surgeon.extract(main).status is Status.EXTRACTED
+    assert caller.extract(main).status is Status.EXTRACTED
     running.unlink()
-    assert surgeon.extract(NAME).status is Status.EXTRACTED
+    assert caller.extract(NAME).status is Status.EXTRACTED
 
 
 def test_one_that_came_to_no_end_keeps_its_turn(home: Home, clock: Clock) -> None:
     lines = subagent_lines()
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
 
     def leaves() -> int:
         set_idle(home.path)
-        return performed.extraction(surgeon, NAME, overrides=EVERYTHING).values
+        return performed.extraction(caller, NAME, overrides=EVERYTHING).values
 
     home.path.write_bytes(raw(lines[:-1]))
     assert leaves() == 0

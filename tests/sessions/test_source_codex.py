@@ -15,7 +15,7 @@ from bsd.core.filesystem import strength
 from bsd.planning.result import Status
 from bsd.transcripts.agents.programs import program_of
 from tests.openclaw_tree import set_idle
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import CODEX
 from tests.transcripts.agents.sources.codex import codex_lines, codex_meta
 from tests.transcripts.agents.sources.tree import Home
@@ -47,13 +47,13 @@ def held(path: Path) -> Iterator[None]:
 def test_a_thread_is_left_alone_while_codex_holds_its_lock(
     codex: Home, clock: Clock, lock: str | None
 ) -> None:
-    surgeon = make_surgeon(codex.layout, clock, wait=0.0)
+    caller = make_caller(codex.layout, clock, wait=0.0)
     old = codex.path.read_bytes()
     with held(lock_of(codex, lock)):
-        result = surgeon.extract(codex.name)
+        result = caller.extract(codex.name)
         assert (result.status, codex.path.read_bytes()) == (Status.BUSY, old)
         assert "Codex" in (result.reason or "")
-    assert surgeon.extract(codex.name).status is Status.EXTRACTED
+    assert caller.extract(codex.name).status is Status.EXTRACTED
 
 
 def test_codex_cannot_open_a_thread_while_it_is_changed(codex: Home, clock: Clock) -> None:
@@ -73,7 +73,7 @@ def test_codex_cannot_open_a_thread_while_it_is_changed(codex: Home, clock: Cloc
 
 def test_locks_that_are_not_as_they_are_known_keep_bsd_out(codex: Home, clock: Clock) -> None:
     lock_of(codex, ".coordination.lock").unlink()
-    result = make_surgeon(codex.layout, clock, wait=0.0).extract(codex.name)
+    result = make_caller(codex.layout, clock, wait=0.0).extract(codex.name)
     assert result.status is Status.BUSY
     assert not lock_of(codex, ".coordination.lock").exists()
 
@@ -82,12 +82,12 @@ def test_an_older_codex_that_holds_the_file_open_keeps_it(tmp_path: Path, clock:
     home = Home.of(CODEX, tmp_path, codex_lines())
     if strength(home.path.parent).level != "strong":
         pytest.skip("needs a file system with leases that prove something")
-    surgeon = make_surgeon(home.layout, clock, wait=0.0)
+    caller = make_caller(home.layout, clock, wait=0.0)
     with home.path.open("ab") as file:
-        assert surgeon.extract(home.name).status is Status.BUSY
+        assert caller.extract(home.name).status is Status.BUSY
         file.write(b"x\n")
     set_idle(home.path)
-    assert surgeon.extract(home.name).status is Status.EXTRACTED
+    assert caller.extract(home.name).status is Status.EXTRACTED
     assert home.path.read_bytes().endswith(b"\nx\n")
 
 
@@ -99,6 +99,6 @@ def test_threads_that_codex_knows_by_byte_offsets_are_refused(
     tmp_path: Path, clock: Clock, meta: dict[str, Any]
 ) -> None:
     home = Home.of(CODEX, tmp_path, [codex_meta(**meta), *codex_lines()[1:]])
-    result = make_surgeon(home.layout, clock).extract(home.name)
+    result = make_caller(home.layout, clock).extract(home.name)
     assert result.status is Status.LEFT_ALONE
     assert "paginated" in (result.reason or "")

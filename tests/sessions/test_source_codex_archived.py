@@ -22,7 +22,7 @@ from bsd.planning.result import Status
 from bsd.sessions.commit.displaced import State
 from tests.actions import performed
 from tests.openclaw_tree import set_idle
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import CODEX
 from tests.transcripts.agents.sources.codex import codex_lines, codex_meta
 from tests.transcripts.agents.sources.tree import LONG, Home, away, raw, without_restored
@@ -60,9 +60,9 @@ def test_an_archived_thread_is_the_session_that_it_was(
     home: Home, clock: Clock, day_goes: bool
 ) -> None:
     old = home.path.read_bytes()
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     assert (
-        surgeon.extract(home.name, by_hand=True, overrides={"keep_recent": 0}).status
+        caller.extract(home.name, by_hand=True, overrides={"keep_recent": 0}).status
         is Status.EXTRACTED
     )
     path = archive(home, day_goes=day_goes)
@@ -81,18 +81,18 @@ def test_an_archived_thread_is_the_session_that_it_was(
     assert {hit.session for hit in search(home.layout, "long old text")} == {home.name}
 
     entry = next(
-        row["id"] for row in performed.context(surgeon, home.name)["entries"] if row["extracted"]
+        row["id"] for row in performed.context(caller, home.name)["entries"] if row["extracted"]
     )
-    assert LONG in performed.extracted_content(surgeon, home.name, entry)["content"].values()
-    performed.restore(surgeon, home.name, entry)
-    performed.undo(surgeon, home.name)
-    performed.undo(surgeon, home.name)
+    assert LONG in performed.extracted_content(caller, home.name, entry)["content"].values()
+    performed.restore(caller, home.name, entry)
+    performed.undo(caller, home.name)
+    performed.undo(caller, home.name)
     assert path.read_bytes() == old
-    assert surgeon.extract(home.name, overrides={"keep_recent": 0}).status is Status.UNCHANGED
-    again = surgeon.extract(home.name, by_hand=True, overrides={"keep_recent": 0})
+    assert caller.extract(home.name, overrides={"keep_recent": 0}).status is Status.UNCHANGED
+    again = caller.extract(home.name, by_hand=True, overrides={"keep_recent": 0})
     assert again.status is Status.EXTRACTED
     assert away(old, path.read_bytes()) > 0
-    assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
+    assert performed.restore_all(caller, home.name).status is Status.RESTORED
     assert without_restored(path.read_bytes()) == old
     assert [each.name for each in path.parent.iterdir()] == [path.name]  # nothing of ours beside it
     unarchive(home)
@@ -103,12 +103,12 @@ def test_an_archived_thread_is_the_session_that_it_was(
 def test_codex_cannot_move_a_thread_while_it_is_changed(home: Home, clock: Clock) -> None:
     path = archive(home)
     old = path.read_bytes()
-    surgeon = make_surgeon(home.layout, clock, wait=0.0)
+    caller = make_caller(home.layout, clock, wait=0.0)
     with (home.source.parent / "thread-writer-locks" / ".coordination.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert surgeon.extract(home.name).status is Status.BUSY
+        assert caller.extract(home.name).status is Status.BUSY
     assert path.read_bytes() == old
-    assert surgeon.extract(home.name).status is Status.EXTRACTED
+    assert caller.extract(home.name).status is Status.EXTRACTED
 
 
 def there_and_back(home: Home) -> None:
@@ -128,20 +128,20 @@ def test_a_thread_that_moves_while_bsd_waits_is_changed_where_it_lies(
             pending.pop()(home)
 
     clock.meanwhile = meanwhile
-    assert make_surgeon(home.layout, clock).extract(home.name).status is Status.EXTRACTED
+    assert make_caller(home.layout, clock).extract(home.name).status is Status.EXTRACTED
     assert b"[[extracted-" in home.layout.session_file(home.name).read_bytes()
     assert not pending
 
 
 def test_late_lines_find_a_thread_that_was_archived(home: Home, clock: Clock) -> None:
-    assert make_surgeon(home.layout, clock).extract(home.name).status is Status.EXTRACTED
+    assert make_caller(home.layout, clock).extract(home.name).status is Status.EXTRACTED
     [displaced] = home.layout.inflight.glob("*.file")
     with displaced.open("ab") as file:
         file.write(late := raw([codex_lines()[-1]]))
     path = archive(home)
     before = path.read_bytes()
     clock.ahead += 120
-    found = make_surgeon(home.layout, clock).recover()
+    found = make_caller(home.layout, clock).recover()
     assert [(each.state, each.lines) for each in found] == [(State.FINISHED, 1)]
     assert path.read_bytes() == before + late
     assert not home.path.exists()
@@ -236,6 +236,6 @@ def test_a_thread_taken_back_to_an_earlier_turn_is_listed_with_its_reason(
     path.write_bytes(raw([codex_meta(history_mode="paginated"), *codex_lines()[1:]]))
     set_idle(path)
     assert set(catalog.names(home.layout)) == {home.name, name}
-    result = make_surgeon(home.layout, clock).extract(name)
+    result = make_caller(home.layout, clock).extract(name)
     assert result.status is Status.LEFT_ALONE
     assert "paginated" in (result.reason or "")

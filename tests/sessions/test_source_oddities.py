@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bsd.planning.result import Status
 from tests.actions import performed
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX
 from tests.transcripts.agents.sources.claude_code import claude_code_line
 from tests.transcripts.agents.sources.codex import codex_line, codex_meta
@@ -90,12 +90,12 @@ def test_whatever_stands_anywhere_comes_back(
     kept: int,
 ) -> None:
     home = Home.of(session[0], tmp_path_factory.mktemp("odd"), session[1])
-    surgeon = make_surgeon(home.layout, Clock())
+    caller = make_caller(home.layout, Clock())
     old = home.path.read_bytes()
     wish = EVERYTHING | {"min_value_length": shortest, "keep_chars": kept}
-    result = surgeon.extract(home.name, overrides=wish)
+    result = caller.extract(home.name, overrides=wish)
     assert result.status in (Status.EXTRACTED, Status.UNCHANGED), result
     if not kept and result.values:
         assert away(old, home.path.read_bytes()) == result.values
-    performed.restore_all(surgeon, home.name)
+    performed.restore_all(caller, home.name)
     assert without_restored(home.path.read_bytes()) == old

@@ -25,7 +25,7 @@ from bsd.transcripts.agents.programs import layout_of
 from tests.actions import performed
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_idle
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.transcripts.agents.sources.tree import (
     EVERYTHING,
@@ -47,12 +47,12 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 
 
 def test_its_sessions_are_listed_and_nothing_is_put_beside_them(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     [info] = catalog.sessions(home.layout)
     assert info.name == home.name
     before = {path for path in home.path.parents[3].rglob("*") if "home" in path.parts}
     old, mtime = home.path.read_bytes(), home.path.stat().st_mtime_ns
-    result = surgeon.extract(home.name, overrides=EVERYTHING)
+    result = caller.extract(home.name, overrides=EVERYTHING)
     assert (result.status, result.reason) == (Status.EXTRACTED, None)
     new = home.path.read_bytes()
     assert away(old, new) == result.values > 0
@@ -66,10 +66,10 @@ def test_its_sessions_are_listed_and_nothing_is_put_beside_them(home: Home, cloc
 
 
 def test_everything_comes_back_exactly(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     old = home.path.read_bytes()
-    assert surgeon.extract(home.name, overrides=EVERYTHING).values > 0
-    assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
+    assert caller.extract(home.name, overrides=EVERYTHING).values > 0
+    assert performed.restore_all(caller, home.name).status is Status.RESTORED
     assert without_restored(home.path.read_bytes()) == old
 
 
@@ -78,42 +78,42 @@ def test_recorded_sessions_come_back_exactly(
     kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
 ) -> None:
     for home, old in recorded_homes(kind, tmp_path, shared_data):
-        surgeon = make_surgeon(home.layout, clock)
-        result = surgeon.extract(home.name, overrides=EVERYTHING | {"min_value_length": 800})
+        caller = make_caller(home.layout, clock)
+        result = caller.extract(home.name, overrides=EVERYTHING | {"min_value_length": 800})
         new = home.path.read_bytes()
         assert away(old, new) == result.values > 0
         assert len(kind.reads(new)) == len(kind.reads(old))
         assert verify(home.layout).clean
-        assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
+        assert performed.restore_all(caller, home.name).status is Status.RESTORED
         assert without_restored(home.path.read_bytes()) == old
         set_idle(home.path)
-        assert performed.restore_all(surgeon, home.name, leaving=True).status is Status.RESTORED
+        assert performed.restore_all(caller, home.name, leaving=True).status is Status.RESTORED
         assert home.path.read_bytes() == old
 
 
 def test_one_entry_comes_back_and_what_was_done_can_be_undone(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     old = home.path.read_bytes()
-    surgeon.extract(home.name, overrides=EVERYTHING)
+    caller.extract(home.name, overrides=EVERYTHING)
     taken = home.path.read_bytes()
     entry = next(
-        row["id"] for row in performed.context(surgeon, home.name)["entries"] if row["extracted"]
+        row["id"] for row in performed.context(caller, home.name)["entries"] if row["extracted"]
     )
-    keys = performed.restore(surgeon, home.name, entry)["keys_restored"]
+    keys = performed.restore(caller, home.name, entry)["keys_restored"]
     assert away(old, without_restored(home.path.read_bytes())) == away(old, taken) - len(keys)
-    performed.undo(surgeon, home.name)
+    performed.undo(caller, home.name)
     assert home.path.read_bytes() == taken
-    performed.undo(surgeon, home.name)
+    performed.undo(caller, home.name)
     assert home.path.read_bytes() == old
 
 
 def reasons(home: Home, clock: Clock, **settings: Any) -> Mapping[str, int]:
-    found = performed.extraction(make_surgeon(home.layout, clock), home.name, overrides=settings)
+    found = performed.extraction(make_caller(home.layout, clock), home.name, overrides=settings)
     return found.reasons
 
 
 def test_the_decision_table_holds(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     due = reasons(home, clock, keep_recent=0)["extract"]
     assert due > 0
     assert "extract" not in reasons(home, clock, keep_recent=100)
@@ -122,17 +122,17 @@ def test_the_decision_table_holds(home: Home, clock: Clock) -> None:
     assert "extract" not in reasons(home, clock, trigger_types=["system"])
     assert reasons(home, clock, keep_recent=0, scope="display")["extract"] <= due
 
-    surgeon.extract(home.name, overrides={"keep_recent": 0})
+    caller.extract(home.name, overrides={"keep_recent": 0})
     away = [
-        row["id"] for row in performed.context(surgeon, home.name)["entries"] if row["extracted"]
+        row["id"] for row in performed.context(caller, home.name)["entries"] if row["extracted"]
     ]
     assert len(away) == due
     assert reasons(home, clock, keep_recent=0)["already_extracted"] > 0
-    performed.restore(surgeon, home.name, away[0])
+    performed.restore(caller, home.name, away[0])
     assert reasons(home, clock, keep_recent=0)["recently_restored"] == 1
-    performed.set_extractable(surgeon, home.name, away[0], False)
+    performed.set_extractable(caller, home.name, away[0], False)
     assert reasons(home, clock, keep_recent=0)["pinned"] == 1
-    performed.set_extractable(surgeon, home.name, away[0], True)
+    performed.set_extractable(caller, home.name, away[0], True)
     assert reasons(home, clock, keep_recent=0)["extract"] == 1
 
 
@@ -140,18 +140,18 @@ _RESULTS = (b'"tool_result"', b'"function_call_output"', b'"toolResult"')
 
 
 def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     lines = home.path.read_bytes().splitlines(keepends=True)
     results = [n for n, line in enumerate(lines) if any(one in line for one in _RESULTS)]
     home.path.write_bytes(b"".join(lines[: results[-1] + 1]))
     set_idle(home.path)
     lines = home.path.read_bytes().splitlines()
     prompt = max(number for number, line in enumerate(lines) if _is_prompt(json.loads(line)))
-    for row in performed.context(surgeon, home.name)["entries"]:
+    for row in performed.context(caller, home.name)["entries"]:
         if row["index"] >= prompt and row["id"]:
-            performed.set_extractable(surgeon, home.name, row["id"], True)
+            performed.set_extractable(caller, home.name, row["id"], True)
     old = home.path.read_bytes()
-    assert surgeon.extract(home.name, overrides=EVERYTHING).values > 0
+    assert caller.extract(home.name, overrides=EVERYTHING).values > 0
     new = home.path.read_bytes()
     assert new.splitlines()[prompt:] == old.splitlines()[prompt:]
     assert away(old, new) > 0
@@ -178,34 +178,34 @@ def test_an_open_turn_and_a_name_used_twice_stay(home: Home, clock: Clock) -> No
 
 
 def test_the_context_tool_changes_texts(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     old = home.path.read_bytes()
     entry = next(
         row
-        for row in performed.context(surgeon, home.name)["entries"]
+        for row in performed.context(caller, home.name)["entries"]
         if row["type"] == "tool_result"
     )
-    assert performed.change_context(surgeon, home.name, "discard", [[entry["hash"]]])["success"]
+    assert performed.change_context(caller, home.name, "discard", [[entry["hash"]]])["success"]
     assert b"[content discarded]" in home.path.read_bytes()
-    performed.undo(surgeon, home.name)
+    performed.undo(caller, home.name)
     assert home.path.read_bytes() == old
 
 
 def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     old = home.path.read_bytes()
     entry = next(
         row["id"]
-        for row in performed.context(surgeon, home.name)["entries"]
+        for row in performed.context(caller, home.name)["entries"]
         if row["type"] == "tool_result"
     )
-    document = json.loads(performed.show_entry(surgeon, home.name, entry).text)
+    document = json.loads(performed.show_entry(caller, home.name, entry).text)
     tie = {"claude-code": ("parentUuid",), "codex": ("payload", "call_id"), "pi": ("parentId",)}
     with pytest.raises(Invalid):
-        performed.edit(surgeon, home.name, entry, setting([(tie[home.kind.kind], "another")]))
+        performed.edit(caller, home.name, entry, setting([(tie[home.kind.kind], "another")]))
     assert home.path.read_bytes() == old
     text = json.dumps(document).replace(LONG, "short")
-    performed.edit(surgeon, home.name, entry, becoming(text))
+    performed.edit(caller, home.name, entry, becoming(text))
     assert home.path.read_bytes() == _with_line(old, document, LONG, "short")
 
 
@@ -223,32 +223,32 @@ def late(home: Home) -> Path:
 
 
 def test_late_lines_find_their_session(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
-    surgeon.extract(home.name)
+    caller = make_caller(home.layout, clock)
+    caller.extract(home.name)
     taken = home.path.read_bytes()
     with late(home).open("ab") as file:
         file.write(b'{"late": true}\n')
     clock.ahead += 120
-    found = make_surgeon(home.layout, clock).recover()
+    found = make_caller(home.layout, clock).recover()
     assert [each.lines for each in found] == [1]
     assert home.path.read_bytes() == taken + b'{"late": true}\n'
 
 
 def test_a_source_that_is_named_no_longer_is_not_written_to(home: Home, clock: Clock) -> None:
-    make_surgeon(home.layout, clock).extract(home.name)
+    make_caller(home.layout, clock).extract(home.name)
     taken = home.path.read_bytes()
     with late(home).open("ab") as file:
         file.write(b'{"late": true}\n')
     clock.ahead += 120
-    [found] = make_surgeon(Layout(home.layout.root), clock).recover()
+    [found] = make_caller(Layout(home.layout.root), clock).recover()
     assert found.state is State.FAILED
     assert home.path.read_bytes() == taken
     assert late(home).read_bytes().endswith(b'{"late": true}\n')
 
 
 def test_other_doors_know_these_sessions(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
-    surgeon.extract(home.name)
+    caller = make_caller(home.layout, clock)
+    caller.extract(home.name)
     assert performed.summary(home.layout, home.name)["summary"]["tool_calls"] == 6
     [hit] = search(home.layout, "done", agent=home.name.agent, limit=1)
     assert hit.session == home.name
@@ -265,9 +265,9 @@ def test_calls_that_stand_in_them_are_not_carried_out_and_the_log_says_why(
     content = home.path.read_bytes().replace(tool, b'"mcp__bsd__restore_remote"')
     home.path.write_bytes(content)
     set_idle(home.path)
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     with capture_logs() as logged:
-        assert not InBand(surgeon, home.name).carry_out()
+        assert not InBand(caller, home.name).carry_out()
     [line] = [line for line in logged if "not carried out" in line["event"]]
     assert "mcp" in line["why"]
     assert home.path.read_bytes() == content
@@ -284,7 +284,7 @@ def test_what_is_not_known_is_left_alone_and_counted(home: Home, clock: Clock) -
     lines = home.path.read_bytes().replace(b'"type"', b'"kind"')
     home.path.write_bytes(lines)
     os.utime(home.path, (1e9, 1e9))
-    result = make_surgeon(home.layout, clock).extract(home.name, overrides=EVERYTHING)
+    result = make_caller(home.layout, clock).extract(home.name, overrides=EVERYTHING)
     assert result.status is Status.LEFT_ALONE
     assert result.reason
     assert home.path.read_bytes() == lines
@@ -301,7 +301,7 @@ def test_openclaws_own_directories_hold_none_of_them(
     path.parent.mkdir(parents=True)
     path.write_bytes(home.path.read_bytes())
     os.utime(path, (1e9, 1e9))
-    result = make_surgeon(layout, clock).extract(SessionName("main", "s"), overrides=EVERYTHING)
+    result = make_caller(layout, clock).extract(SessionName("main", "s"), overrides=EVERYTHING)
     assert result.status is Status.LEFT_ALONE
 
 

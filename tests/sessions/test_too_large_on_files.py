@@ -19,7 +19,7 @@ from bsd.transcripts.agents.openclaw.registry import read_registry
 from tests.actions import performed
 from tests.needs import require_linux
 from tests.openclaw_tree import set_idle
-from tests.session_files import NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, make_caller, write
 
 _MB = 1 << 20
 _ALLOWED = 150 * _MB  # and three times the line
@@ -100,7 +100,7 @@ def test_no_command_takes_more_than_three_times_the_line(layout: Layout, line: b
 def test_it_is_told_of_and_the_rest_is_looked_after(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     put_in(path, heavy(b"[],", 2 * _MB))
-    result = make_surgeon(layout, clock).extract(NAME)
+    result = make_caller(layout, clock).extract(NAME)
     assert result.status is Status.EXTRACTED
     assert result.reasons["too_large_in_memory"] == 1
     found = verify(layout)
@@ -109,7 +109,7 @@ def test_it_is_told_of_and_the_rest_is_looked_after(layout: Layout, clock: Clock
     assert [one.where for one in told] == [f"{NAME} #3"]
     (check,) = (one for one in examine(layout) if one.name == "sessions")
     assert f"1 line that would take too much memory: {NAME} #3" in check.message
-    assert performed.restore_all(make_surgeon(layout, clock), NAME).status is Status.RESTORED
+    assert performed.restore_all(make_caller(layout, clock), NAME).status is Status.RESTORED
 
 
 def test_status_tells_of_it_until_the_session_was_read_without_it() -> None:

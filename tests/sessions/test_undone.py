@@ -25,7 +25,7 @@ from bsd.store.state import StateDb
 from tests.actions import performed
 from tests.actions.performed import Caller
 from tests.openclaw_tree import set_idle
-from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, entry, make_caller, write
 
 YEAR = 365 * 86_400.0
 
@@ -53,11 +53,11 @@ def append(path: Path, *entries: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def taken_back(layout: Layout, daemon: Caller, surgeon: Caller) -> Path:
+def taken_back(layout: Layout, daemon: Caller, caller: Caller) -> Path:
     """A session whose extraction has been undone."""
     path = write(layout, conversation())
     daemon.extract(NAME)
-    performed.undo(surgeon, NAME)
+    performed.undo(caller, NAME)
     return path
 
 
@@ -87,7 +87,7 @@ def test_what_comes_later_leaves_as_ever(daemon: Caller, taken_back: Path) -> No
 def test_it_is_settled_and_freeing_it_unsettles(
     layout: Layout,
     daemon: Caller,
-    surgeon: Caller,
+    caller: Caller,
     taken_back: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -95,7 +95,7 @@ def test_it_is_settled_and_freeing_it_unsettles(
     monkeypatch.setattr("bsd.actions.extract._SMALL", 0)
     daemon.extract(NAME)
     assert reasons(daemon.extract(NAME)) == {}, "it begins behind them"
-    assert performed.set_extractable(surgeon, NAME, "e2", None)["updated"]
+    assert performed.set_extractable(caller, NAME, "e2", None)["updated"]
     assert undone(layout) == {"e1", "e3"}
     assert reasons(daemon.extract(NAME)) == {"extract": 1, "undone": 2}
     assert "[[extracted-e2]]" in taken_back.read_text()
@@ -103,46 +103,46 @@ def test_it_is_settled_and_freeing_it_unsettles(
 
 @pytest.mark.parametrize("value", [True, False, 0, 2, None])
 def test_any_word_on_an_entry_frees_it(
-    layout: Layout, surgeon: Caller, taken_back: Path, value: bool | int | None
+    layout: Layout, caller: Caller, taken_back: Path, value: bool | int | None
 ) -> None:
-    performed.set_extractable(surgeon, NAME, "e1", value)
+    performed.set_extractable(caller, NAME, "e1", value)
     assert undone(layout) == {"e2", "e3"}
     assert b"e1" in taken_back.read_bytes()
 
 
 def test_by_hand_it_leaves_and_is_free_then(
-    layout: Layout, clock: Clock, daemon: Caller, surgeon: Caller, taken_back: Path
+    layout: Layout, clock: Clock, daemon: Caller, caller: Caller, taken_back: Path
 ) -> None:
     daemon.extract(NAME)
-    trial = performed.extraction(surgeon, NAME)
+    trial = performed.extraction(caller, NAME)
     assert reasons(trial) == {"extract": 3}
     assert "3 of the entries that would leave had been taken back" in trial.warnings[0]
-    assert reasons(surgeon.extract(NAME)) == {"undone": 3}
-    assert surgeon.extract(NAME, by_hand=True).entries == 3
+    assert reasons(caller.extract(NAME)) == {"undone": 3}
+    assert caller.extract(NAME, by_hand=True).entries == 3
     assert undone(layout) == frozenset()
-    performed.restore(surgeon, NAME, "e1")
+    performed.restore(caller, NAME, "e1")
     clock.ahead += 700
     assert daemon.extract(NAME).entries == 1, "a restoration is for a while, as ever"
     assert taken_back.read_text().count('"[[extracted-') == 3
 
 
-def test_doing_it_again_frees_it(layout: Layout, surgeon: Caller, taken_back: Path) -> None:
-    performed.undo(surgeon, NAME, 2)
+def test_doing_it_again_frees_it(layout: Layout, caller: Caller, taken_back: Path) -> None:
+    performed.undo(caller, NAME, 2)
     assert undone(layout) == frozenset()
     assert taken_back.read_text().count('"[[extracted-') == 3
-    performed.undo(surgeon, NAME, 3)
+    performed.undo(caller, NAME, 3)
     assert undone(layout) == {"e1", "e2", "e3"}
 
 
 def test_undoing_a_restoration_frees_nothing_that_is_inline(
-    layout: Layout, clock: Clock, daemon: Caller, surgeon: Caller
+    layout: Layout, clock: Clock, daemon: Caller, caller: Caller
 ) -> None:
     write(layout, conversation())
     daemon.extract(NAME)
-    performed.restore(surgeon, NAME, "e1")
-    performed.undo(surgeon, NAME)
+    performed.restore(caller, NAME, "e1")
+    performed.undo(caller, NAME)
     assert undone(layout) == frozenset()
-    performed.undo(surgeon, NAME, 3)  # it is restored again
+    performed.undo(caller, NAME, 3)  # it is restored again
     assert undone(layout) == frozenset()
     clock.ahead += 700
     assert daemon.extract(NAME).entries == 1
@@ -163,21 +163,21 @@ def test_an_undo_that_gave_up_has_taken_nothing_back(
     with monkeypatch.context() as patch:
         patch.setattr("bsd.sessions.editor.commit", gives_up)
         with pytest.raises(Exception, match="somebody wrote"):
-            performed.undo(make_surgeon(layout, clock, wait=0.0), NAME)
+            performed.undo(make_caller(layout, clock, wait=0.0), NAME)
     assert undone(layout) == frozenset()
     assert not (layout.history_dir(NAME) / "undone.json").exists()
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_of_what_a_crash_left_the_session_tells(
-    layout: Layout, daemon: Caller, surgeon: Caller, taken_back: Path, number: int
+    layout: Layout, daemon: Caller, caller: Caller, taken_back: Path, number: int
 ) -> None:
     directory = layout.history_dir(NAME)
     if number == 1:  # killed after the note, before the commit
-        performed.undo(surgeon, NAME, 2)
+        performed.undo(caller, NAME, 2)
         taken_away = taken_back.read_bytes()
         done = [path.name for path in directory.iterdir()]
-        performed.undo(surgeon, NAME, 3)
+        performed.undo(caller, NAME, 3)
         taken_back.write_bytes(taken_away)
         set_idle(taken_back)
         [newest] = [path for path in directory.glob("*.jsonl") if path.name not in done]
@@ -192,7 +192,7 @@ def test_of_what_a_crash_left_the_session_tells(
     expected = {"undone": 3} if number == 2 else {}
     assert reasons(daemon.extract(NAME)) == expected
     append(taken_back, entry(9, "user", "more"))
-    performed.set_extractable(surgeon, NAME, "e9", False)
+    performed.set_extractable(caller, NAME, "e9", False)
     assert not list(directory.glob("*.pending"))
     assert undone(layout) == ({"e1", "e2", "e3"} if number == 2 else frozenset())
 
@@ -228,7 +228,7 @@ def test_of_a_session_that_is_gone_it_goes_with_the_history(
 
 
 def test_a_damaged_file_is_said_and_stops_no_restoration(
-    layout: Layout, daemon: Caller, surgeon: Caller, taken_back: Path
+    layout: Layout, daemon: Caller, caller: Caller, taken_back: Path
 ) -> None:
     files = [layout.history_dir(NAME) / name for name in ("undone.json", "restored.json")]
     for file in files:
@@ -239,8 +239,8 @@ def test_a_damaged_file_is_said_and_stops_no_restoration(
     assert "delete it" in (result.hint or "")
     with pytest.raises(Unavailable):
         EntryNotes(layout.history_dir(NAME), NAME).stamps()
-    performed.undo(surgeon, NAME, 2)
-    performed.restore(surgeon, NAME, "e1")
+    performed.undo(caller, NAME, 2)
+    performed.restore(caller, NAME, "e1")
     assert taken_back.read_text().count('"[[extracted-') == 2
     assert all(file.with_suffix(".damaged").exists() for file in files[1:])
 
@@ -258,7 +258,7 @@ def test_an_operation_that_frees_is_undone_in_its_turn(layout: Layout) -> None:
     assert not lasting.has_undone
 
 
-def test_an_act_without_notes_leaves_no_file(layout: Layout, surgeon: Caller) -> None:
+def test_an_act_without_notes_leaves_no_file(layout: Layout, caller: Caller) -> None:
     write(layout, conversation())
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     assert [path.name for path in layout.history_dir(NAME).iterdir()] == ["000001_extract.jsonl"]

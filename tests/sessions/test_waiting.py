@@ -24,12 +24,12 @@ from tests.actions import performed
 from tests.actions.performed import Caller
 from tests.needs import require_linux
 from tests.openclaw_tree import set_idle
-from tests.session_files import NAME, Clock, conversation, entry, make_surgeon, write
+from tests.session_files import NAME, Clock, conversation, entry, make_caller, write
 
 _QUIET = 10.0
 
 
-def surgeon_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _QUIET) -> Caller:
+def caller_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _QUIET) -> Caller:
     budget = RetryBudget(wait, quiet, clock=clock.now, sleep=clock.sleep)
     return Caller(layout=layout, config=ConfigService(layout.config_file), budget=budget)
 
@@ -37,37 +37,37 @@ def surgeon_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _
 def test_who_is_too_early_learns_when_to_come_again(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     set_idle(path, 4.0)
-    surgeon = surgeon_of(layout, clock)
-    result = surgeon.extract(NAME)
+    caller = caller_of(layout, clock)
+    result = caller.extract(NAME)
     assert result.status is Status.BUSY
     assert result.again_in == pytest.approx(6.0, abs=0.9)
     with pytest.raises(Busy, match="was written to") as refused:
-        performed.set_extractable(surgeon, NAME, "e1", value=True)
+        performed.set_extractable(caller, NAME, "e1", value=True)
     assert refused.value.again_in == pytest.approx(6.0, abs=0.9)
     assert (refused.value.hint or "").startswith("again in ")
     clock.ahead += result.again_in or 0.0
-    assert surgeon.extract(NAME).status is Status.EXTRACTED
+    assert caller.extract(NAME).status is Status.EXTRACTED
 
 
 def test_our_own_writing_is_nobodys_use(layout: Layout, clock: Clock) -> None:
     require_linux()
     path = write(layout, conversation())
-    surgeon = surgeon_of(layout, clock)
-    assert surgeon.extract(NAME).status is Status.EXTRACTED
-    early = performed.restore_all(surgeon, NAME)
+    caller = caller_of(layout, clock)
+    assert caller.extract(NAME).status is Status.EXTRACTED
+    early = performed.restore_all(caller, NAME)
     assert early.status is Status.BUSY, "two seconds are for the timestamps alone"
     assert (early.again_in or 0.0) <= 2.0
     clock.ahead += 2.5
-    assert performed.restore_all(surgeon, NAME).status is Status.RESTORED
+    assert performed.restore_all(caller, NAME).status is Status.RESTORED
     clock.ahead += 2.5
-    assert performed.set_extractable(surgeon, NAME, "e1", value=True)["updated"], (
+    assert performed.set_extractable(caller, NAME, "e1", value=True)["updated"], (
         "that was ours, too"
     )
     with path.open("a") as stream:
         stream.write("{}\n")
     clock.ahead += 2.5
     with pytest.raises(Busy):
-        performed.set_extractable(surgeon, NAME, "e1", value=False)
+        performed.set_extractable(caller, NAME, "e1", value=False)
 
 
 def test_what_others_wrote_before_us_still_counts(layout: Layout, clock: Clock) -> None:
@@ -75,10 +75,10 @@ def test_what_others_wrote_before_us_still_counts(layout: Layout, clock: Clock) 
     require_linux()
     path = write(layout, conversation())
     set_idle(path, 5.0)
-    assert surgeon_of(layout, clock, quiet=4.0).extract(NAME).status is Status.EXTRACTED
+    assert caller_of(layout, clock, quiet=4.0).extract(NAME).status is Status.EXTRACTED
     clock.ahead += 2.5
-    surgeon = surgeon_of(layout, clock, quiet=60.0)
-    assert performed.restore_all(surgeon, NAME).status is Status.BUSY
+    caller = caller_of(layout, clock, quiet=60.0)
+    assert performed.restore_all(caller, NAME).status is Status.BUSY
 
 
 def locked_by_init(path: Path) -> None:
@@ -97,11 +97,11 @@ def test_the_lock_of_another_bsd_and_the_session_are_waited_for_together(
         yield
 
     monkeypatch.setattr("bsd.sessions.session.own_lock", after_twenty_seconds)
-    surgeon = make_surgeon(layout, clock)
-    assert surgeon.extract(NAME).status is Status.BUSY
+    caller = make_caller(layout, clock)
+    assert caller.extract(NAME).status is Status.BUSY
     assert 9 < sum(clock.slept) <= 10
     with pytest.raises(Busy):
-        performed.set_extractable(surgeon, NAME, "e1", value=True)
+        performed.set_extractable(caller, NAME, "e1", value=True)
     assert 19 < sum(clock.slept) <= 20
 
 
@@ -110,9 +110,9 @@ def test_a_session_whose_quiet_time_is_too_long_is_not_waited_for(
 ) -> None:
     path = write(layout, conversation())
     set_idle(path, 1.0)
-    assert surgeon_of(layout, clock, 30.0, quiet=60.0).extract(NAME).status is Status.BUSY
+    assert caller_of(layout, clock, 30.0, quiet=60.0).extract(NAME).status is Status.BUSY
     assert clock.slept == []
-    assert surgeon_of(layout, clock, 30.0, quiet=20.0).extract(NAME).status is Status.EXTRACTED
+    assert caller_of(layout, clock, 30.0, quiet=20.0).extract(NAME).status is Status.EXTRACTED
     assert 18 < sum(clock.slept) <= 19
 
 
@@ -125,7 +125,7 @@ def test_a_clock_that_is_put_back_does_not_make_the_waiting_longer(
         clock.ahead -= 60.0
 
     clock.meanwhile = back
-    assert make_surgeon(layout, clock).extract(NAME).status is Status.BUSY
+    assert make_caller(layout, clock).extract(NAME).status is Status.BUSY
     assert 29 < sum(clock.slept) <= 30.5
 
 
@@ -142,22 +142,22 @@ def test_what_was_displaced_is_looked_at_again_only_if_it_was_touched(
     read = InFlight.read
     monkeypatch.setattr(InFlight, "read", looked_at)
     path = write(layout, conversation())
-    surgeon = surgeon_of(layout, clock, quiet=0.0)
-    assert surgeon.extract(NAME).status is Status.EXTRACTED
+    caller = caller_of(layout, clock, quiet=0.0)
+    assert caller.extract(NAME).status is Status.EXTRACTED
     clock.ahead += 2.5
-    assert surgeon.extract(NAME).status is Status.UNCHANGED
+    assert caller.extract(NAME).status is Status.UNCHANGED
     [displaced] = layout.inflight.glob("*.file")
     assert looks, "once, since somebody may have been on the way to it"
     looks.clear()
     for _ in range(3):
-        assert surgeon.extract(NAME).status is Status.UNCHANGED
+        assert caller.extract(NAME).status is Status.UNCHANGED
     assert not looks
     late = json.dumps(entry(99, "user", "late")).encode() + b"\n"
     with displaced.open("ab") as file:
         file.write(late)
     clock.ahead += 2.5
     before = path.read_bytes()
-    surgeon.extract(NAME)
+    caller.extract(NAME)
     assert looks
     assert path.read_bytes() == before + late
 
@@ -168,8 +168,8 @@ def test_of_a_small_session_with_nothing_to_give_nothing_is_saved(
     """Ten thousand of them are looked at when a daemon starts; to read one again is as fast."""
     path = write(layout, conversation(results=0))
     state = StateDb(layout.state_db)
-    surgeon = replace(make_surgeon(layout, clock, wait=0.0), state=state)
-    result = surgeon.extract(NAME)
+    caller = replace(make_caller(layout, clock, wait=0.0), state=state)
+    result = caller.extract(NAME)
     assert (result.status, result.entries) == (Status.UNCHANGED, 0)
     with TranscriptFile(path) as source:
-        assert state.load(NAME, fingerprint(surgeon.config.current), source) is None
+        assert state.load(NAME, fingerprint(caller.config.current), source) is None

@@ -93,13 +93,13 @@ def operate(act: str, root: Path, after_step: Step) -> str:
     layout = Layout(root)
     config = ConfigService(layout.config_file)
     config.update(SETTINGS)
-    surgeon = Caller(layout=layout, config=config, actor="test", budget=RetryBudget(wait=0.0))
+    caller = Caller(layout=layout, config=config, actor="test", budget=RetryBudget(wait=0.0))
     watched = partial(commit, after_step=after_step)
     with patch("bsd.sessions.editor.commit", watched):
         if act == "redact":
             try:
                 told = performed.redact(
-                    surgeon,
+                    caller,
                     NAME,
                     [CallToRedact("read", RedactionKind.CONSUMED, one) for one in CALLS],
                 )
@@ -107,10 +107,10 @@ def operate(act: str, root: Path, after_step: Step) -> str:
                 return busy.message
             return "redacted" if len(told["redacted"]) == len(CALLS) else str(told["left"])
         if act == "undo":
-            return "undone" if performed.undo(surgeon, NAME)["entries"] else "nothing"
+            return "undone" if performed.undo(caller, NAME)["entries"] else "nothing"
         result = (
-            surgeon.extract(NAME)
+            caller.extract(NAME)
             if act == "extract"
-            else performed.restore_all(surgeon, NAME, leaving=act == "leave")
+            else performed.restore_all(caller, NAME, leaving=act == "leave")
         )
     return result.reason or str(result.status)

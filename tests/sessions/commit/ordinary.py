@@ -57,13 +57,13 @@ def _lost(root: Path) -> list[str]:
 
 def _come_back(root: Path) -> list[str]:
     """Extract and restore, now that nothing is in the way; what is not as it was."""
-    surgeon, path = _surgeon(root), _path(root)
+    caller, path = _surgeon(root), _path(root)
     problems = []
     set_idle(path)
-    if (answer := _ask(partial(surgeon.extract, NAME)))["status"] not in ("extracted", "unchanged"):
+    if (answer := _ask(partial(caller.extract, NAME)))["status"] not in ("extracted", "unchanged"):
         problems.append(f"not extracted afterwards: {answer}")
     set_idle(path)
-    if (answer := _ask(partial(performed.restore_all, surgeon, NAME)))["status"] != "restored":
+    if (answer := _ask(partial(performed.restore_all, caller, NAME)))["status"] != "restored":
         problems.append(f"not restored afterwards: {answer}")
     problems += _lost(root)
     if b"[[extracted-" in path.read_bytes():
@@ -75,9 +75,9 @@ def full_disk(top: Path) -> Answer:
     """Disks with more and more room: each fails at another stage, until it succeeds."""
     root, filler = top / "root", top / "filler"
     answers, problems = [], []
-    surgeon = _surgeon(root)
-    performed.extraction(surgeon, NAME)
-    for what in (surgeon.extract, partial(performed.restore_all, surgeon)):
+    caller = _surgeon(root)
+    performed.extraction(caller, NAME)
+    for what in (caller.extract, partial(performed.restore_all, caller)):
         for room in range(0, 200 << 10, 12 << 10):
             set_idle(_path(root))
             _fill(filler, room)
@@ -93,7 +93,7 @@ def full_disk(top: Path) -> Answer:
             problems += [f"{room} left: {problem}" for problem in _lost(root)]
             problems += [f"left over: {file}" for file in root.glob("extracted/*/*.tmp")]
             filler.unlink()
-    surgeon.recover()
+    caller.recover()
     return {"answers": answers, "problems": problems + _come_back(root)}
 
 
@@ -115,9 +115,9 @@ def _fill(filler: Path, room: int) -> None:
 
 def _refused(top: Path, prepare: Callable[[Path], None], mend: Callable[[Path], None]) -> Answer:
     root = top / "root"
-    surgeon = _surgeon(root)
+    caller = _surgeon(root)
     prepare(root)
-    answer = _ask(partial(surgeon.extract, NAME))
+    answer = _ask(partial(caller.extract, NAME))
     problems = _lost(root)
     if _path(root).read_bytes() != session():
         problems.append("the session was changed")
@@ -140,9 +140,9 @@ def read_only_sessions(top: Path) -> Answer:
 def unreadable_session(top: Path) -> Answer:
     path = _path(top / "root")
     root = top / "root"
-    surgeon = _surgeon(root)
+    caller = _surgeon(root)
     path.chmod(0)
-    answer = _ask(partial(surgeon.extract, NAME))
+    answer = _ask(partial(caller.extract, NAME))
     path.chmod(0o600)
     return {"answers": [answer], "problems": _lost(root) + _come_back(root)}
 

@@ -12,14 +12,14 @@ from bsd.core.layout import Layout
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
 from bsd.sessions.commit.recovery import blank
-from tests.session_files import LONG, NAME, Clock, conversation, make_surgeon, write
+from tests.session_files import LONG, NAME, Clock, conversation, make_caller, write
 
 
 @pytest.fixture
 def path(layout: Layout, clock: Clock) -> Path:
     """A session that has just been changed."""
     path = write(layout, conversation())
-    make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
+    make_caller(layout, clock).extract(NAME, overrides={"keep_recent": 0})
     return path
 
 
@@ -29,7 +29,7 @@ def record_of(layout: Layout) -> InFlightRecord:
 
 
 def finish(layout: Layout, clock: Clock) -> list[str]:
-    return [str(each.state) for each in make_surgeon(layout, clock).recover()]
+    return [str(each.state) for each in make_caller(layout, clock).recover()]
 
 
 def test_it_becomes_zeros_and_goes_in_its_time(layout: Layout, clock: Clock, path: Path) -> None:

@@ -52,12 +52,12 @@ def _judge(scene: Theatre) -> list[str]:
     set_idle(scene.path)
     layout = Layout(scene.root)
     later = RetryBudget(wait=0.0, clock=lambda: time.time() + 100)
-    surgeon = Caller(
+    caller = Caller(
         layout=layout, config=ConfigService(layout.config_file), actor="test", budget=later
     )
-    for one in history_of(surgeon.layout, NAME):
+    for one in history_of(caller.layout, NAME):
         if one.undoes is None and one.state != "undone":
-            performed.undo(surgeon, NAME, one.operation)
+            performed.undo(caller, NAME, one.operation)
     problems += [f"after undo: {problem}" for problem in scene.oracle().judge()]
     lines = scene.path.read_bytes().splitlines(keepends=True)
     original = scene.original.splitlines(keepends=True)

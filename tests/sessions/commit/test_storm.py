@@ -62,7 +62,7 @@ class Arena:
         self.config = ConfigService(self.layout.config_file)
         self.config.update(SETTINGS)
 
-    def surgeon(self) -> Caller:
+    def caller(self) -> Caller:
         """One who knows no quiet time: his clock is ahead, so every file looks old enough."""
         budget = RetryBudget(
             wait=0.0, quiet=0.0, clock=lambda: time.time() + 3600, sleep=lambda _: None
@@ -128,7 +128,7 @@ def storm(
     Lasts `how_long` seconds, and on until there was `enough` of what it is for.
     """
     problems: list[str] = []
-    surgeon = place.surgeon()
+    caller = place.caller()
     end = time.monotonic() + how_long
     latest = end + DEADLINE_SECONDS
     while (now := time.monotonic()) < end or (now < latest and not enough(place.report)):
@@ -140,7 +140,7 @@ def storm(
             writer.begin(path)
         round_end = time.monotonic() + _ROUND_SECONDS
         while time.monotonic() < round_end:
-            problems += _operate(surgeon, name)
+            problems += _operate(caller, name)
             place.recover()
         written = [writer.end() for writer in present]
         place.settle()
@@ -151,11 +151,11 @@ def storm(
     return problems
 
 
-def _operate(surgeon: Caller, name: SessionName) -> list[str]:
+def _operate(caller: Caller, name: SessionName) -> list[str]:
     problems = []
     operations: dict[str, Callable[[SessionName], SessionResult]] = {
-        "extract": surgeon.extract,
-        "restore_all": partial(performed.restore_all, surgeon),
+        "extract": caller.extract,
+        "restore_all": partial(performed.restore_all, caller),
     }
     for which, operate in operations.items():
         try:
@@ -171,7 +171,7 @@ def _incomplete(place: Arena, name: SessionName, path: Path) -> list[str]:
     """Whether everything can be put back, now that nobody writes."""
     set_idle(path)
     with patch.object(protocol, "Exchange", Exchange):  # nobody stops the world any more
-        result = performed.restore_all(place.surgeon(), name)
+        result = performed.restore_all(place.caller(), name)
     problems = [f"not restored: {result}"] if result.unavailable else []
     lines = path.read_bytes().split(b"\n")[:-1]
     problems += [f"still away: {raw[:60]!r}" for raw in lines if b"[[extracted-" in raw]
@@ -296,12 +296,12 @@ def test_a_permanent_holder_gives_no_commits_and_intact_lines() -> None:
         before = path.read_bytes()
         fd = os.open(path, os.O_WRONLY | os.O_APPEND)
         written = [_line(number) for number in range(60)]
-        surgeon = place.surgeon()
+        caller = place.caller()
         appender.begin(path)
         try:
             for data in written:
                 os.write(fd, data)
-                surgeon.extract(name)
+                caller.extract(name)
         finally:
             os.close(fd)
         lines = appender.end()
@@ -329,12 +329,12 @@ from tests.waiting import DEADLINE_SECONDS
 
 root, name, seconds = sys.argv[1:]
 place = Arena(Path(root), Report("the other"))
-surgeon = place.surgeon()
+caller = place.caller()
 end = time.monotonic() + float(seconds)
 latest = end + DEADLINE_SECONDS
 problems = []
 while (now := time.monotonic()) < end or (now < latest and not place.report.commits):
-    problems += _operate(surgeon, SessionName.parse(name))
+    problems += _operate(caller, SessionName.parse(name))
     place.recover()
 print(place.report.commits, problems)
 """

@@ -46,8 +46,8 @@ def extract(home: Home, layout: Layout | None = None) -> SessionResult:
     layout = layout or home.layout
     config = ConfigService(layout.config_file)
     set_idle(home.path)
-    surgeon = Caller(layout=layout, config=config, budget=RetryBudget(wait=0))
-    return surgeon.extract(home.name, overrides=EVERYTHING)
+    caller = Caller(layout=layout, config=config, budget=RetryBudget(wait=0))
+    return caller.extract(home.name, overrides=EVERYTHING)
 
 
 def another(home: Home, name: str = "other") -> Layout:
@@ -77,14 +77,14 @@ def test_the_first_that_takes_something_out_serves_it_and_others_only_look(
     assert result.reason == f"{home.layout.sources[0].name} {SERVED} {home.layout.root}"
     assert result.hint is not None
     assert "bsd sources claim" in result.hint
-    surgeon = Caller(
+    caller = Caller(
         layout=other, config=ConfigService(other.config_file), budget=RetryBudget(wait=0)
     )
-    assert performed.restore_all(surgeon, home.name).status is Status.LEFT_ALONE
-    entry = performed.context(surgeon, home.name)["entries"][1]["id"]
+    assert performed.restore_all(caller, home.name).status is Status.LEFT_ALONE
+    entry = performed.context(caller, home.name)["entries"][1]["id"]
     with pytest.raises(LeftAlone, match=SERVED):
-        performed.set_extractable(surgeon, home.name, entry, False)
-    assert performed.extraction(surgeon, home.name).values == 0, "looking is allowed"
+        performed.set_extractable(caller, home.name, entry, False)
+    assert performed.extraction(caller, home.name).values == 0, "looking is allowed"
     assert home.path.read_bytes() == before
     assert not (other.root / "extracted").exists()
 

@@ -52,7 +52,7 @@ from bsd.transcripts.agents.programs import KINDS
 from bsd.transcripts.agents.values import leaf_values, text_value
 from tests.actions import performed
 from tests.openclaw_tree import set_idle
-from tests.session_files import Clock, make_surgeon
+from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import tree
 from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Home, raw, without_restored
 
@@ -232,49 +232,49 @@ def test_it_is_found_and_listed(home: Home) -> None:
 
 
 def test_what_leaves_comes_back_to_the_byte(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     beside, old = set(home.path.parent.iterdir()), home.path.read_bytes()
-    result = surgeon.extract(home.name, overrides=EVERYTHING)
+    result = caller.extract(home.name, overrides=EVERYTHING)
     assert (result.status, result.reason) == (Status.EXTRACTED, None)
     assert tree.away(old, home.path.read_bytes()) == result.values == 8
     assert set(home.path.parent.iterdir()) == beside
     assert verify(home.layout).clean
-    assert performed.restore(surgeon, home.name, "n2")["keys_restored"] == ["says"]
-    assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
+    assert performed.restore(caller, home.name, "n2")["keys_restored"] == ["says"]
+    assert performed.restore_all(caller, home.name).status is Status.RESTORED
     assert without_restored(home.path.read_bytes()) == old
     set_idle(home.path)
-    assert performed.restore_all(surgeon, home.name, leaving=True).status is Status.RESTORED
+    assert performed.restore_all(caller, home.name, leaving=True).status is Status.RESTORED
     assert home.path.read_bytes() == old
 
 
 def test_it_keeps_bsd_out_in_its_own_way(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock, wait=0.0)
+    caller = make_caller(home.layout, clock, wait=0.0)
     old = home.path.read_bytes()
     for ending, why in ((".wet", "ink is wet"), (".sand", "strewn sand")):
         sign = home.path.with_suffix(ending)
         sign.touch()
-        result = surgeon.extract(home.name, overrides=EVERYTHING)
+        result = caller.extract(home.name, overrides=EVERYTHING)
         assert result.status is Status.BUSY
         assert why in (result.reason or "")
         assert home.path.read_bytes() == old
         sign.unlink()
-    assert surgeon.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
+    assert caller.extract(home.name, overrides=EVERYTHING).status is Status.EXTRACTED
 
 
 def test_what_ties_its_lines_together_is_not_edited(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
+    caller = make_caller(home.layout, clock)
     with pytest.raises(Invalid, match="after"):
-        performed.edit(surgeon, home.name, "n1", setting([(("after",), "n7")]))
+        performed.edit(caller, home.name, "n1", setting([(("after",), "n7")]))
 
 
 def test_calls_in_its_sessions_are_carried_out_and_leave(home: Home, clock: Clock) -> None:
-    surgeon = make_surgeon(home.layout, clock)
-    surgeon.extract(home.name, overrides=EVERYTHING)
+    caller = make_caller(home.layout, clock)
+    caller.extract(home.name, overrides=EVERYTHING)
     lines = turn_of(4, "restore_remote", {"entry": "n2"}, "there is no such gear")
     with home.path.open("ab") as file:
         file.write(raw(lines))
     set_idle(home.path)
-    assert InBand(surgeon, home.name).carry_out()
+    assert InBand(caller, home.name).carry_out()
     content = home.path.read_bytes()
     assert b"restore_remote" not in content
     assert b"no such gear" not in content
@@ -290,7 +290,7 @@ def test_it_goes_into_the_trash_with_its_children_and_comes_back(home: Home, clo
     set_idle(child)
     contents = home.path.parent / "contents"
     old, listed = home.path.read_bytes(), set(contents.read_text().splitlines())
-    make_surgeon(home.layout, clock).extract(home.name, overrides=EVERYTHING)
+    make_caller(home.layout, clock).extract(home.name, overrides=EVERYTHING)
     taken = home.path.read_bytes()
     set_idle(home.path)
     trash = Trash(home.layout, "14d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep))
@@ -304,5 +304,5 @@ def test_it_goes_into_the_trash_with_its_children_and_comes_back(home: Home, clo
     assert child.exists()
     assert set(contents.read_text().splitlines()) == listed
     set_idle(home.path)
-    performed.restore_all(make_surgeon(home.layout, clock), home.name, leaving=True)
+    performed.restore_all(make_caller(home.layout, clock), home.name, leaving=True)
     assert home.path.read_bytes() == old
