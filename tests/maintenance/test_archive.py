@@ -51,8 +51,8 @@ from tests.openclaw_tree import set_idle
 from tests.searching import everything, index_holds
 from tests.session_files import LONG, NAME, Clock, make_caller, write
 from tests.sessions.test_branched import BRANCH, branch_off, texts
+from tests.sessions.test_editor import real_sessions
 from tests.sessions.test_sources import each_kind
-from tests.sessions.test_surgeon import real_sessions
 from tests.transcripts.agents.sources.tree import EVERYTHING, Kind, recorded_homes
 
 
