@@ -284,9 +284,10 @@ def test_one_that_cannot_begin_is_an_error(house: House, monkeypatch: pytest.Mon
 
 
 def test_another_release_does_not_work_for_this_one(house: House) -> None:
-    begin, path, rest = children._PROGRAM.split("; ", 2)
-    other = "import bsd; bsd.__version__ = '99'"
-    later = house.make(program=f"{begin}; {path}; {other}; {rest}")
+    begin, load, rest = children._PROGRAM.partition("from bsd.daemon.child import main")
+    assert load, "the program is another one now"
+    other = "import bsd; bsd.__version__ = '99'\n"
+    later = house.make(program=f"{begin}{other}{load}{rest}")
     with pytest.raises(Unavailable, match="bsd 99 is installed") as raised:
         later.call(odd_tasks.pid)
     assert "start the daemon anew" in str(raised.value.hint)
