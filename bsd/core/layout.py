@@ -225,7 +225,7 @@ class Layout:
         if not stat.S_ISREG(mode):
             raise Forbidden(
                 f"session {name} is not a regular file: {path}",
-                hint="bsd edits plain files only; symbolic links are refused",
+                hint="replace it by the file itself: bsd edits plain files, and follows no links",
             )
         return path
 

@@ -7,7 +7,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 import structlog
@@ -39,12 +39,7 @@ class Signals:
         self._before = {number: signal.signal(number, _noted) for number in _ALL}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         signal.set_wakeup_fd(self._wakeup_before)
