@@ -27,7 +27,7 @@ from bsd.core.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.core.files import plain_file
 from bsd.core.formatting import document
 from bsd.core.layout import SessionName
-from bsd.planning.locate import Located, locate
+from bsd.planning.locate import Located, locate_copies
 from bsd.planning.restore import UNAVAILABLE
 from bsd.planning.view import ExtractedContent, extracted_content
 from bsd.sessions.session import OpenSession
@@ -327,7 +327,7 @@ def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, 
 
 
 def _inline(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[str, Inline]:
-    located = locate(source, fmt, entry)
+    located = locate_copies(source, fmt, entry)[0]
     known = fmt.values(located.entry)
     values = {format_path(one.path): value_at(located.entry, one.path) for one in known}
     display = frozenset(format_path(one.path) for one in known if one.display)
@@ -459,7 +459,7 @@ def show_extracted(context: ActionContext, session: SessionName, entry: str) -> 
     """
     with context.reader(session) as opened:
         source, fmt, store = opened.transcript, opened.format, opened.store
-        located = locate(source, fmt, entry)
+        located = locate_copies(source, fmt, entry)[0]
         marker = Marker.of(located.entry)
         own = _read_own(store, marker) if marker and _is_of(store, marker, located) else None
         if marker is None or own is None:

@@ -284,11 +284,12 @@ def lines_of(
 
 def may_be_entry(fmt: TranscriptFormat, entries: Collection[str]) -> Callable[[bytes], bool]:
     """Return a test without parsing that is false for most lines of other entries."""
-    patterns = [pattern for entry in entries if (pattern := fmt.made_of(entry)) is not None]
-    if patterns:
-        return lambda raw: any(pattern.search(raw) for pattern in patterns)
-    needles = [encode_string(entry) for entry in entries]
-    return lambda raw: any(needle in raw for needle in needles)
+    made_of = {entry: fmt.made_of(entry) for entry in entries}
+    patterns = {pattern for pattern in made_of.values() if pattern is not None}
+    needles = [encode_string(entry) for entry, pattern in made_of.items() if pattern is None]
+    return lambda raw: (
+        any(needle in raw for needle in needles) or any(one.search(raw) for one in patterns)
+    )
 
 
 # --- files that belong to a session ---

@@ -72,6 +72,7 @@ class ContextWindow:
 
     def __init__(self, binds: Binds = never, since: Checkpoint | None = None) -> None:
         self.lines, self.ids = array("Q"), array("Q")  # of each row: its line, a number for its id
+        self._followed = bytearray()  # of each row: entries may name it as their parent
         self._parents = array("q")  # of each row: the row that it follows
         self._far: dict[int, int] = {}  # rows that follow one further back: a number for its id
         self._answers = array("Q")  # of each row: a number for the answer that it is a part of
@@ -92,6 +93,7 @@ class ContextWindow:
         row = len(self.lines)
         self.lines.append(index)
         self.ids.append(id_hash(info.id) if info.id else NO_ID)
+        self._followed.append(info.id is not None and not info.is_note)
         self._parents.append(self._parent_of(row, info))
         self._answers.append(id_hash(info.answer) if info.answer else NO_ID)
         follows_last = self._before is not None and info.parent == self._before[0]
@@ -106,7 +108,7 @@ class ContextWindow:
             parent = self._parents[row]
             if row in self._far or (parent >= 0 and self._answers[parent] != NO_ID):
                 self._results.append(row)
-        if info.id is not None:
+        if info.id is not None and not info.is_note:
             self._before, self._gap = (info.id, row), False
         if info.may_be_last:
             self._last = row
@@ -198,10 +200,10 @@ class ContextWindow:
     def leaf(self, rows: int) -> tuple[int, bool]:
         """A number for the last id among the first `rows`, and whether the way back leads by it.
 
-        If there is none among them, it is that of the checkpoint.
+        Notes do not count. If there is none among them, it is that of the checkpoint.
         """
         for row in range(rows - 1, -1, -1):
-            if self.ids[row] != NO_ID:
+            if self._followed[row] and self.ids[row] != NO_ID:
                 return self.ids[row], bool(self._way.passed[row])
         return self._since.leaf if self._since else NO_ID, self._way.leads_on
 

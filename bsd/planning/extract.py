@@ -87,7 +87,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         undone=() if by_hand else undone,
     )
     survey = look(since=since)
-    if survey.reaches_back:
+    if survey.reaches_back or survey.repeats_earlier:
         survey = look()
     extraction = _Extraction(
         source,
@@ -122,7 +122,7 @@ def why_it_stays(
         if row.index == index:
             entry = parse_entry(source.read(row.offset, row.length))
         if entry is not None:
-            values = fmt.values(entry)
+            values = fmt.values(entry, policy.shortest)
             subject = subject_of(entry, fmt.info(entry), values, policy, policy.limits())
             forced = subject._replace(forced=True, pinned=False, window=None)
             reason = decide(forced, outcome.standing, policy, now).reason

@@ -14,7 +14,7 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
-from bsd.planning.locate import Located, locate, name_of
+from bsd.planning.locate import Located, locate_copies, name_of
 from bsd.planning.originals import Return, nothing_away, original_of, restored_of
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting, Stamp
@@ -98,16 +98,26 @@ def plan_restore(
 ) -> tuple[Plan, Restored]:
     """Plan the return of one entry's values; no `keys` means all.
 
-    Raises NotFound, Conflict if nothing of the entry is away, Invalid for unknown keys.
+    If several lines are copies of the entry, the values come back to each of them; the answer is
+    that of the first. Raises NotFound, Conflict if nothing of the entry is away, Invalid for
+    unknown keys.
     """
-    located = locate(source, fmt, entry)
+    copies = locate_copies(source, fmt, entry)
     restorer = _Restorer(source, fmt, stored, now)
-    marked = restorer.marked(located)
-    if not any(one.away for one in marked):
-        raise _nothing_away(located, marked)
-    answer, line = restorer.restore(located, marked, _matching(marked, keys) if keys else None)
-    edits = [_stamped(line, located.line, now)] if answer.keys_restored else []
-    return _plan(source, edits, [answer]), answer
+    edits, answers = [], []
+    for located in copies:
+        marked = restorer.marked(located)
+        if not any(one.away for one in marked):
+            continue
+        wanted = _matching(marked, keys) if keys else None
+        answer, line = restorer.restore(located, marked, wanted)
+        answers.append(answer)
+        if answer.keys_restored:
+            edits.append(_stamped(line, located.line, now))
+    if not answers:
+        raise _nothing_away(copies[0], restorer.marked(copies[0]))
+    answer = next((one for one in answers if one.restored), answers[0])
+    return _plan(source, edits, answers), answer
 
 
 def plan_restore_all(

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, pairwise
 from sys import intern, maxsize
 
 from bsd.core.config import UNSETTLING, PruningConfig
 from bsd.planning.context_window import ContextWindow, LastTurn
+from bsd.planning.copies import are_copies
 from bsd.planning.plan import Leaked, Rate
 from bsd.planning.rules import (
     Decision,
@@ -67,7 +70,7 @@ _WHEN_OLD = frozenset(
     )
 )
 # Of the rules by which entries are judged: outcomes of earlier ones are looked at again.
-_RULES = 2
+_RULES = 3
 
 
 @dataclass(slots=True)
@@ -129,6 +132,7 @@ class Survey:
         self._keep_names = keep_names
         self._since = since
         self._undone = undone
+        self._source: Transcript | None = None
         self.messages = since.messages if since else 0
         # Where the next line will begin, and its number.
         self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
@@ -167,6 +171,7 @@ class Survey:
             undone: ids of entries whose extraction was taken back.
         """
         survey = cls(fmt, policy, now, keep_names=keep_names, since=since, undone=undone)
+        survey._source = source
         told, last = survey.end_offset, None
         for last in source.lines(survey.end_offset, survey.end_index):
             entry = parse_entry(last.raw)
@@ -271,11 +276,45 @@ class Survey:
         return known
 
     def _duplicates(self) -> set[int]:
+        """Return the ids (as numbers) of lines that share one and are no copies of one another."""
         ids = sorted(self._context.ids)
-        twice = {one for one, other in pairwise(ids) if one == other}
-        if self._since:
-            twice |= self._since.among(ids)
-        return twice - {NO_ID}
+        twice = {one for one, other in pairwise(ids) if one == other} - {NO_ID}
+        if not twice:
+            return self._earlier
+        rows: dict[int, list[Row]] = defaultdict(list)
+        for number, row in zip(self._context.ids, self.rows, strict=True):
+            if number in twice:
+                rows[number].append(row)
+        others = {number for number, found in rows.items() if not self._are_copies(found)}
+        return self._earlier | others
+
+    def _are_copies(self, rows: list[Row]) -> bool:
+        """Read lines of one id again, if one of them could be extracted, and compare them."""
+        if self._source is None or not any(map(self._is_candidate, rows)):
+            return True  # nothing leaves them, whatever they say
+        lines = (self._source.read(row.offset, row.length) for row in rows)
+        found = [entry for line in lines if (entry := parse_entry(line)) is not None]
+        ids = {self._fmt.info(entry).id for entry in found}
+        return len(ids) == 1 and are_copies(found, ids.pop() or "", self._fmt)
+
+    def _is_candidate(self, row: Row) -> bool:
+        return self._subjects[row.subject][1]
+
+    @property
+    def repeats_earlier(self) -> bool:
+        """Whether an entry that could be extracted has an id that stands before the checkpoint.
+
+        Only the line there tells whether it is the same entry.
+        """
+        return any(
+            number in self._earlier and self._is_candidate(row)
+            for number, row in zip(self._context.ids, self.rows, strict=True)
+        )
+
+    @cached_property
+    def _earlier(self) -> set[int]:
+        """Ids of entries, as numbers, that stand before the checkpoint, too."""
+        return self._since.among(self._context.ids) - {NO_ID} if self._since else set()
 
     @property
     def is_partial(self) -> bool:

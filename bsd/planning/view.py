@@ -20,7 +20,7 @@ from pydantic import Field
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_size, iso_utc
 from bsd.core.layout import SessionName
-from bsd.planning.locate import Located, locate
+from bsd.planning.locate import Located, locate_copies
 from bsd.planning.originals import nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
 from bsd.store.markers import Markers, source_paths
@@ -190,10 +190,11 @@ def extracted_content(
 ) -> ExtractedContent:
     """What was taken out of an entry, by key, without putting it back.
 
-    Raises NotFound, Conflict if nothing of it is away. Content that cannot be had is named under
-    `unavailable`, as in the answer of a restoration.
+    If several lines are copies of the entry, it is that of the first. Raises NotFound, Conflict if
+    nothing of it is away. Content that cannot be had is named under `unavailable`, as in the answer
+    of a restoration.
     """
-    located = locate(source, fmt, entry)
+    located = locate_copies(source, fmt, entry)[0]
     finder = Markers(source, fmt, stored)
     markers = finder.of(located.entry, located.info, located.line.index)
     if not markers:
@@ -208,7 +209,9 @@ def extracted_content(
             missing |= dict.fromkeys(keys, unavailable(original, stored))
             continue
         sources = source_paths(located.entry, original.entry, fmt, list(keys.values()))
-        shown = {value.path for value in fmt.values(original.entry, 1) if value.display}
+        leaves = [value.path for value in fmt.values(original.entry, 1) if value.display]
+        # Of an object that left as one, the strings in it are listed.
+        shown = {leaf[:steps] for leaf in leaves for steps in range(1, len(leaf) + 1)}
         display |= {key for key, path in keys.items() if sources.get(path) in shown}
         for key, path in keys.items():
             if path in sources:

@@ -170,11 +170,14 @@ def test_an_open_turn_and_a_name_used_twice_stay(home: Home, clock: Clock) -> No
     home.path.write_bytes(b"".join(lines[:-third] + lines[-third:][: third // 2 + 1]))
     set_idle(home.path)
     assert reasons(home, clock, keep_recent=0)["turn_open"] > 0
-    home.path.write_bytes(b"".join([*lines, *lines[1:]]))
+    others = [line.replace(b"long old text", b"another text") for line in lines[1:]]
+    home.path.write_bytes(b"".join([*lines, *others]))
     set_idle(home.path)
     found = reasons(home, clock, keep_recent=0)
     assert found["duplicate_entry_id"] >= due
-    assert "extract" not in found
+    home.path.write_bytes(b"".join([*lines, *lines[1:]]))
+    set_idle(home.path)
+    assert reasons(home, clock, keep_recent=0)["extract"] >= 2 * due
 
 
 def test_the_context_tool_changes_texts(home: Home, clock: Clock) -> None:

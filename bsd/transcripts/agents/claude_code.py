@@ -1,9 +1,10 @@
 """Claude Code: `~/.claude/projects/<project>/<session>.jsonl`, and how it tells that it is at work.
 
 Every line is an object with a `type`; one block of a message is a line, and what ties lines
-together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes. Thinking is
-never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor
-reports of background tasks, nor a last turn of which nothing says that it has come to its end.
+together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes; what leaves
+lines that are never sent stands in `claude_code_records`. Thinking is never touched, nor
+what sums up a conversation, nor what the program adds to it by itself, nor reports of background
+tasks, nor a last turn of which nothing says that it has come to its end.
 
 Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. A process that continues one reads
 that file and begins with another prompt, so the turn it has ended with is as any other.
@@ -22,6 +23,12 @@ from typing import Any
 
 from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.processes import alive
+from bsd.transcripts.agents.claude_code_records import (
+    is_record,
+    made_of,
+    record_id,
+    unsent_values,
+)
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
     TIES,
@@ -90,6 +97,7 @@ class ClaudeCode(TranscriptFormat):
     name = "claude-code"
     parent_key = "parentUuid"
     ties = TIES | {"uuid", "parentUuid", "logicalParentUuid", "sessionId"}
+    origin_members = frozenset(("forkedFrom",))
 
     def info(self, entry: Entry) -> EntryInfo:
         kind = text_of(entry.get("type")) or "unknown"
@@ -101,8 +109,9 @@ class ClaudeCode(TranscriptFormat):
         boundary = kind == "system" and entry.get("subtype") == "compact_boundary"
         kept = _kept_by(entry) if boundary else None
         listed, first, last = kept or ((), None, None)
+        uuid, is_note = text_of(entry.get("uuid")), is_record(kind)
         return EntryInfo(
-            id=text_of(entry.get("uuid")),
+            id=record_id(entry) if uuid is None and is_note else uuid,
             kind="tool_result" if result is not None else kind,
             is_message=bool(message),
             parent=text_of(entry.get("parentUuid")),
@@ -114,6 +123,7 @@ class ClaudeCode(TranscriptFormat):
             signed_by=_signed_by(message) if is_assistant else None,
             answer=text_of(message.get("id")) if is_assistant else None,
             may_be_last=(bool(message) or boundary) and not aside,
+            is_note=is_note,
             is_compaction=kept is not None,
             kept=listed,
             kept_from=first,
@@ -133,12 +143,9 @@ class ClaudeCode(TranscriptFormat):
         return asked(texts_in(message.get("content")), _NOT_TYPED)
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        if entry.get("type") not in _MESSAGES:
+            return _apart(unsent_values(entry, at_least))
         if text_of(entry.get("uuid")) is None:
-            return []
-        kind = entry.get("type")
-        if kind == "progress":
-            return _copies(entry.get("data"), ("data",), at_least)
-        if kind not in _MESSAGES:
             return []
         values: list[Value] = []
         for key, value in entry.items():  # in the order of the line
@@ -148,6 +155,9 @@ class ClaudeCode(TranscriptFormat):
                 # One that is a text is read by the program itself.
                 values += _copies(value, (key,), at_least)
         return values
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
+        return made_of(entry_id)
 
     def origins(self, entry: Entry) -> tuple[str, ...]:
         own = text_of(entry.get("sessionId")) if "uuid" in entry else None
@@ -294,7 +304,7 @@ def _media(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
 
 
 def _copies(tree: Any, path: ValuePath, at_least: int) -> list[Value]:
-    """What only the program's own page shows: copies of results, the course of things."""
+    """What only the program's own page shows: copies of results."""
     return _apart(leaf_values(tree, path, "tool_result", at_least, display=True))
 
 

@@ -94,6 +94,7 @@ class EntryInfo:
     signed_by: str | None = None  # model whose thinking signature this assistant message carries
     answer: str | None = None  # of an answer that is several entries: what they share
     may_be_last: bool = True  # what is written next may follow it
+    is_note: bool = False  # a record of the program's own that no entry names as its parent
     rolls_back: int = 0  # so many of the latest turns are taken back
     is_compaction: bool = False
     # A compaction's: which of the entries before it stay in context. By their ids, or from one to
@@ -137,6 +138,8 @@ class TranscriptFormat(ABC):
     name: str
     parent_key: str | None = "parentId"  # the member that names the entry which one follows
     ties: frozenset[str] = TIES  # members that no edit may change: they hold all together
+    # Members in which lines of one entry may differ: they say from which session it was copied.
+    origin_members: frozenset[str] = frozenset()
     # Copies name the sessions that they are of, each by its header, and lines are copied behind it
     # without gaps: so a copied line has a known place.
     tells_origin: bool = False

@@ -117,11 +117,35 @@ def object_values(
     if leaves or not tree or not isinstance(tree, (dict, list)):
         return leaves
     text = _compact_json(tree)
-    # In bytes as far as it goes: as a text it would be there twice.
-    length = len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
+    length = _characters(text)
     if length < at_least or _START in text or any(link in text for link in _LINKS):
         return []
     return [Value(path, Shape.WHOLE, type_, display=False, length=length, leaf=True, custom=custom)]
+
+
+def unit_values(
+    value: Any, path: ValuePath, type_: str | None, at_least: int, *, display: bool
+) -> list[Value]:
+    """List a value that leaves as one, if it is a string or as JSON ≥ `at_least` characters long.
+
+    An object or array of which something is away already is listed by its strings. So is any for
+    callers that read it, with an `at_least` of 0 or 1.
+    """
+    if isinstance(value, str):
+        is_long = len(value) >= max(at_least, 1)
+        return [text_value(path, value, type_, display=display, leaf=True)] if is_long else []
+    if at_least > 1 and isinstance(value, (dict, list)):
+        text = _compact_json(value)
+        if (length := _characters(text)) < at_least:
+            return []
+        if _START not in text:
+            return [Value(path, Shape.WHOLE, type_, display, length, leaf=True)]
+    return leaf_values(value, path, type_, at_least, display=display)
+
+
+def _characters(text: bytes) -> int:
+    """Count the characters of UTF-8, in bytes as far as it goes: a text would be there twice."""
+    return len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
 
 
 def _compact_json(tree: Any) -> bytes:

@@ -109,13 +109,6 @@ def test_what_never_leaves(entry: dict[str, Any]) -> None:
     assert found(entry, 0) == {}
 
 
-def test_the_course_of_things_leaves() -> None:
-    data = {"type": "agent_progress", "message": {"message": {"content": [{"text": LONG}]}}}
-    assert found(line("progress", data=data)) == {
-        "data.message.message.content[0].text": ("tool_result", True)
-    }
-
-
 def answered(reason: str | None, *blocks: dict[str, Any]) -> dict[str, Any]:
     entry = line("assistant", list(blocks) or [{"type": "text", "text": "t"}])
     entry["message"]["stop_reason"] = reason

@@ -103,7 +103,8 @@ def away(old: bytes, new: bytes) -> int:
 
 
 def _check_stand_in(was: Any, now: Any) -> None:
-    if isinstance(was, dict):  # a block of media: what stands there is a block of text
+    if isinstance(now, dict):  # in the place of a block of media stands a block of text
+        assert isinstance(was, dict)
         assert now["type"].endswith("text")
         now = now["text"]
     assert isinstance(now, str)

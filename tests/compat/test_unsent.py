@@ -1,0 +1,138 @@
+"""What Claude Code never sends leaves its sessions, and its requests stay as they were.
+
+Each session is resumed twice at the same place: as the program left it, and after values have left
+it. What is sent must be the same both times.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.compat import claude_code
+from tests.compat.claude_code import ClaudeCode
+from tests.compat.messages_api import Model, asking
+
+pytestmark = pytest.mark.compat
+
+Json = dict[str, Any]
+
+SEQUENCES = {
+    "SessionStart": "seq 100 300",
+    "UserPromptSubmit": "seq 400 600",
+    "PreToolUse": "seq 1000 1200; seq 1300 1400 >&2",
+    "PostToolUse": "seq 2000 2200; seq 2300 2400 >&2",
+    "Stop": "seq 4000 4200",
+}
+SAYS = {
+    "systemMessage": "for a person " * 40,
+    "hookSpecificOutput": {
+        "hookEventName": "PostToolUse",
+        "additionalContext": "for the model " * 40,
+    },
+}
+
+
+def hooks() -> Json:
+    """Hooks that print much: as text, as JSON, and with an error."""
+    found = {event: [command] for event, command in SEQUENCES.items()}
+    found["PostToolUse"] += [f"echo '{json.dumps(SAYS)}'", "seq 5000 5200 >&2; exit 1"]
+    found["SessionStart"].append("seq 6000 6200 >&2; exit 1")
+    return {
+        event: [{"hooks": [{"type": "command", "command": one} for one in commands]}]
+        for event, commands in found.items()
+    }
+
+
+@pytest.fixture
+def full(programs: str, model: Model, tmp_path: Path) -> tuple[ClaudeCode, str]:
+    """A home with a session that has everything the program writes beside a conversation."""
+    assert programs
+    beside = claude_code.home(tmp_path / "claude", tmp_path / "work", model)
+    claude = ClaudeCode(beside, claude_code.newest())
+    settings = beside.source.parent / "settings.json"
+    settings.write_text(json.dumps({"hooks": hooks()}))
+    book = beside.work / "book.txt"
+    book.write_text("".join(f"{n} a line of a file that somebody reads\n" for n in range(100)))
+    count = ("Bash", {"command": "seq 1 600", "description": "Count"})
+    task = {
+        "description": "Count",
+        "prompt": asking("Count.", count, count),
+        "subagent_type": "general-purpose",
+        "run_in_background": False,
+    }
+    session = claude.run(asking("Look at @book.txt and count.", count, ("Task", task)))
+    claude.run(asking("Once more.", count), "--resume", session)
+    with_progress(claude.path(session))
+    claude.run("Thank you.", "--resume", session)
+    return claude, session
+
+
+def with_progress(path: Path) -> None:
+    """Put in, before the result of the task, what older versions write while a subagent works."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    entries: list[Json] = [json.loads(line) for line in lines]
+    at = next(
+        number
+        for number, entry in enumerate(entries)
+        if entry["type"] == "user" and "agentId" in str(entry.get("toolUseResult"))
+    )
+    result = entries[at]
+    parent, made, course = result["parentUuid"], [], []
+    for number in range(8):
+        course.append({"type": "user", "message": {"role": "user", "content": f"short {number}"}})
+        data = {
+            "type": "agent_progress",
+            "agentId": "a9b4d10",
+            "prompt": "Count.",
+            "message": course[-1],
+            "normalizedMessages": course[:],
+        }
+        known = {key: result[key] for key in ("sessionId", "version", "cwd", "timestamp")}
+        entry = {"parentUuid": parent, "isSidechain": False, **known, "type": "progress"}
+        entry |= {"data": data, "uuid": str(uuid4()), "toolUseID": "agent_msg_1"}
+        parent = entry["uuid"]
+        made.append(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+    result["parentUuid"] = parent
+    lines[at] = json.dumps(result, separators=(",", ":")).encode() + b"\n"
+    path.write_bytes(b"".join([*lines[:at], *made, *lines[at:]]))
+
+
+def kinds_away(path: Path) -> dict[str, set[str]]:
+    """From which kinds of lines values are away, and which."""
+    found: dict[str, set[str]] = {}
+    for line in path.read_bytes().splitlines():
+        entry: Json = json.loads(line)
+        if "_extracted" in entry:
+            kind = entry["type"]
+            if kind == "attachment":
+                kind = entry["attachment"]["type"]
+            keys = {key.partition("[")[0] for key in entry["_extracted"]["keys"]}
+            found.setdefault(kind, set()).update(keys)
+    return found
+
+
+def requests_of(model: Model, go: Callable[[], object]) -> list[Json]:
+    """What is sent while something goes on, but for requests of other uses than the session's."""
+    model.requests.clear()
+    go()
+    return [request for request in model.requests if request.get("tools")]
+
+
+def in_both(
+    claude: ClaudeCode, model: Model, change: Callable[[], object], go: Callable[[], object]
+) -> Iterator[list[Json]]:
+    """What is sent from the home as it is, and from the same one after a change."""
+    top, aside = claude.beside.top, claude.beside.top.with_name("aside")
+    shutil.copytree(top, aside, symlinks=True)
+    yield requests_of(model, go)
+    shutil.rmtree(top)
+    shutil.copytree(aside, top, symlinks=True)
+    change()
+    yield requests_of(model, go)
