@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -125,14 +125,77 @@ def requests_of(model: Model, go: Callable[[], object]) -> list[Json]:
     return [request for request in model.requests if request.get("tools")]
 
 
-def in_both(
+def sends_the_same(
     claude: ClaudeCode, model: Model, change: Callable[[], object], go: Callable[[], object]
-) -> Iterator[list[Json]]:
-    """What is sent from the home as it is, and from the same one after a change."""
-    top, aside = claude.beside.top, claude.beside.top.with_name("aside")
+) -> None:
+    """What is sent from the home as it is, is sent from the same one after a change."""
+    top = claude.beside.top
+    aside = top.with_name("aside")
     shutil.copytree(top, aside, symlinks=True)
-    yield requests_of(model, go)
+    expected = requests_of(model, go)
+    assert expected
     shutil.rmtree(top)
     shutil.copytree(aside, top, symlinks=True)
     change()
-    yield requests_of(model, go)
+    assert requests_of(model, go) == expected
+    assert model.refused == []
+
+
+RECORDS = {
+    "api-request": {"params", "tail"},
+    "api-request-shape": {"shape"},
+    "api-request-blob": {"message"},
+}
+UNSENT = RECORDS | {
+    "progress": {"data.normalizedMessages"},
+    "hook_success": {"attachment.stdout", "attachment.stderr", "attachment.content"},
+    "hook_non_blocking_error": {"attachment.stderr"},
+    "hook_system_message": {"attachment.content"},
+    "user": {"toolUseResult.stdout"},
+}
+
+
+def ask(claude: ClaudeCode, session: str) -> None:
+    """Go on in print mode."""
+    claude.run("And now?", "--resume", session)
+
+
+def ask_in_terminal(claude: ClaudeCode, session: str) -> None:
+    """Go on as a person does."""
+    path = claude.path(session)
+    answers = path.read_bytes().count(b'"end_turn"')
+    with claude.opened("--resume", session) as terminal:
+        terminal.type("And now?")
+        terminal.wait_for(lambda: path.read_bytes().count(b'"end_turn"') > answers, "an answer")
+
+
+@pytest.mark.parametrize("go_on", [ask, ask_in_terminal], ids=["print", "terminal"])
+@pytest.mark.parametrize("only_records", [False, True], ids=["all", "records"])
+def test_a_session_is_resumed_with_the_same_request(
+    full: tuple[ClaudeCode, str],
+    model: Model,
+    go_on: Callable[[ClaudeCode, str], None],
+    *,
+    only_records: bool,
+) -> None:
+    claude, session = full
+    path = claude.path(session)
+    original = path.read_bytes()
+    claude.beside.bsd("config", "set", "scope", "display")
+    lean = b""
+
+    def extract() -> None:
+        nonlocal lean
+        claude.beside.extract()
+        if only_records:  # all other lines are whole again
+            lines = zip(original.splitlines(True), path.read_bytes().splitlines(True), strict=True)
+            path.write_bytes(b"".join(was if b'"uuid"' in was else now for was, now in lines))
+        assert kinds_away(path) == (RECORDS if only_records else UNSENT)
+        lean = path.read_bytes()
+
+    sends_the_same(claude, model, extract, lambda: go_on(claude, session))
+    grown = path.read_bytes()
+    assert grown.startswith(lean)
+    claude.beside.restore_all()
+    assert path.read_bytes().startswith(original)
+    assert kinds_away(path) == {}

@@ -46,6 +46,7 @@ _HOOK_OUTPUT = {
     "hook_success": (*_OUTPUT, "content"),
     "hook_non_blocking_error": _OUTPUT,
     "hook_error_during_execution": ("content",),
+    "hook_system_message": ("content",),
     "async_hook_response": _OUTPUT,
 }
 

@@ -92,6 +92,7 @@ def test_callers_that_read_get_the_strings_and_so_do_lines_that_were_edited_befo
         (attachment("hook_success", "SessionStart", stdout=LONG, content=LONG), "stdout"),
         (attachment("hook_non_blocking_error", stdout="", stderr=LONG), "stderr"),
         (attachment("hook_error_during_execution", "Stop", content=LONG), "content"),
+        (attachment("hook_system_message", content=LONG), "content"),
         (
             attachment("async_hook_response", stdout=LONG, response={"systemMessage": LONG}),
             "stdout",
