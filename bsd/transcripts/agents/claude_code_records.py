@@ -4,7 +4,8 @@ Three kinds of lines, as far as the program (2.1.330, in print mode and in a ter
 the same request when their content is gone:
 
 - `progress`: what a tool does while it runs; of a subagent, its messages again and again. Old
-  versions write it. A new one reads only `uuid` and `parentUuid` of such a line.
+  versions write it, and show it (tried with 2.1.19, in which `data` must stay an object). A new one
+  reads only `uuid` and `parentUuid` of such a line.
 - `attachment`: what hooks have printed. What a hook tells the model stands beside it, and stays.
 - `api-request`, `api-request-shape`, `api-request-blob`: requests as they were sent, in parts. When
   the program resumes, it reads their hashes, by which it knows what it has written. These lines
