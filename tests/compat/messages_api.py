@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
             if why := self.model.why_refused(body):
                 self.model.refused.append(why)
             elif self.model.fails(body):
-                why = "prompt is too long: 1200000 tokens > 1000000 maximum"
+                why = "the test wants an error here"
             if why:
                 error = {"type": "invalid_request_error", "message": why}
                 self._send_json({"type": "error", "error": error}, 400)
