@@ -81,6 +81,7 @@ def plan_change(
         include_user=include_user,
         protected_tools=config.protected_tools,
         binds=Policy.of(config).binds,
+        now=opened.now,
     )
 
 

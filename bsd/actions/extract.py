@@ -35,12 +35,15 @@ def extract(
     *,
     dry_run: bool = False,
     settings: Mapping[str, Any] | None = None,
+    turn_over: bool = False,
 ) -> SessionResult:
     """Extract all that is due in a session, values that an undo had brought back included.
 
     Args:
         dry_run: say what would be done, and change nothing.
         settings: settings of config.json that have other values for this call.
+        turn_over: the last turn of the session has ended, whatever its entries say. A session in
+            use is left alone all the same.
 
     Returns:
         The result; a session that is busy, left alone or failed has that status, and a `reason`.
@@ -50,7 +53,9 @@ def extract(
         LeftAlone: the file is no session of its program.
         Invalid: a setting has no valid value.
     """
-    extraction = _ExtractionRun(context, session, settings, by_hand=True, dry_run=dry_run)
+    extraction = _ExtractionRun(
+        context, session, settings, by_hand=True, dry_run=dry_run, turn_over=turn_over
+    )
     return extraction.foretell() if dry_run else extraction.run()
 
 
@@ -96,7 +101,7 @@ def extract_due(
 class _ExtractionRun:
     """One extraction of one session, and the checkpoint from which it reads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - wishes, each by its name
         self,
         context: ActionContext,
         session: SessionName,
@@ -105,6 +110,7 @@ class _ExtractionRun:
         state: StateDb | None = None,
         by_hand: bool = False,
         dry_run: bool = False,
+        turn_over: bool = False,
         watch: Callable[[OpenSession], CallWatch] | None = None,
     ) -> None:
         self.found_calls = False
@@ -119,6 +125,7 @@ class _ExtractionRun:
         self._fingerprint = fingerprint(self._config) if state else ""
         self._by_hand = by_hand
         self._dry_run = dry_run
+        self._turn_over = turn_over
         self._watch = watch
         self._since: Checkpoint | None = None
         self._guard = b""  # of what stands before the plan's checkpoint once it is in effect
@@ -189,6 +196,7 @@ class _ExtractionRun:
             since=self._since,
             undone=undone,
             by_hand=self._by_hand,
+            turn_over=self._turn_over,
         )
         if watched is not None and watched.has_due_calls():
             self.found_calls = True

@@ -23,6 +23,7 @@ from bsd.store.originals import Missing, SessionStore
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
+from bsd.transcripts.damage import DamagedLines
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import paths_of, value_at
 
@@ -50,6 +51,10 @@ class Entries:
     entries: tuple[EntryRow, ...]
     next: Annotated[int | None, Field(description="The `from` of the next page")]
     previous: Annotated[int | None, Field(description="The `before` of the page before this one")]
+    damaged: Annotated[DamagedLines | None, Field(description="Of the whole session")] = None
+    left_alone: Annotated[
+        str | None, Field(description="Why bsd does not edit the session, if it does not")
+    ] = None
 
 
 def list_entries(
@@ -72,10 +77,10 @@ def list_entries(
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: the file is not one that bsd edits.
+        LeftAlone: its lines are not understood.
     """
     wanted = frozenset(filter(None, types.split(",")))
-    with context.reader(session, to_edit=True) as opened:
+    with context.reader(session) as opened:
         source, fmt = opened.transcript, opened.format
         outline = context.outlines.of(session, source, fmt)
 
@@ -97,7 +102,8 @@ def list_entries(
                 previous = numbers[0]
         rows = outline.views(source, fmt, numbers)
         entries = tuple(entry_row(opened.store, fmt, row) for row in rows)
-    return Entries(entries, following, previous)
+        damaged = outline.damaged(source)
+        return Entries(entries, following, previous, damaged, opened.left_alone)
 
 
 def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> EntryRow:
@@ -152,6 +158,12 @@ class SessionDetail(SessionInList):
     entries: tuple[EntryRow, ...]
     next: int | None
     previous: int | None
+    damaged: Annotated[
+        DamagedLines | None, Field(description="Of the whole session; null if it was not read")
+    ]
+    left_alone: Annotated[
+        str | None, Field(description="Why bsd does not edit the session, if it does not")
+    ]
 
 
 def show_session(
@@ -161,7 +173,7 @@ def show_session(
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: the file is not one that bsd edits.
+        LeftAlone: its lines are not understood.
     """
     layout = context.layout
     page = list_entries(context, session, limit=limit) if limit else Entries((), 0, None)
@@ -176,4 +188,6 @@ def show_session(
         entries=page.entries,
         next=page.next,
         previous=page.previous,
+        damaged=page.damaged,
+        left_alone=page.left_alone,
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.core.answers import Internal
@@ -15,6 +17,7 @@ from bsd.store.markers import stored_line
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Value
+from bsd.transcripts.damage import DamageCount, DamagedLines
 from bsd.transcripts.reader import Transcript, parse_entry
 from bsd.transcripts.spans import value_at
 
@@ -139,16 +142,24 @@ class Summary:
     agent: str
     summary: SummaryFields
     generated_at: str
+    damaged: DamagedLines = field(default_factory=DamagedLines)
+    left_alone: Annotated[
+        str | None, Field(description="Why bsd does not edit the session, if it does not")
+    ] = None
 
 
-def summarize(source: Transcript, fmt: TranscriptFormat, stored: OriginalStore) -> SummaryFields:
+def summarize(
+    source: Transcript, fmt: TranscriptFormat, stored: OriginalStore
+) -> tuple[SummaryFields, DamagedLines]:
     """Read a session, and what was taken out of it."""
-    found = SummaryFields()
+    found, damaged = SummaryFields(), DamageCount()
     for line in source.lines():
-        if (entry := parse_entry(line.raw)) is not None:
+        entry = parse_entry(line.raw)
+        damaged.look_at(line, entry)
+        if entry is not None:
             found.take(_original(line.raw, entry, fmt, stored), fmt)
     found.conclude()
-    return found
+    return found, damaged.lines
 
 
 def summarize_session(context: ActionContext, session: SessionName) -> Summary:
@@ -159,8 +170,9 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
         LeftAlone: its lines are not understood.
     """
     with context.reader(session) as opened:
-        found = summarize(opened.transcript, opened.format, opened.store)
-        return Summary(session.session, session.agent, found, iso_utc(opened.now))
+        found, damaged = summarize(opened.transcript, opened.format, opened.store)
+        at = iso_utc(opened.now)
+        return Summary(session.session, session.agent, found, at, damaged, opened.left_alone)
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: OriginalStore) -> Entry:

@@ -40,9 +40,19 @@ from bsd.sessions.session import Session
 @click.option("--age-threshold-hours", type=float, metavar="H", help="Leave younger entries alone.")
 @click.option("--scope", metavar="all|display", help="display: only what no model is sent.")
 @click.option("--prefix-bound", metavar="skip|extract", help="What signed thinking stands on.")
+@click.option(
+    "--turn-over",
+    is_flag=True,
+    help="The last turn of the named sessions has ended, whatever they say.",
+)
 @click.pass_obj
 def extract_command(
-    call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **options: Any
+    call: Call,
+    /,
+    sessions: tuple[SessionName, ...],
+    dry_run: bool,
+    turn_over: bool,
+    **options: Any,
 ) -> int:
     """Move large old values into the store.
 
@@ -50,18 +60,28 @@ def extract_command(
     and left for the next time. The options below hold for this call only; `bsd config set` changes
     what holds always.
 
+    A turn that has not ended stays whole. It ends with its answer, an error or an abort, and after
+    a day in which nothing is added. --turn-over says of the named sessions that it has ended before
+    that; a session in use is waited for all the same.
+
     \b
     Examples:
       bsd extract --dry-run
       bsd extract
       bsd extract main/4f2a --keep-recent 10
+      bsd extract main/4f2a --turn-over
       bsd extract --trigger-types thinking,tool_result,tool_call --min-value-length 2000
     """
+    if turn_over and not sessions:
+        text = "--turn-over needs the names of sessions: it cannot be said of all of them"
+        raise Invalid(text, hint="bsd extract AGENT/SESSION --turn-over")
     settings = {name: value for name, value in options.items() if value is not None}
     names = list(dict.fromkeys(sessions)) or list(catalog.names(call.layout, strays=False))
     outcomes = each_session(
         call,
-        lambda context, name: extract(context, name, dry_run=dry_run, settings=settings),
+        lambda context, name: extract(
+            context, name, dry_run=dry_run, settings=settings, turn_over=turn_over
+        ),
         names,
         Status.EXTRACTED,
         dry_run=dry_run,

@@ -238,7 +238,7 @@ def say_who_serves(layout: Layout, agent: str | None) -> None:
 
 def entry_ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:
     """Yield the entry ids of a session, each with True if values of the entry are extracted."""
-    source, fmt = Session(layout, session).open(to_read=True)
+    source, fmt, _ = Session(layout, session).open_to_read()
     with source:
         for line in source.lines():
             if (entry := parse_entry(line.raw)) is None:

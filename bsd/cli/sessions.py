@@ -214,3 +214,7 @@ def tell_summary(found: Summary) -> None:
             say(f"\n{title}")
             for line in lines:
                 say(f"  - {line}")
+    if found.damaged.count:
+        note(found.damaged.in_words())
+    if found.left_alone is not None:
+        note(f"bsd does not edit {name}: {found.left_alone}")

@@ -105,10 +105,13 @@ def extract_session(
     ] = None,
     *,
     dry_run: bool = False,
+    turn_over: Annotated[
+        bool, Query(description="The last turn has ended, whatever its entries say")
+    ] = False,
 ) -> SessionResult:
     """Extract what is due; the body may change settings for this call."""
     check_settings(settings or {})
-    result = context.run(extract, session, dry_run=dry_run, settings=settings)
+    result = context.run(extract, session, dry_run=dry_run, settings=settings, turn_over=turn_over)
     _raise_unless_done(result)
     return result
 

@@ -24,7 +24,7 @@ from bsd.store.originals import SessionStore
 from bsd.store.search import Known, SearchIndex, ask
 from bsd.store.statistics import Statistics, TakenOut
 from bsd.transcripts.agents.installed import nothing_configured
-from bsd.transcripts.agents.program import ENDING, Registered, Registry
+from bsd.transcripts.agents.program import ENDING, Registered, Registry, is_conflict_copy
 from bsd.transcripts.agents.programs import program_of
 
 
@@ -224,7 +224,8 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
     program = program_of(layout, name)
     if database := program.database():
         return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
-    told = [program.registry().problem, _passed_over(layout, name), _twice(layout, name, away)]
+    told = [program.registry().problem, _passed_over(layout, name), _conflict_copies(layout, name)]
+    told.append(_twice(layout, name, away))
     return AgentInfo(name, found, "; ".join(filter(None, told)) or None)
 
 
@@ -238,6 +239,20 @@ def _passed_over(layout: Layout, agent: str) -> str | None:
     shown = ", ".join(repr(name) for name in odd[:3]) + (", …" if len(odd) > 3 else "")
     files = "1 file is" if len(odd) == 1 else f"{len(odd)} files are"
     return f"{files} left alone: {shown} (links, or not only letters, digits and . _ @ : + -)"
+
+
+def _conflict_copies(layout: Layout, agent: str) -> str | None:
+    """Name the copies that a program for syncing files has left beside the sessions."""
+    program, copies = program_of(layout, agent), []
+    with suppress(OSError):
+        for name in sorted(os.listdir(layout.sessions_dir(agent))):
+            is_copy = name.endswith(ENDING) and is_conflict_copy(name)
+            if is_copy and not program.is_session_file(name):
+                copies.append(name)
+    if not copies:
+        return None
+    shown = ", ".join(map(repr, copies[:3])) + (", …" if len(copies) > 3 else "")
+    return f"left alone, since they are copies that syncing made of conflicts: {shown}"
 
 
 def _twice(layout: Layout, agent: str, away: _Files) -> str | None:

@@ -9,7 +9,9 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from bsd.core.answers import OMIT_EMPTY
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
@@ -20,6 +22,7 @@ from bsd.transcripts import splice
 from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at
 from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.damage import DamageCount, DamagedLines
 from bsd.transcripts.reader import Line, TranscriptFile, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath, format_path, parse_path, value_at
 
@@ -48,6 +51,7 @@ class Finding:
     repaired: bool = False
     hint: str | None = None
     harmless: bool = False  # information; nothing is wrong
+    damaged: Annotated[DamagedLines | None, OMIT_EMPTY] = None  # of `damaged_lines`
 
     @property
     def is_open(self) -> bool:
@@ -67,6 +71,7 @@ class Verification:
     unmarked: int = 0  # of these: some program has dropped the marker beside them
     files: int = 0
     packed: int = 0  # lines in the packs of the archive
+    damaged_lines: int = 0  # in sessions; kept as they are
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -151,7 +156,7 @@ class SessionCheck:
             self._fmt = fmt = found.reads if isinstance(found, NotOurs) else found
             if fmt is None:
                 return
-            markers = Markers(source, fmt, self._store)
+            markers, damaged = Markers(source, fmt, self._store), DamageCount()
             for line in source.lines():
                 if is_too_large(line.raw):
                     where = f"{self._name} #{line.index}"
@@ -160,9 +165,20 @@ class SessionCheck:
                     finding = Finding("too_large_in_memory", where, message, harmless=True)
                     self._result.findings.append(finding)
                     continue
+                entry = parse_entry(line.raw)
+                damaged.look_at(line, entry)
                 has_needle = any(needle in line.raw for needle in NEEDLES)
-                if has_needle and (entry := parse_entry(line.raw)) is not None:
+                if has_needle and entry is not None:
                     self._check_entry(line, entry, fmt, markers, is_ours=is_ours)
+        self._note_damage(damaged.lines)
+
+    def _note_damage(self, damaged: DamagedLines) -> None:
+        """Tell of damaged lines: nothing of bsd's is wrong with them."""
+        if damaged.count:
+            self._result.damaged_lines += damaged.count
+            where, message = str(self._name), damaged.in_words()
+            found = Finding("damaged_lines", where, message, harmless=True, damaged=damaged)
+            self._result.findings.append(found)
 
     def _check_entry(
         self, line: Line, entry: Entry, fmt: TranscriptFormat, markers: Markers, *, is_ours: bool

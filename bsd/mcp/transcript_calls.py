@@ -146,7 +146,7 @@ class WatchedTranscript:
     def _follow(self, line: Line, entry: Entry) -> None:
         fmt = self._format
         info = fmt.info(entry)
-        if info.turn in {Turn.STARTS, Turn.CLOSES}:
+        if info.turn is Turn.STARTS or info.turn.is_end:
             for call in self.calls:
                 call.over = True
         if info.signed_by is not None and self._policy.binds(info.signed_by):
@@ -202,9 +202,9 @@ def _own_call(
         command.arguments if command else arguments,
         by_shell=command is not None,
         alone=command is None or command.alone,
-        ended=info.turn is Turn.CLOSES,
+        ended=info.turn.is_end,
         # Without turns in the format, the session is idle, or it would not be looked at.
-        over=info.turn in {Turn.NONE, Turn.CLOSES},
+        over=info.turn is Turn.NONE or info.turn.is_end,
     )
 
 

@@ -25,6 +25,7 @@ Binds = Callable[[str], bool]  # whether signatures of a model cover all that is
 _NONE, _EARLIER = -1, -2  # instead of a parent's row: it has none; it is before the checkpoint
 _NEAR = 64  # entries: most parents are among the last ones
 _SIGNATURE = b"ignature"  # of thinking, as all formats call it
+SILENCE_SECONDS = 86_400.0  # after which a turn that does not say that it has ended is over
 WARNING = (
     "entry {}: a later answer carries a signature that covers it; its provider may refuse the "
     "session now (setting prefix_bound_models). An undo takes the change back."
@@ -327,13 +328,21 @@ class ContextWindow:
 
 
 class LastTurn:
-    """Which entries belong to the last turn, and to one that is not finished."""
+    """Which entries belong to the last turn, and to one that is not finished.
+
+    A turn of which nothing tells the end is over after a day without a new entry: its program was
+    killed, or lost its connection (`end_if_silent`).
+    """
 
     def __init__(self, begins: int | None = None) -> None:
         self._begins = begins  # line at which the last turn begins
         self._open_from: int | None = None  # line from which on it is not finished
+        self._written_ms: float | None = None  # the newest time in these lines
+        # Of a turn that nothing has ended: line from which on, and when, silence ends it.
+        self._silent_from: int | None = None
+        self._over_at: float | None = None
         self._waiting: set[str] = set()  # ids of its calls without results
-        self._latest: set[int] = set()  # lines of the latest assistant message
+        self._latest: set[int] = set()  # lines of the latest assistant message that is sent
         self._answer: str | None = None  # what those have in common
 
     def follow(self, index: int, info: EntryInfo) -> None:
@@ -342,6 +351,7 @@ class LastTurn:
         # again does not wait for it.
         if info.turn is Turn.STARTS:
             self._begins = self._open_from = index
+            self._written_ms = None
             self._waiting.clear()
         self._waiting.update(call.id for call in info.calls if call.id)
         if info.result_of is not None:
@@ -351,11 +361,51 @@ class LastTurn:
             self._open_from = index if self._open_from is None else self._open_from
         elif info.turn is Turn.CLOSES and not self._waiting:
             self._open_from = None
-        if info.is_assistant:
+        elif info.turn is Turn.BREAKS:
+            self.end()
+        self._note_time(info.time_ms)
+        if info.is_assistant and info.turn is not Turn.BREAKS:
             if info.answer is None or info.answer != self._answer:
                 self._latest.clear()
             self._latest.add(index)
             self._answer = info.answer
+
+    def _note_time(self, time_ms: float | None) -> None:
+        if self._open_from is None:
+            self._written_ms = None
+        elif time_ms is not None:
+            self._written_ms = max(time_ms, self._written_ms or time_ms)
+
+    def end(self) -> None:
+        """End the turn, whatever its entries say; what is followed later may continue it."""
+        self._open_from = self._written_ms = None
+        self._waiting.clear()
+
+    def end_if_silent(self, now: float, mtime: float | None = None) -> None:
+        """End a turn to which nothing was added for a day, once all was followed.
+
+        A time in the future counts as now; without any time, the turn goes on.
+
+        Args:
+            now: epoch seconds.
+            mtime: when the file was written (epoch seconds): it counts if no entry has a time.
+        """
+        written = mtime if self._written_ms is None else self._written_ms / 1000
+        if self._open_from is None or written is None:
+            return
+        self._silent_from, self._over_at = self._open_from, min(written, now) + SILENCE_SECONDS
+        if self._over_at <= now:
+            self.end()
+
+    def over_at(self, index: int) -> float | None:
+        """When silence ends, or has ended, the turn of a line (epoch seconds).
+
+        None if the turn has another end, and for a part of the latest assistant message, which
+        stays whole after that, too.
+        """
+        if self._silent_from is None or index < self._silent_from or index in self._latest:
+            return None
+        return self._over_at
 
     def is_open(self, index: int) -> bool:
         """Whether a line is of an unfinished turn, or a part of the latest assistant message."""

@@ -82,6 +82,14 @@ class Conversation:
         """Whether one of bsd's tools said this: it quotes what is looked for elsewhere."""
         return info.result_of in self._own or own_tool(info.result_tool)
 
+    def end_if_silent(self, now: float | None, mtime: float | None) -> None:
+        """End the last turn, once all was followed, if it was left for a day (epoch seconds).
+
+        Without `now`, a turn that does not say that it has ended goes on.
+        """
+        if now is not None:
+            self._last_turn.end_if_silent(now, mtime)
+
     # Answers, once all was followed.
 
     def turn_open(self, index: int) -> bool:

@@ -98,10 +98,13 @@ def plan_discard(
     include_user: bool = False,
     protected_tools: Collection[str] = (),
     binds: Binds = never,
+    now: float | None = None,
 ) -> tuple[Plan, ContextChanged]:
     """Plan these discards, or with summaries distillations; all or none, else Refused.
 
-    `binds` tells which models' signatures make a change worth a warning.
+    Args:
+        binds: tells which models' signatures make a change worth a warning.
+        now: epoch seconds; None: a turn that does not say that it has ended goes on.
     """
     action: Action = DISTILL if any(target.summary is not None for target in targets) else DISCARD
     conversation = Conversation(fmt, protected_tools, binds)
@@ -119,6 +122,7 @@ def plan_discard(
                 values = content_values(seen, fmt)
                 why = _unfit(seen, values, conversation, include_user=include_user)
                 found[number].append(_address(seen, values, target, hashes[0], why))
+    conversation.end_if_silent(now, source.identity.mtime)
     if problems := _problems(targets, found, conversation):
         raise Refused(action, problems, hint=_HINT)
     chosen = [addressed for [addressed] in found]

@@ -62,6 +62,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     since: Checkpoint | None = None,
     undone: Collection[str] = (),
     by_hand: bool = False,
+    turn_over: bool = False,
 ) -> Plan:
     """Plan the extraction of all that is due.
 
@@ -74,6 +75,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         since: a checkpoint made by a plan with the same settings. The session is read from there
             on, and the report tells of that part.
         undone: ids of entries whose extraction was taken back: they stay, unless `by_hand`.
+        turn_over: the last turn has ended, whatever its entries say.
     """
     policy = Policy.of(config)
     look = partial(
@@ -85,6 +87,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         keep_names=tell is not None,
         progress=progress,
         undone=() if by_hand else undone,
+        turn_over=turn_over,
     )
     survey = look(since=since)
     if survey.reaches_back or survey.repeats_earlier:

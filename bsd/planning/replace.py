@@ -79,10 +79,13 @@ def plan_replace(
     include_user: bool = False,
     protected_tools: Collection[str] = (),
     binds: Binds = never,
+    now: float | None = None,
 ) -> tuple[Plan, ContextChanged]:
     """Plan these operations; raises Refused, which lists everything that is wrong with them.
 
-    `binds` tells which models' signatures make a change worth a warning.
+    Args:
+        binds: tells which models' signatures make a change worth a warning.
+        now: epoch seconds; None: a turn that does not say that it has ended goes on.
     """
     if empty := [
         FieldError(f"targets[{number}]", EMPTY_MARKER)
@@ -105,6 +108,7 @@ def plan_replace(
                     _search(search, number, seen, value, text, conversation)
                 elif search.users is None and any(_ranges(text, search.operation)):
                     search.users = seen.name
+    conversation.end_if_silent(now, source.identity.mtime)
     if problems := _all_problems(source, fmt, searches, conversation, include_user=include_user):
         hint = "`bsd show AGENT/SESSION` shows the texts as they are now"
         if some_extracted and any(not search.count for search in searches):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -254,6 +254,8 @@ class Standing:
     turn_open: bool = False  # in an unfinished turn, or the latest assistant message
     last_turn: bool = False  # in the last turn, finished or not
     prefix_bound: bool = False  # a later signature covers what the model sees of it
+    # Epoch seconds at which its turn, of which nothing tells the end, is over by silence.
+    over_at: float | None = None
 
 
 class Chosen(NamedTuple):
@@ -380,7 +382,8 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
     Values are filtered step by step, and the reason is that of the step after which none is left.
     """
     if (reason := _before_values(subject, standing, policy)) is not None:
-        return Decision(reason)
+        due = _due_after_turn(subject, standing, policy) if reason is Reason.TURN_OPEN else None
+        return Decision(reason, due_at=due)
     options = subject.options
     if standing.last_turn:
         options = tuple(option for option in options if not option.is_thought)
@@ -406,6 +409,15 @@ def _before_values(subject: Subject, standing: Standing, policy: Policy) -> Reas
     if standing.turn_open or (standing.last_turn and _only_thinks(subject)):
         return Reason.TURN_OPEN
     return Reason.PINNED if subject.pinned else None
+
+
+def _due_after_turn(subject: Subject, standing: Standing, policy: Policy) -> float | None:
+    """When an entry of an unfinished turn will leave, if nothing is added to its session."""
+    if standing.over_at is None or not standing.turn_open:
+        return None
+    then = replace(standing, turn_open=False, over_at=None)
+    decision = decide(subject, then, policy, standing.over_at)
+    return standing.over_at if decision.reason is Reason.EXTRACT else decision.due_at
 
 
 def _only_thinks(subject: Subject) -> bool:

@@ -115,7 +115,7 @@ class Judged:
 class Survey:
     """What one pass over a session found. Times are epoch seconds."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as `of`
         self,
         fmt: TranscriptFormat,
         policy: Policy,
@@ -124,6 +124,8 @@ class Survey:
         keep_names: bool = False,
         since: Checkpoint | None = None,
         undone: Container[str] = (),
+        mtime: float | None = None,
+        turn_over: bool = False,
     ) -> None:
         self._fmt = fmt
         self._policy = policy
@@ -133,6 +135,8 @@ class Survey:
         self._since = since
         self._undone = undone
         self._source: Transcript | None = None
+        self._mtime = mtime
+        self._turn_over = turn_over
         self.messages = since.messages if since else 0
         # Where the next line will begin, and its number.
         self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
@@ -161,6 +165,7 @@ class Survey:
         progress: Progress | None = None,
         since: Checkpoint | None = None,
         undone: Container[str] = (),
+        turn_over: bool = False,
     ) -> Survey:
         """Read a session to its last line.
 
@@ -169,8 +174,18 @@ class Survey:
             progress: gets the bytes that were read so far.
             since: a checkpoint of the session, to begin there instead of at its first line.
             undone: ids of entries whose extraction was taken back.
+            turn_over: the last turn has ended, whatever its entries say.
         """
-        survey = cls(fmt, policy, now, keep_names=keep_names, since=since, undone=undone)
+        survey = cls(
+            fmt,
+            policy,
+            now,
+            keep_names=keep_names,
+            since=since,
+            undone=undone,
+            mtime=source.identity.mtime,
+            turn_over=turn_over,
+        )
         survey._source = source
         told, last = survey.end_offset, None
         for last in source.lines(survey.end_offset, survey.end_index):
@@ -251,6 +266,9 @@ class Survey:
         """Judge every entry, in the order of the file."""
         duplicates = self._duplicates()
         context, last_turn, signed = self._context, self._last_turn, self._context.signed
+        if self._turn_over:
+            last_turn.end()
+        last_turn.end_if_silent(self._now, self._mtime)
         for number, row in enumerate(self.rows):
             standing = Standing(
                 self.messages - row.messages,
@@ -259,6 +277,7 @@ class Survey:
                 last_turn.is_open(row.index),
                 last_turn.includes(row.index),
                 signed and context.is_bound(number),
+                last_turn.over_at(row.index),
             )
             decision = self._decide(row.subject, standing)
             yield Judged(row, standing, decision, context.sent(number))
@@ -417,9 +436,10 @@ class FinalOutcomes:
         standing = outcome.standing
         is_old = standing.position >= self._window
         is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old)
-        # A turn that begins before the checkpoint would not be known after it, and a line without
-        # its end is still being written.
+        # A turn that begins before the checkpoint would not be known after it, nor when its newest
+        # entry was written; and a line without its end is still being written.
         is_held = standing.turn_open or (standing.last_turn and outcome.row.subject.thinks)
+        is_held |= standing.over_at is not None
         if not is_final or is_held or outcome.row.offset >= self._survey.end_offset:
             self._end = outcome
             return

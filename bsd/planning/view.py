@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -29,13 +29,14 @@ from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.change import Identity
+from bsd.transcripts.damage import MOST_LISTED, DamagedLine, DamagedLines, damage_of, is_damaged
 from bsd.transcripts.reader import Line, Transcript
 from bsd.transcripts.spans import paths_of, value_at
 
 # The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
 SHORTEST = 6  # hex digits
 _PREVIEW = 200  # characters (seed 000, SP-06)
-_MESSAGE, _EXTRACTED = 1, 2
+_MESSAGE, _EXTRACTED, _DAMAGED = 1, 2, 4
 _NO_ENTRY, _MOST_TYPES = 255, 254
 _GUARDED = 4096  # bytes before the end that must be what they were
 # Of an entry that is called by one of very many types: it is looked at when it is asked for.
@@ -101,15 +102,22 @@ def preview_of(text: str) -> str:
 
 
 def views(
-    source: Transcript, fmt: TranscriptFormat, *, start: int = 0, limit: int | None = None
+    source: Transcript,
+    fmt: TranscriptFormat,
+    *,
+    start: int = 0,
+    limit: int | None = None,
+    outline: Outline | None = None,
 ) -> Iterator[EntryView]:
     """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
 
-    Reads the file twice: positions and hashes depend on what comes later.
+    Reads the file twice, or, with its `outline`, once: positions and hashes depend on what comes
+    later.
     """
     stop = None if limit is None else start + limit
     lines = takewhile(lambda line: stop is None or line.index < stop, source.lines())
-    yield from outline_of(source, fmt).rows((line for line in lines if line.index >= start), fmt)
+    outline = outline or outline_of(source, fmt)
+    yield from outline.rows((line for line in lines if line.index >= start), fmt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +318,13 @@ class Outline:
             return False
         return _guard(source, self.end) == self.guard
 
+    def damaged(self, source: Transcript) -> DamagedLines:
+        """The lines that hold no entry since they are damaged."""
+        numbers = (number for number, flags in enumerate(self.flags) if flags & _DAMAGED)
+        first = self._read(source, islice(numbers, MOST_LISTED))
+        listed = tuple(DamagedLine(line.index, damage_of(line.raw)) for line in first)
+        return DamagedLines(self.flags.count(_DAMAGED), listed)
+
     def entries(
         self,
         lines: range,
@@ -330,14 +345,13 @@ class Outline:
         self, source: Transcript, fmt: TranscriptFormat, numbers: Iterable[int]
     ) -> Iterator[EntryView]:
         """The entries that stand in these lines, which are in ascending order."""
+        yield from self.rows(self._read(source, numbers), fmt)
 
-        def read() -> Iterator[Line]:
-            for number in numbers:
-                start, is_last = self.offsets[number], number + 1 == len(self.offsets)
-                stop = self.identity.size if is_last else self.offsets[number + 1]
-                yield Line(number, start, source.read(start, stop - start))
-
-        yield from self.rows(read(), fmt)
+    def _read(self, source: Transcript, numbers: Iterable[int]) -> Iterator[Line]:
+        for number in numbers:
+            start, is_last = self.offsets[number], number + 1 == len(self.offsets)
+            stop = self.identity.size if is_last else self.offsets[number + 1]
+            yield Line(number, start, source.read(start, stop - start))
 
     def rows(self, lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[EntryView]:
         """The entries that these lines hold, which are in ascending order."""
@@ -378,6 +392,8 @@ def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None 
             digest = line_hash(line.raw)
             new.shorts.append(int(digest[:SHORTEST], 16))
             new.longs.append(int(digest[: 2 * SHORTEST], 16))
+        elif is_damaged(line.raw, None):
+            flags = _DAMAGED
         # Lines that a plan takes out are not listed.
         gone = line.index - len(new.offsets)
         new.offsets.extend([line.offset] * (gone + 1))

@@ -55,6 +55,11 @@ class Identity:
     def written(self) -> Written:
         return Written(self.dev, self.ino, self.size, self.mtime_ns)
 
+    @property
+    def mtime(self) -> float | None:
+        """When the file was last written, in epoch seconds; None for a session in memory."""
+        return self.mtime_ns / 1e9 if self.mtime_ns else None
+
 
 class Readable(Protocol):
     """A file whose bytes can be had."""

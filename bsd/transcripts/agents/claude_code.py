@@ -2,9 +2,11 @@
 
 Every line is an object with a `type`; one block of a message is a line, and what ties lines
 together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes; what leaves
-lines that are never sent stands in `claude_code_records`. Thinking is never touched, nor
-what sums up a conversation, nor what the program adds to it by itself, nor reports of background
-tasks, nor a last turn of which nothing says that it has come to its end.
+lines that are never sent stands in `claude_code_records`. Thinking is never touched, nor what sums
+up a conversation, nor what the program adds to it by itself, nor reports of background tasks, nor a
+last turn that goes on. A turn ends with an answer whose `stop_reason` says so, with a line about an
+error of the API, which the program writes in the name of the model `<synthetic>`, or with a line
+that says that the user has interrupted it.
 
 Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. A process that continues one reads
 that file and begins with another prompt, so the turn it has ended with is as any other.
@@ -35,7 +37,6 @@ from bsd.transcripts.agents.format import (
     EntryInfo,
     NotOurs,
     Rank,
-    Shape,
     Title,
     TranscriptFormat,
     Turn,
@@ -52,16 +53,27 @@ from bsd.transcripts.agents.program import (
     SourceKind,
     directory_below,
 )
-from bsd.transcripts.agents.values import calls_in, leaf_values, result_values, text_value
+from bsd.transcripts.agents.values import (
+    calls_in,
+    embedded_values,
+    leaf_values,
+    result_values,
+    text_value,
+)
 from bsd.transcripts.spans import ValuePath
 
 _CONTENT = ("message", "content")
 _CALLS = {"tool_use": "input"}
 _MESSAGES = ("user", "assistant")
-_MEDIA = ("image", "document")
 _RENEWING = "1."  # versions
 # What it notes when a turn has come to its end; older versions do not say so in the answer.
 _ENDS = ("turn_duration", "stop_hook_summary")
+# Why the model has stopped, if the turn does not go on by itself.
+_STOPS = frozenset(
+    ("end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded")
+)
+_SYNTHETIC = "<synthetic>"  # the model of messages that the program writes in a model's place
+_INTERRUPTED = "[Request interrupted by user"
 
 # Lines that say how the session is called, and which of them it goes by itself.
 _NAMES = {
@@ -179,13 +191,15 @@ class ClaudeCode(TranscriptFormat):
 
     def _turn(self, entry: Entry, kind: str, *, goes_on: bool, aside: bool) -> Turn:
         """Say what a line does to its turn."""
+        if not aside and _breaks_off(entry, kind):
+            return Turn.BREAKS
         if goes_on:
             return Turn.OPEN
         if aside:
             return Turn.NONE
         if kind == "system" and entry.get("subtype") in _ENDS:
             return Turn.CLOSES
-        if kind == "assistant" and message_of(entry).get("stop_reason") == "end_turn":
+        if kind == "assistant" and text_of(message_of(entry).get("stop_reason")) in _STOPS:
             return Turn.CLOSES
         is_prompt = kind == "user" and entry.get("isMeta") is not True
         return Turn.STARTS if is_prompt else Turn.NONE
@@ -196,6 +210,15 @@ class ClaudeCodeSubagent(ClaudeCode):
 
     def _is_aside(self, entry: Entry) -> bool:  # here all is said to be
         return False
+
+
+def _breaks_off(entry: Entry, kind: str) -> bool:
+    """Whether a line tells of an error of the API, or of an interruption by the user."""
+    message = message_of(entry)
+    if kind == "assistant":
+        return entry.get("isApiErrorMessage") is True or message.get("model") == _SYNTHETIC
+    texts = texts_in(message.get("content")) if kind == "user" else []
+    return any(text.startswith(_INTERRUPTED) for text in texts)
 
 
 def _result_of(message: Entry) -> str | None:
@@ -274,13 +297,14 @@ def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
                     leaf_values(block["input"], (*path, "input"), "tool_call", at_least)
                 )
             case "tool_result":
-                values += result_values(block.get("content"), (*path, "content"), "text", _media)
+                inside = (*path, "content")
+                values += result_values(block.get("content"), inside, "text", embedded_values)
             case "thinking" if text := text_of(block.get("thinking")):
                 values.append(text_value((*path, "thinking"), text, "thinking", fixed=True))
             case "text" if text := text_of(block.get("text")):
                 values.append(text_value((*path, "text"), text, type_, fixed=own))
             case _ if not own:
-                values += _media(block, path, type_)
+                values += embedded_values(block, path, type_)
     return values
 
 
@@ -292,15 +316,6 @@ def _is_notification(entry: Entry, message: Entry) -> bool:
     if isinstance(origin, dict) and origin.get("kind") == "task-notification":
         return True
     return any(_NOTIFICATION in text for text in texts_in(message.get("content")))
-
-
-def _media(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
-    source = block.get("source")
-    data = text_of(source.get("data")) if isinstance(source, dict) else None
-    if block.get("type") not in _MEDIA or data is None:
-        return []
-    # The whole block leaves: a placeholder is not valid base64.
-    return [Value(path, Shape.BLOCK, type_, display=False, length=len(data))]
 
 
 def _copies(tree: Any, path: ValuePath, at_least: int) -> list[Value]:
@@ -319,29 +334,43 @@ SUBAGENT = ClaudeCodeSubagent()
 
 # --- detection ---
 
-# So many lines of its own the program may write before the first of a conversation.
-_LINES_LOOKED_AT = 400
+# So many lines of its own the program may write before the first of a conversation: it keeps a
+# snapshot of files for each step that was taken back or compacted away.
+_LINES_LOOKED_AT = 20_000
 _MESSAGES_LOOKED_AT = 20
+# In a file that is not ours, so many lines are looked at for messages as they are known.
+_FOREIGN_LINES_LOOKED_AT = 400
 _VERSIONS = re.compile(r"[12]\.")
 
 
 def _detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat | NotOurs:
-    """Tell a session by its first messages: a single one that is not as we know it is enough."""
-    known = 0
-    for entry in first_entries(first_lines, _LINES_LOOKED_AT):
-        if not isinstance(kind := entry.get("type"), str):
-            return NotOurs("not a Claude Code session: a line has no type")
-        if kind in _MESSAGES:
-            if what := _unknown(entry, kind) or (fmt is SUBAGENT and _not_a_subagents(entry)):
-                return NotOurs(f"a Claude Code session of unknown form: {what}")
-            known += 1
-            if known == _MESSAGES_LOOKED_AT:
-                break
-    return fmt if known else NotOurs("no Claude Code session, or one without messages")
+    """Tell a session by its first messages: a single one that is not as we know it is enough.
+
+    Such a session is only read, if at least one message has the known form.
+    """
+    why, known, typed = None, 0, False
+    for number, entry in enumerate(first_entries(first_lines, _LINES_LOOKED_AT)):
+        problem, kind = None, entry.get("type")
+        if not isinstance(kind, str):
+            problem = "not a Claude Code session: a line has no type"
+        elif kind in _MESSAGES:
+            what = _misshapen(entry, kind) or (fmt is SUBAGENT and _not_a_subagents(entry))
+            known += not what
+            if what := what or _unknown_version(entry):
+                problem = f"a Claude Code session of unknown form: {what}"
+        typed |= isinstance(kind, str)
+        why = why or problem
+        if known == _MESSAGES_LOOKED_AT or (why and (known or number >= _FOREIGN_LINES_LOOKED_AT)):
+            break
+    if why is not None:
+        return NotOurs(why, fmt if known else None)
+    if known:
+        return fmt
+    return NotOurs("no Claude Code session, or one without messages", fmt if typed else None)
 
 
-def _unknown(entry: Entry, kind: str) -> str | None:
-    """What about a message is not as in the versions that are known; None if nothing is."""
+def _misshapen(entry: Entry, kind: str) -> str | None:
+    """What about a message does not have the form that is known; None if all of it has."""
     message, parent = message_of(entry), entry.get("parentUuid", 0)
     if text_of(entry.get("uuid")) is None or text_of(entry.get("sessionId")) is None:
         return "a message without uuid or sessionId"
@@ -349,10 +378,14 @@ def _unknown(entry: Entry, kind: str) -> str | None:
         return "a message without parentUuid"
     if message.get("role") != kind or not isinstance(message.get("content"), (str, list)):
         return "a message without role or content"
-    version = entry.get("version")
-    if not isinstance(version, str) or not _VERSIONS.match(version):
-        return f"version {version!r:.40}"
     return None
+
+
+def _unknown_version(entry: Entry) -> str | None:
+    version = entry.get("version")
+    if isinstance(version, str) and _VERSIONS.match(version):
+        return None
+    return f"version {version!r:.40}"
 
 
 def _not_a_subagents(entry: Entry) -> str | None:

@@ -6,7 +6,7 @@ names, by which Codex finds the day to which they go back: so they stay sessions
 Every line is `{timestamp, type, payload}` and has no id; what a line is called is made from what
 ties it to others, or from its time. Threads whose history is paginated are left alone: Codex keeps
 byte offsets into their files. Reasoning, compactions, states and what was said are never touched,
-nor a last turn that is not complete.
+nor a last turn that goes on: one that is neither complete nor aborted, nor has ended in an error.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
 _CLOSES = frozenset(("task_complete", "turn_complete"))
+_ABORTED, _ERROR = "turn_aborted", "error"
+# Errors after which a turn goes on: they concern what a person asked for meanwhile.
+_BESIDE_A_TURN = frozenset(("thread_rollback_failed", "active_turn_not_steerable"))
 _ROLLS_BACK = "thread_rolled_back"
 _ITEM = "item_completed"
 
@@ -106,7 +109,7 @@ class Codex(TranscriptFormat):
             is_message=is_item,
             is_header=kind == _HEADER,
             is_assistant=role == "assistant",
-            turn=_turn(kind, what),
+            turn=_turn(kind, what, payload),
             role="toolResult" if is_item and what in _RESULTS else role,
             time_ms=entry_time_ms(entry),
             rolls_back=_rolled_back(payload) if what == _ROLLS_BACK else 0,
@@ -199,13 +202,22 @@ def _calls(payload: Entry) -> tuple[ToolCall, ...]:
     return (ToolCall(call_id or "", name or "", _PAYLOAD, given),)
 
 
-def _turn(kind: str, what: str | None) -> Turn:
-    """Say what a line does to its turn: one that was broken off stays open to the next prompt."""
+def _turn(kind: str, what: str | None, payload: Entry) -> Turn:
+    """Say what a line does to its turn."""
     if kind == "event_msg":
         if what in _CLOSES:
             return Turn.CLOSES
+        if what == _ABORTED or (what == _ERROR and not _is_beside_a_turn(payload)):
+            return Turn.BREAKS
         return Turn.STARTS if what in _STARTS else Turn.NONE
     return Turn.OPEN if kind == "response_item" and what != "message" else Turn.NONE
+
+
+def _is_beside_a_turn(error: Entry) -> bool:
+    """Whether an error leaves the turn as it is; its kind is a word, or the key of an object."""
+    kind = error.get("codex_error_info")
+    names = kind if isinstance(kind, dict) else (kind,)
+    return any(isinstance(name, str) and name in _BESIDE_A_TURN for name in names)
 
 
 def _rolled_back(payload: Entry) -> int:
@@ -265,24 +277,31 @@ CODEX = Codex()
 # --- detection ---
 
 _VERSION = re.compile(r"0\.[0-9]+\.")
+_KINDS = frozenset((_HEADER, "response_item", "event_msg", "turn_context", "compacted"))
 
 
 def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-    """Tell a rollout by its first line, and by every other of its first lines."""
-    header: Entry | None = None
+    """Tell a rollout by its first line, and by every other of its first lines.
+
+    One that is not as it should be is only read, if at least one line has the known form.
+    """
+    why, has_header, is_understood = None, False, False
     for entry in first_entries(first_lines):
-        kind, payload = entry.get("type"), entry.get("payload")
+        problem, kind, payload = None, entry.get("type"), entry.get("payload")
         if not isinstance(kind, str) or not isinstance(payload, dict):
-            return NotOurs("not a rollout of Codex, or one of an older form")
-        if text_of(entry.get("timestamp")) is None:
-            return NotOurs("a rollout of unknown form: a line without timestamp")
-        if header is None and kind != _HEADER:
-            return NotOurs("a rollout of unknown form: it does not begin with session_meta")
-        if kind == _HEADER:
-            header = header or payload
-            if why := _unfit(payload):
-                return NotOurs(why, CODEX if _is_paginated(payload) else None)
-    return CODEX if header is not None else NotOurs("no rollout, or an empty one")
+            problem = "not a rollout of Codex, or one of an older form"
+        elif text_of(entry.get("timestamp")) is None:
+            problem = "a rollout of unknown form: a line without timestamp"
+        else:
+            is_understood |= kind in _KINDS
+            if kind == _HEADER:
+                has_header, problem = True, _unfit(payload)
+            elif not has_header:
+                problem = "a rollout of unknown form: it does not begin with session_meta"
+        why = why or problem
+    if why is not None:
+        return NotOurs(why, CODEX if is_understood else None)
+    return CODEX if has_header else NotOurs("no rollout, or an empty one")
 
 
 def _is_paginated(meta: Entry) -> bool:

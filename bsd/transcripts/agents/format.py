@@ -49,6 +49,13 @@ class Turn(StrEnum):
     STARTS = "starts"  # a user message
     OPEN = "open"  # a turn that goes on: tool call, tool result, anything waiting for an answer
     CLOSES = "closes"  # an assistant message that ends its turn
+    # An error or an abort: the turn is over, whatever waits for an answer. If it is a message, its
+    # program does not send that again.
+    BREAKS = "breaks"
+
+    @property
+    def is_end(self) -> bool:
+        return self is Turn.CLOSES or self is Turn.BREAKS
 
 
 @dataclass(frozen=True, slots=True)

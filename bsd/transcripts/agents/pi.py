@@ -5,7 +5,7 @@ What a person imports keeps the name it had: to pi, every `.jsonl` there is a se
 The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
 in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
 session again. It has no lock, and nothing says whether it is at work: a last turn counts as over
-only if its last answer says that it has come to its end by itself.
+only if its last answer says that it has come to its end, in an error or by an abort too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from bsd.transcripts.agents.entry import Entry, first_entries, message_of, text_of
@@ -29,6 +30,7 @@ from bsd.transcripts.agents.program import (
 )
 
 _VERSIONS = (2, 3)
+_STOPS = ("stop", "length")  # values of `stopReason` of an answer that ends its turn
 _SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
 _QUIET_SECONDS = 60.0
 
@@ -40,8 +42,8 @@ class Pi(OpenClaw):
 
     def info(self, entry: Entry) -> EntryInfo:
         info = super().info(entry)
-        if info.turn is Turn.CLOSES and message_of(entry).get("stopReason") != "stop":
-            # Broken off, and pi may go on with it: the next prompt ends it.
+        if info.turn is Turn.CLOSES and message_of(entry).get("stopReason") not in _STOPS:
+            # pi waits for something (`pending`, `deferred`): the next prompt ends the turn.
             return replace(info, turn=Turn.NONE)
         return info
 
@@ -82,14 +84,22 @@ class PiProject(AgentProgram):
         return header_ids(entry)
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-        lines = list(_until_header(first_lines))
+        others = iter(first_lines)
+        lines = list(_until_header(others))
         found = detect(lines)
-        if found is not OPENCLAW:
-            return found if isinstance(found, NotOurs) else NotOurs("not a session of pi")
-        header = next(first_entries(lines))
-        if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
-            return NotOurs("a session of pi of unknown form")
-        return PI
+        if found is OPENCLAW:
+            header = next(first_entries(lines))
+            if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
+                return NotOurs("a session of pi of unknown form", PI)
+            return PI
+        if isinstance(found, NotOurs) and found.reads is None:  # its header may come later
+            further = detect(chain(lines, others))
+            if further is OPENCLAW:
+                return NotOurs("its first line is damaged, and no session header", PI)
+            found = found if isinstance(further, NotOurs) and further.reads is None else further
+        if not isinstance(found, NotOurs):
+            return NotOurs("not a session of pi")
+        return NotOurs(found.reason, None if found.reads is None else PI)
 
 
 def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:

@@ -6,6 +6,7 @@ Nothing outside `bsd/transcripts/agents/` asks which program it is.
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,15 @@ from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 
 ENDING = ".jsonl"
+
+# As Syncthing names the loser of a conflict; other programs put spaces and brackets into the name.
+_CONFLICT_COPY = re.compile(r"\.sync-conflict-[0-9]{8}-[0-9]{6}-[A-Z0-9]{7}(?=\.|$)")
+
+
+def is_conflict_copy(name: str) -> bool:
+    """Whether a program that syncs files has given a file this name, and kept it beside another."""
+    return _CONFLICT_COPY.search(name) is not None
+
 
 # --- its list of conversations ---
 

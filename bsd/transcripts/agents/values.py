@@ -238,6 +238,38 @@ def _image(block: Entry, path: ValuePath, entry_type: str | None) -> list[Value]
     return [Value(path, Shape.BLOCK, entry_type, display=False, length=len(data))] if data else []
 
 
+def embedded_values(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
+    """List what a block of the Messages API embeds: an image, a document, or a search result.
+
+    Whatever its media type is, and whether or not its base64 is sound: the whole block leaves,
+    since a placeholder is no base64. Of a document that is made of blocks, and of a search result,
+    these leave one by one.
+    """
+    source = block.get("source")
+    match block.get("type"):
+        case "image" | "document" if isinstance(source, dict):
+            if data := text_of(source.get("data")):
+                return [Value(path, Shape.BLOCK, type_, display=False, length=len(data))]
+            return _inside(source.get("content"), (*path, "source", "content"), type_)
+        case "search_result":
+            return _inside(block.get("content"), (*path, "content"), type_)
+    return []
+
+
+def _inside(content: Any, path: ValuePath, type_: str | None) -> list[Value]:
+    """List the texts and media of a content that stands inside a block."""
+    if isinstance(content, str):
+        return [text_value(path, content, type_)] if content else []
+    values: list[Value] = []
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if isinstance(block, dict) and block.get("type") == "text":
+            if text := text_of(block.get("text")):
+                values.append(text_value((*path, index, "text"), text, type_))
+        elif isinstance(block, dict) and block.get("type") == "image":
+            values += embedded_values(block, (*path, index), type_)
+    return values
+
+
 def result_values(
     content: Any,
     path: ValuePath,

@@ -59,6 +59,8 @@ _BEFORE_A_PROMPT = re.compile(
     re.DOTALL,
 )
 
+_BROKEN_OFF = frozenset(("error", "aborted"))  # values of `stopReason`
+
 # Records of what was summed up: the owner rebuilds its context from them.
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
 
@@ -137,7 +139,8 @@ def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
     """Say what a message does to its turn.
 
     Commands that a person runs (`bashExecution`) and what extensions add stand between turns.
-    An assistant message without `stopReason` waits for its results if it calls a tool.
+    An assistant message without `stopReason` waits for its results if it calls a tool. One that
+    ended in an error or was aborted is not sent again.
     """
     if role == "user":
         return Turn.STARTS
@@ -145,6 +148,8 @@ def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
         return Turn.OPEN
     if role == "assistant":
         reason = message.get("stopReason")
+        if isinstance(reason, str) and reason in _BROKEN_OFF:
+            return Turn.BREAKS
         waits = reason == "toolUse" if isinstance(reason, str) else has_calls
         return Turn.OPEN if waits else Turn.CLOSES
     return Turn.NONE
@@ -347,15 +352,23 @@ def header_ids(entry: Entry) -> set[str]:
 
 
 def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-    """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`."""
+    """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`.
+
+    Messages without the header before them are only read: the gateway makes a new file of those.
+    """
     entries = first_entries(first_lines)
     first = next(entries, None)
     if first is None:
         return NotOurs("no entries")
     if first.get("type") == "session":
         return _by_header(first)
-    if _is_flat(first) or any(_is_flat(entry) for entry in entries):
+    others = list(entries)
+    if any(map(_is_flat, (first, *others))):
         return FLAT
+    if any(entry.get("type") == "session" for entry in others):
+        return NotOurs("the session header is not its first entry", OPENCLAW)
+    if any(map(_is_message, (first, *others))):
+        return NotOurs("the session header is missing or damaged", OPENCLAW)
     return NotOurs("foreign format")
 
 
@@ -364,10 +377,16 @@ def _by_header(header: Entry) -> TranscriptFormat | NotOurs:
     if version is None:
         return NotOurs("version 1 session: its entries have no ids")
     if isinstance(version, bool) or not isinstance(version, (int, float)):
-        return NotOurs(f"session header of unknown version {version!r:.40}")
+        return NotOurs(f"session header of unknown version {version!r:.40}", OPENCLAW)
     if version < 2:
         return NotOurs(f"version {version} session: its entries have no ids")
     return OPENCLAW
+
+
+def _is_message(entry: Entry) -> bool:
+    """Whether this is a message that pi or the gateway has written."""
+    known = entry.get("type") == "message" and "parentId" in entry
+    return known and text_of(message_of(entry).get("role")) is not None
 
 
 def _is_flat(entry: Entry) -> bool:
