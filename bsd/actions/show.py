@@ -13,6 +13,7 @@ from bsd.actions.read_extracted import held_by
 from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
 from bsd.core.layout import SessionName
+from bsd.maintenance.catalog import resume_command
 from bsd.planning.view import EntryView, extracted_content, views
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -35,6 +36,7 @@ class ShownEntries:
     session: str
     entries: tuple[WholeEntry | EntryView, ...]
     full: Internal[bool]
+    resume: Annotated[str | None, Field(description="The command that continues it in its program")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def show_entries(
             found = list(views(source, fmt, start=start, limit=limit))
         if full or entry is not None:
             found = list(_whole(source, fmt, found, opened.store))
-    return ShownEntries(str(session), tuple(found), full)
+    resume = resume_command(context.layout, session)
+    return ShownEntries(str(session), tuple(found), full, resume)
 
 
 def show_value(context: ActionContext, session: SessionName, entry: str, key: str) -> ShownValue:

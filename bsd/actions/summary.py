@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.layout import SessionName
+from bsd.maintenance.catalog import resume_command
 from bsd.store.markers import stored_line
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
@@ -139,6 +142,7 @@ class Summary:
     agent: str
     summary: SummaryFields
     generated_at: str
+    resume: Annotated[str | None, Field(description="The command that continues it in its program")]
 
 
 def summarize(source: Transcript, fmt: TranscriptFormat, stored: OriginalStore) -> SummaryFields:
@@ -160,7 +164,9 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
     """
     with context.reader(session) as opened:
         found = summarize(opened.transcript, opened.format, opened.store)
-        return Summary(session.session, session.agent, found, iso_utc(opened.now))
+        now = iso_utc(opened.now)
+    resume = resume_command(context.layout, session)
+    return Summary(session.session, session.agent, found, now, resume)
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: OriginalStore) -> Entry:

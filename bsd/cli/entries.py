@@ -87,6 +87,8 @@ def tell_shown(found: ShownEntries | ShownValue) -> None:
         _print_whole(entry, full=found.full)
     if not whole:
         print_entries(found.entries)
+        if found.resume:
+            say(f"Continue it: {found.resume}")
 
 
 def _print_value(text: str) -> None:

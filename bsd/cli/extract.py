@@ -40,6 +40,9 @@ from bsd.sessions.session import Session
 @click.option("--age-threshold-hours", type=float, metavar="H", help="Leave younger entries alone.")
 @click.option("--scope", metavar="all|display", help="display: only what no model is sent.")
 @click.option("--prefix-bound", metavar="skip|extract", help="What signed thinking stands on.")
+@click.option(
+    "--when", metavar="now|cold", help="cold: what a warm prompt cache holds stays. Usual: now."
+)
 @click.pass_obj
 def extract_command(
     call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **options: Any
