@@ -102,13 +102,14 @@ def test_claude_code_goes_on_with_a_session_that_was_gone(
     assert len(path.read_bytes()) > len(before)
 
 
-def test_a_subagents_command_is_that_of_its_session(claude: ClaudeCode) -> None:
-    agent = {"description": "Count", "prompt": "Count.", "subagent_type": "general-purpose"}
-    session = claude.run(asking("Let it count.", ("Task", agent)))
-    found = {name: one for name, one in commands(claude.beside).items() if "subagents" in name}
-    if not found:
-        pytest.skip("this version has started no subagent")
-    assert all(one.endswith(f"claude --resume {session}") for one in found.values())
+def test_a_subagents_command_is_that_of_its_session(claude: ClaudeCode, session: str) -> None:
+    count = ("Bash", {"command": "seq 2000 2600", "description": "Count"})
+    agent = {"description": "Count", "prompt": asking("Count.", count), "run_in_background": False}
+    task = ("Task", agent | {"subagent_type": "general-purpose"})
+    claude.run(asking("Let somebody count.", task), "--resume", session)
+    found = commands(claude.beside)
+    assert len(found) == 2, "the session and its subagent"
+    assert len(set(found.values())) == 1
 
 
 def test_pi_goes_on_from_another_directory(programs: str, model: Model, tmp_path: Path) -> None:

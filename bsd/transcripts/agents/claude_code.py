@@ -456,7 +456,7 @@ class ClaudeCodeProject(AgentProgram):
         return _detect(first_lines, CLAUDE_CODE)
 
     def resume_command(self, session: str, directory: str | None) -> str | None:
-        """It looks for a session among those of the directory in which it is run."""
+        """In the directory of the session: its tools work there, and every version finds it."""
         place = f"cd {shlex.quote(directory)} && " if directory else ""
         return f"{place}claude --resume {shlex.quote(session)}"
 
