@@ -6,7 +6,8 @@ And what is kept of a session, or of one entry, is forgotten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
@@ -28,6 +29,7 @@ from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
+from bsd.maintenance.catalog import resume_command
 from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
 from bsd.maintenance.forget import Forget, Forgotten
 from bsd.maintenance.leftovers import kept_beside
@@ -66,6 +68,10 @@ class GoneSession:
     files: int
     put_aside: Annotated[
         str | None, Field(description="The file as which its program has put it aside")
+    ]
+    resume: Annotated[
+        str | None,
+        Field(description="The command that continues it in its program, once it is brought back"),
     ]
 
 
@@ -140,7 +146,15 @@ def gone_session(layout: Layout, copy: Snapshot, keep: str) -> GoneSession:
         kept_bytes=copy.packed,
         files=len(copy.files),
         put_aside=None if aside is None else str(aside),
+        resume=_resume_command(layout, copy),
     )
+
+
+def _resume_command(layout: Layout, copy: Snapshot) -> str | None:
+    with suppress(BsdError):  # its agent's program is not known here
+        program = program_of(layout, copy.name.agent)
+        return program.resume_command(copy.name.session, copy.working_directory)
+    return None
 
 
 def copy_sessions(
@@ -286,7 +300,8 @@ def bring_back(context: ActionContext, session: str, *, renamed: str | None = No
     copy = find_deleted(layout, session)
     name = SessionName.parse(renamed) if renamed else None
     budget = context.budget
-    return bring_back_snapshot(layout, copy, renamed=name, actor=context.actor, budget=budget)
+    answer = bring_back_snapshot(layout, copy, renamed=name, actor=context.actor, budget=budget)
+    return replace(answer, resume=resume_command(layout, SessionName.parse(answer.session)))
 
 
 def forget(context: ActionContext, session: str, *, entry: str | None = None) -> Forgotten:

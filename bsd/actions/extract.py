@@ -65,13 +65,17 @@ class CallWatch(Transcript, Protocol):
     def has_due_calls(self) -> bool:
         """Return True if calls were found that are to be carried out now."""
 
+    def waits_until(self) -> float | None:
+        """Return until when (epoch seconds) calls wait for the prompt cache; None: none do."""
 
-def extract_due(
+
+def extract_due(  # noqa: PLR0913 - wishes, each by its name
     context: ActionContext,
     session: SessionName,
     state: StateDb | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
+    asked: bool = False,
     worth: Worth | None = None,
     goes_on: Callable[[], bool] = lambda: True,
     watch: Callable[[OpenSession], CallWatch] | None = None,
@@ -82,6 +86,7 @@ def extract_due(
         state: has checkpoints: an extraction begins where the last one had seen final outcomes
             only, and tells of the rest.
         settings: settings of config.json that have other values for this call.
+        asked: a person has asked for it: nothing waits for the prompt cache to get cold.
         worth: returns False for a plan that shall be left for later, as it saves too little.
         goes_on: asked between two plans of a backlog.
         watch: wraps the session as it is read.
@@ -93,7 +98,7 @@ def extract_due(
     Raises:
         NotFound, LeftAlone, Invalid: as `extract`.
     """
-    extraction = _ExtractionRun(context, session, settings, state=state, watch=watch)
+    extraction = _ExtractionRun(context, session, settings, state=state, asked=asked, watch=watch)
     result = extraction.run(worth, goes_on)
     return None if extraction.found_calls else result
 
@@ -109,6 +114,7 @@ class _ExtractionRun:
         *,
         state: StateDb | None = None,
         by_hand: bool = False,
+        asked: bool = False,
         dry_run: bool = False,
         turn_over: bool = False,
         watch: Callable[[OpenSession], CallWatch] | None = None,
@@ -124,6 +130,9 @@ class _ExtractionRun:
         self._state = state
         self._fingerprint = fingerprint(self._config) if state else ""
         self._by_hand = by_hand
+        # Until it is built when a cut pays, "pays" acts as "cold".
+        by_itself = not (by_hand or asked) or "when" in (settings or {})
+        self._waits = by_itself and self._config.when != "now"
         self._dry_run = dry_run
         self._turn_over = turn_over
         self._watch = watch
@@ -197,10 +206,15 @@ class _ExtractionRun:
             undone=undone,
             by_hand=self._by_hand,
             turn_over=self._turn_over,
+            waits=self._waits,
         )
         if watched is not None and watched.has_due_calls():
             self.found_calls = True
             return Plan(plan.planned_on, (), Report("extract")), None
+        if watched is not None and (until := watched.waits_until()) is not None:
+            # Calls are found in lines that are read: without a checkpoint, these are read again.
+            due_at = min(until, plan.due_at or until)
+            plan = replace(plan, checkpoint=None, due_at=due_at)
         if self._state and plan.checkpoint is not None:
             self._guard = guard(source, plan.checkpoint.offset, plan.edits)
         return plan, None

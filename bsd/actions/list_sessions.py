@@ -62,6 +62,18 @@ class SessionRow:
         ),
         OMIT_EMPTY,
     ] = field(default=None, kw_only=True)
+    resume: Annotated[
+        str | None,
+        Field(description="The command that continues it in its program; null: there is none"),
+    ] = field(default=None, kw_only=True)
+    cache_warm_until: Annotated[
+        str | None,
+        Field(description="What its model sees waits for its prompt cache to get cold then"),
+        OMIT_EMPTY,
+    ] = field(default=None, kw_only=True)
+    tokens_ready: Annotated[
+        int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
+    ] = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -140,8 +152,9 @@ class Cursor:
         return base64.urlsafe_b64encode(json.dumps([self.began, *self.after]).encode()).decode()
 
 
-def session_row(info: ListedSession) -> SessionRow:
-    """A session of the catalog for other programs."""
+def session_row(info: ListedSession, now: float) -> SessionRow:
+    """A session of the catalog for other programs; `now` in epoch seconds."""
+    waits = info.waits if info.waits and (info.waits.warm_until or 0.0) > now else None
     return SessionRow(
         session=str(info.name),
         agent=info.name.agent,
@@ -155,6 +168,9 @@ def session_row(info: ListedSession) -> SessionRow:
         extracted_entries=info.extracted_entries,
         extracted_bytes=info.extracted_bytes,
         no_session=info.no_session,
+        resume=info.resume,
+        cache_warm_until=iso_utc(waits.warm_until) if waits and waits.warm_until else None,
+        tokens_ready=waits.tokens_ready if waits else None,
     )
 
 
@@ -245,7 +261,7 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
     for info in infos:
         found = known.get(info.name)
         is_stale = catalog.is_stale(info.updated, now)
-        row, figures = vars(session_row(info)), _uncounted(is_stale=is_stale)
+        row, figures = vars(session_row(info, now)), _uncounted(is_stale=is_stale)
         if found is not None:
             figures = vars(figures_of(found.statistics, is_stale=is_stale))
         if info.saved_bytes is not None and (found is not None or info.saved_bytes):
@@ -351,4 +367,4 @@ def _counted(
         figures = _uncounted(is_stale=is_stale)
         if (counted := known.get(info.name)) is not None:
             figures = vars(figures_of(counted, is_stale=is_stale))
-        yield CountedSession(**vars(session_row(info)), **figures)
+        yield CountedSession(**vars(session_row(info, now)), **figures)

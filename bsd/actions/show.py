@@ -13,6 +13,7 @@ from bsd.actions.read_extracted import held_by
 from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
 from bsd.core.layout import SessionName
+from bsd.maintenance.catalog import resume_command
 from bsd.planning.view import EntryView, extracted_content, outline_of, views
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -41,6 +42,9 @@ class ShownEntries:
     ] = None
     left_alone: Annotated[
         str | None, Field(description="Why bsd does not edit the session, if it does not")
+    ] = None
+    resume: Annotated[
+        str | None, Field(description="The command that continues it in its program")
     ] = None
 
 
@@ -86,7 +90,9 @@ def show_entries(
             damaged = outline.damaged(source)
         if full or entry is not None:
             found = list(_whole(source, fmt, found, opened.store))
-        return ShownEntries(str(session), tuple(found), full, damaged, opened.left_alone)
+        left_alone = opened.left_alone
+    resume = resume_command(context.layout, session)
+    return ShownEntries(str(session), tuple(found), full, damaged, left_alone, resume)
 
 
 def show_value(context: ActionContext, session: SessionName, entry: str, key: str) -> ShownValue:

@@ -13,6 +13,7 @@ from bsd.actions.context import ActionContext
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.layout import SessionName
+from bsd.maintenance.catalog import resume_command
 from bsd.store.markers import stored_line
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
@@ -146,6 +147,9 @@ class Summary:
     left_alone: Annotated[
         str | None, Field(description="Why bsd does not edit the session, if it does not")
     ] = None
+    resume: Annotated[
+        str | None, Field(description="The command that continues it in its program")
+    ] = None
 
 
 def summarize(
@@ -171,8 +175,9 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
     """
     with context.reader(session) as opened:
         found, damaged = summarize(opened.transcript, opened.format, opened.store)
-        at = iso_utc(opened.now)
-        return Summary(session.session, session.agent, found, at, damaged, opened.left_alone)
+        at, left_alone = iso_utc(opened.now), opened.left_alone
+    resume = resume_command(context.layout, session)
+    return Summary(session.session, session.agent, found, at, damaged, left_alone, resume)
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: OriginalStore) -> Entry:

@@ -190,6 +190,8 @@ def tell_entries(found: GoneEntries, name: str) -> None:
     print_entries(found.entries)
     if found.next is not None:
         say(f"`bsd archive show {name} --from {found.next}` goes on")
+    if found.session.resume:
+        say(f"Continue it, after `bsd archive bring-back {name}`: {found.session.resume}")
 
 
 @archive_group.command("bring-back")
@@ -234,6 +236,8 @@ def tell_back(done: BroughtBack) -> None:
         note(f"{what} stays a placeholder: {why}")
     for why in done.left_out:
         note(f"not copied, so not back: {why}")
+    if done.resume is not None:
+        say(f"  Continue it: {done.resume}")
     if done.advice is not None:
         note(done.advice)
 

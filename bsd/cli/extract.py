@@ -45,6 +45,9 @@ from bsd.sessions.session import Session
     is_flag=True,
     help="The last turn of the named sessions has ended, whatever they say.",
 )
+@click.option(
+    "--when", metavar="now|cold", help="cold: what a warm prompt cache holds stays. Usual: now."
+)
 @click.pass_obj
 def extract_command(
     call: Call,

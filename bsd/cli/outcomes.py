@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.cli.call import Call
-from bsd.cli.output import counted, note, print_json, print_table, say, share, size
+from bsd.cli.output import cache_wait, counted, note, print_json, print_table, say, share, size
 from bsd.cli.problem import Problem
 from bsd.cli.status_lines import in_flight_line
 from bsd.core.answers import as_json
@@ -37,6 +37,7 @@ MEANINGS = {
     "too_young": "younger than age_threshold_hours",
     "values_too_small": "no value is long enough (min_value_length)",
     "prefix_bound": "signed thinking further on stands on them (prefix_bound)",
+    "cache_warm": "the prompt cache of its provider is warm (when)",
     "too_large_in_memory": "so many values in one line that reading it takes too much memory",
 }
 
@@ -211,6 +212,10 @@ def _print_troubles(results: Sequence[SessionResult], *, named: bool) -> None:
                 note(f"{result.session} was left alone: {why}")
             case Status.LEFT_ALONE:
                 alone.setdefault(why, []).append(result.session)
+        if result.cache_warm_until is not None:
+            waits = "the daemon waits" if result.dry_run else "waits"
+            until = cache_wait(result.cache_warm_until, result.tokens_ready, time.time())
+            note(f"{result.session}: {waits}: {until}")
         for warning in result.warnings:
             note(f"{result.session}: {warning}")
         for key, missing in result.unavailable.items():

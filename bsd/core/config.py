@@ -188,6 +188,11 @@ _SEARCH: JsonDict = {"group": "Search"}
 _SEEN: JsonDict = {"group": "What agents see"}
 _SCOPES: JsonDict = {"all": "all values", "display": "only what is never sent to the model"}
 _BOUND: JsonDict = {"skip": "leave it", "extract": "extract it all the same"}
+_MOMENTS: JsonDict = {
+    "pays": "when it pays (for now: when the cache is cold)",
+    "now": "at once",
+    "cold": "when the cache is cold",
+}
 
 _CRON = "A cron expression."
 _LIFETIME = "30m to 52w, as in 24h, 7d, 1d12h; or never."
@@ -227,6 +232,11 @@ class PruningConfig(BaseModel):
     auto_cron: Cron = Field(
         "*/2 * * * *", title="Look into changed sessions",
         json_schema_extra=_WHEN | {"job": "auto_cron"}, description=_CRON)
+    when: Literal["pays", "now", "cold"] = Field(
+        "pays", title="What the model sees leaves",
+        json_schema_extra=_WHEN | {"unsettles": True, "per_call": True, "labels": _MOMENTS},
+        description="A cut in a warm prompt cache costs more than it saves. What you ask for "
+        "yourself never waits.")
     retention: Lifetime = Field(
         "24h", title="Extracted content, in the store", json_schema_extra=_KEPT,
         description=_LIFETIME)

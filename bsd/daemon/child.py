@@ -122,13 +122,15 @@ class Child:
         """Extract what is due in a session, as the daemon (`actions.extract.extract_due`)."""
         return extract_due(self.context("daemon"), name, self.state_db, **how)
 
-    def calls_in(self, name: SessionName) -> CallsInSession | None:
-        """Return how calls that stand in a session are found and carried out."""
+    def calls_in(self, name: SessionName, *, waits: bool = True) -> CallsInSession | None:
+        """Return how calls that stand in a session are found and carried out.
+
+        `waits`: some may wait for the prompt cache to get cold.
+        """
         if self._setup.in_band is None:
             return None
-        make: Callable[[ActionContext, SessionName], CallsInSession]
-        make = resolve_name(self._setup.in_band)
-        return make(self.context("agent"), name)
+        make: Callable[..., CallsInSession] = resolve_name(self._setup.in_band)
+        return make(self.context("agent"), name, waits=waits)
 
     def context(self, actor: str, wait: float = 0.0) -> ActionContext:
         """Return the context of an action; `wait`: seconds that a session in use is waited for.

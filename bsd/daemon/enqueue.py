@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from enum import StrEnum
 
 from bsd.core.clock import steady
 from bsd.core.layout import SessionName
@@ -72,6 +73,13 @@ class Debounce:
         return min(quiet_at, longest_at)
 
 
+class Urgency(StrEnum):
+    """Why a session is looked into at once."""
+
+    CRON = "cron"  # commit however little is saved
+    ASKED = "asked"  # the same, and nothing waits for a prompt cache: a person has asked
+
+
 class Enqueuer:
     """Puts sessions into the queue. Thread-safe; times are steady seconds."""
 
@@ -92,7 +100,7 @@ class Enqueuer:
         self._wake = wake
         self._clock = clock
         self._lock = threading.Lock()
-        self._urgent: set[SessionName] = set()
+        self._urgent: dict[SessionName, Urgency] = {}
 
     def __len__(self) -> int:
         """How many sessions wait for their quiet time."""
@@ -137,15 +145,20 @@ class Enqueuer:
         backlog = self._is_backlog(seen.mtime_ns, wall)
         self.put(name, self._idle_at(seen, now, wall), seen, backlog=backlog)
 
-    def put_urgent(self, name: SessionName, seen: Written, now: float, wall: float) -> bool:
+    def put_urgent(
+        self,
+        name: SessionName,
+        seen: Written,
+        now: float,
+        wall: float,
+        urgency: Urgency = Urgency.CRON,
+    ) -> bool:
         """Queue a session that shall be committed however little is saved; False: no room."""
-        with self._lock:
-            self._urgent.add(name)
+        self.return_urgency(name, urgency)
         due, work = self._idle_at(seen, now, wall), seen.size / _BYTES_PER_SECOND
         if self._queue.put(name, due, work=work, backlog=True):
             return True
-        with self._lock:
-            self._urgent.discard(name)
+        self.take_urgency(name)
         return False
 
     def _idle_at(self, seen: Written, now: float, wall: float) -> float:
@@ -153,16 +166,16 @@ class Enqueuer:
         age = wall - seen.mtime_ns / 1e9
         return now + max(0.0, self._quiet - age) if age >= 0 else now
 
-    def take_urgency(self, name: SessionName) -> bool:
-        """Return True if the session was queued as urgent; it is not any more."""
+    def take_urgency(self, name: SessionName) -> Urgency | None:
+        """Return why the session was queued as urgent, if so; it is not urgent any more."""
         with self._lock:
-            urgent = name in self._urgent
-            self._urgent.discard(name)
+            urgency = self._urgent.pop(name, None)
             if not self._urgent:
                 self._urgent.clear()  # or it keeps the room that it ever had
-            return urgent
+            return urgency
 
-    def return_urgency(self, name: SessionName) -> None:
-        """Make a session urgent again: the attempt at it led to nothing."""
+    def return_urgency(self, name: SessionName, urgency: Urgency) -> None:
+        """Make a session urgent, or urgent again since the attempt at it led to nothing."""
         with self._lock:
-            self._urgent.add(name)
+            if self._urgent.get(name) is not Urgency.ASKED:
+                self._urgent[name] = urgency

@@ -77,6 +77,7 @@ class JobRunner:
         now, wall = state.clocks.steady(), state.clocks.wall()
         for left in state.idle_sessions.known():
             state.scan.note(left.session, left.file)
+            state.waiting.note(left.session, left.warm_until)
             if left.due_at is not None:
                 state.enqueuer.put(left.session, now + max(0.0, left.due_at - wall))
 

@@ -111,7 +111,10 @@ class DaemonReport:
             auto_refresh_ms=state.settings.auto_refresh_ms,
             roots=state.mounts.snapshot(),
             watcher=_watcher(self._watcher.health, state.scan.problems),
-            queue=_queue(state.queue, len(state.enqueuer), len(state.savings), state.scan.left),
+            queue={
+                **_queue(state.queue, len(state.enqueuer), len(state.savings), state.scan.left),
+                "cache_warm": len(state.waiting),
+            },
             workers=self._workers.snapshot(),
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},

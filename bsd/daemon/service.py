@@ -177,6 +177,7 @@ class Daemon:
                     self._auto_cron.run,
                     noted_as="last_run_at",
                     is_enabled=lambda config: config.enabled,
+                    when_asked=self._auto_cron.run_asked,
                 ),
                 ScheduledJob(
                     RETENTION,

@@ -159,12 +159,23 @@ class IdleSessions:
         """How sessions were left under the settings that hold now."""
         return self._state.rests(self._fingerprint())
 
-    def left(self, name: SessionName, seen: Written, due_at: float | None) -> None:
-        """There is nothing more to do to a session, until it changes or `due_at` (epoch)."""
+    def left(
+        self,
+        name: SessionName,
+        seen: Written,
+        due_at: float | None,
+        warm_until: float | None = None,
+        tokens_ready: int = 0,
+    ) -> None:
+        """There is nothing more to do to a session, until it changes or `due_at` (epoch).
+
+        `warm_until`, `tokens_ready`: as of `Left`.
+        """
         with self._lock:
             settings = self._judged_by.pop(name, None)
             if settings is not None:
-                self._new[name] = Left(name, settings, seen, due_at)
+                left = Left(name, settings, seen, due_at, warm_until, tokens_ready)
+                self._new[name] = left
             many = len(self._new) >= _MOST_COLLECTED
         if many:
             self.flush()
@@ -230,6 +241,31 @@ class PendingSavings:
             self._since.pop(name, None)
 
 
+class WaitingForCache:
+    """Which sessions wait for their prompt cache to get cold. Thread-safe; epoch seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until: dict[SessionName, float] = {}
+
+    def __len__(self) -> int:
+        """How many sessions wait."""
+        return len(self._until)
+
+    def note(self, name: SessionName, until: float | None) -> None:
+        """Note until when a session waits; None: it does not."""
+        with self._lock:
+            if until is None:
+                self._until.pop(name, None)
+            else:
+                self._until[name] = until
+
+    def names(self) -> list[SessionName]:
+        """Return the sessions that wait, those whose time comes first before others."""
+        with self._lock:
+            return sorted(self._until, key=self._until.__getitem__)
+
+
 class DaemonState:
     """Made once for a daemon; only three attributes are ever replaced.
 
@@ -253,6 +289,7 @@ class DaemonState:
         self.state_db = state_at(self.layout.state_db)
         self.idle_sessions = IdleSessions(self.state_db, self.config)
         self.savings = PendingSavings()
+        self.waiting = WaitingForCache()
         self.in_flight = InFlight(self.layout)
         self.mounts = Mounts(self._can_exchange)
         self.scan = Scan(self.layout)

@@ -159,7 +159,8 @@ class DaemonStatus:
     queue: Annotated[
         EntryInfo,
         Field(
-            description="debouncing, waiting, ready, working, gathering, refused, retried, parked"
+            description="debouncing, waiting, ready, working, gathering, refused, retried, parked, "
+            "cache_warm (sessions that wait for their prompt cache to get cold)"
         ),
     ]
     workers: Annotated[list[EntryInfo], Field(description="name, session, since")]

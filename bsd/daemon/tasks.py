@@ -38,6 +38,7 @@ class ToLook(NamedTuple):
     name: SessionName
     waited: float  # seconds for which small savings in it have waited for more
     urgent: bool
+    asked: bool = False  # by a person: nothing waits for the prompt cache to get cold
 
 
 # What came of it: as `look_into` says, or what it raised.
@@ -58,7 +59,9 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
             asked = time.monotonic()
         child.begin()
         try:
-            looked.append(look_into(child, one.name, waited=one.waited, urgent=one.urgent))
+            looked.append(
+                look_into(child, one.name, waited=one.waited, urgent=one.urgent, asked=one.asked)
+            )
         except Stopping:
             break
         except BsdError as problem:
@@ -67,7 +70,7 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
 
 
 def look_into(
-    child: Child, name: SessionName, *, waited: float, urgent: bool
+    child: Child, name: SessionName, *, waited: float, urgent: bool, asked: bool = False
 ) -> SessionResult | None:
     """Extract what is due in a session; None if calls in it were carried out, which changed it.
 
@@ -77,6 +80,7 @@ def look_into(
     Args:
         waited: seconds for which small savings in the session have waited for more.
         urgent: commit however little it saves.
+        asked: a person has asked for it: nothing waits for the prompt cache to get cold.
 
     Raises:
         NotFound, LeftAlone, Busy: as `extract_due`, and as carrying out calls.
@@ -95,10 +99,11 @@ def look_into(
     extraction = partial(
         child.extract,
         name,
+        asked=asked,
         worth=worth,
         goes_on=lambda: bool(child.ask("goes_on", name)),
     )
-    calls = child.calls_in(name)
+    calls = child.calls_in(name, waits=not asked)
     result = extraction(watch=calls.watch if calls else None)
     if result is None and calls:
         with suppress(LeftAlone):  # as the extraction will say

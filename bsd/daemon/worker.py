@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ from bsd.core.processes import give_back_memory
 from bsd.daemon import tasks
 from bsd.daemon.child import BEGAN, Stopping
 from bsd.daemon.children import LONGEST_STEP_SECONDS, Children
+from bsd.daemon.enqueue import Urgency
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.queue import Failed, Finished, TryLater, Verdict
 from bsd.daemon.state import DaemonState
@@ -72,13 +73,15 @@ class Worker:
         if not self._state.config.current.enabled:  # a session counts as changed until it is on
             verdicts = dict.fromkeys(names, Finished())
         else:
-            urgent = {name for name in names if self._state.enqueuer.take_urgency(name)}
+            enqueuer = self._state.enqueuer
+            taken = {name: enqueuer.take_urgency(name) for name in names}
+            urgent = {name: urgency for name, urgency in taken.items() if urgency}
             try:
                 self._extract(names, urgent, verdicts, alive, began)
             finally:
-                for name in urgent:
+                for name, urgency in urgent.items():
                     if not isinstance(verdicts.get(name), Finished):
-                        self._state.enqueuer.return_urgency(name)
+                        enqueuer.return_urgency(name, urgency)
         for name in verdicts:
             self._worked(name)
         return verdicts
@@ -86,7 +89,7 @@ class Worker:
     def _extract(
         self,
         names: list[SessionName],
-        urgent: set[SessionName],
+        urgent: Mapping[SessionName, Urgency],
         verdicts: dict[SessionName, Verdict],
         alive: Callable[[], None],
         began: Callable[[SessionName], None],
@@ -116,7 +119,12 @@ class Worker:
             results = self._children.call(
                 tasks.look_into_several,
                 [
-                    tasks.ToLook(name, state.savings.waited(name, now), name in urgent)
+                    tasks.ToLook(
+                        name,
+                        state.savings.waited(name, now),
+                        urgent=name in urgent,
+                        asked=urgent.get(name) is Urgency.ASKED,
+                    )
                     for name in order
                 ],
                 several={name: seen.size for name, seen in before.items()},
@@ -166,6 +174,7 @@ class Worker:
                 state.scan.note(name, before)
                 state.idle_sessions.left(name, before, None)
                 state.savings.clear(name)
+                state.waiting.note(name, None)
                 return Finished()
         return Finished(self._next_due(name, result))
 
@@ -182,12 +191,14 @@ class Worker:
             seen = result.left_as.written
             state.scan.note(name, seen)
             if not result.postponed:
-                state.idle_sessions.left(name, seen, result.due_at)
+                waits = result.warm_until, result.tokens_ready or 0
+                state.idle_sessions.left(name, seen, result.due_at, *waits)
         if result.postponed:
             state.savings.wait(name, now)
             due.append(state.savings.due(name) or now)
         else:
             state.savings.clear(name)
+        state.waiting.note(name, result.warm_until)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
         return min(due, default=None)
@@ -200,6 +211,11 @@ class Worker:
         self._state.ledger.worked(name, result, at)
         if self._state.events.has_listeners:
             self._state.events.publish("session", **as_json(result))
+        if result.cache_warm_until is not None:
+            _log.debug(
+                f"Session {name} waits: cache warm until {result.cache_warm_until}",
+                tokens_ready=result.tokens_ready,
+            )
         if result.postponed:
             _log.debug(
                 f"Session {name} can give up too little yet, waiting for more",
@@ -215,6 +231,7 @@ class Worker:
         """Forget a session that is gone."""
         self._state.ledger.forget(name)
         self._state.savings.clear(name)
+        self._state.waiting.note(name, None)
         return Finished()
 
 

@@ -73,6 +73,9 @@ class BroughtBack:
     sessions: Annotated[list[str], Field(description="All that came back, those with it included")]
     files: int
     bytes: int
+    resume: Annotated[
+        str | None, Field(description="The command that continues it in its program")
+    ] = None
     unavailable: Annotated[
         dict[str, str],
         Field(description="What stays a placeholder: session and key, and why"),

@@ -22,6 +22,7 @@ from bsd.maintenance.strays import StoredFiles
 from bsd.maintenance.titles import Titles, when
 from bsd.store.originals import SessionStore
 from bsd.store.search import Known, SearchIndex, ask
+from bsd.store.state import Left
 from bsd.store.statistics import Statistics, TakenOut
 from bsd.transcripts.agents.installed import nothing_configured
 from bsd.transcripts.agents.program import ENDING, Registered, Registry, is_conflict_copy
@@ -44,6 +45,8 @@ class ListedSession:
     extracted_bytes: int  # of their original lines
     saved_bytes: int | None  # by which the lines are shorter than these; None: not known
     no_session: str | None = None  # why the file is no session, though something of it is stored
+    resume: str | None = None  # the command that continues it in its program
+    waits: Left | None = None  # how the daemon has left it, if it waits for its prompt cache
 
 
 # Files that programs have archived themselves, by agent.
@@ -333,6 +336,7 @@ def describe(
     registry = program.registry()
     entry = next(registry.find(name.session), None)
     there = out or _stored(layout, name)
+    no_session = program.why_no_session(f"{name.session}{ENDING}")
     return ListedSession(
         name=name,
         size=stat.st_size,
@@ -345,8 +349,22 @@ def describe(
         extracted_entries=there.entries,
         extracted_bytes=there.content,
         saved_bytes=out and out.saved,
-        no_session=program.why_no_session(f"{name.session}{ENDING}"),
+        no_session=no_session,
+        resume=None if no_session else program.resume_command(name.session, ends.directory),
+        waits=titles.waits(name, stat),
     )
+
+
+def resume_command(layout: Layout, name: SessionName) -> str | None:
+    """Return the command that continues a session in its program; None if there is none."""
+    program = program_of(layout, name.agent)
+    if program.why_no_session(f"{name.session}{ENDING}"):
+        return None
+    directory = None
+    with suppress(BsdError, OSError):  # it has just gone
+        stat = layout.session_file(name).lstat()
+        directory = Titles(layout, only=name).of(name, stat).directory
+    return program.resume_command(name.session, directory)
 
 
 def _stored(layout: Layout, name: SessionName) -> TakenOut:

@@ -306,6 +306,7 @@ class LineReader:
             statistics.take(entry, None, None, len(line.raw))
             return ""
         info, title = fmt.info(entry), fmt.title(entry)
+        statistics.directory = statistics.directory or fmt.directory(entry)
         statistics.take(entry, info, title, len(line.raw))
         return words_of(entry, fmt, info, title, partial(self._original, line.raw, fmt))
 

@@ -429,9 +429,8 @@ class _SessionCopying:
             _refuse_changed(self.path, self.source)
             writer.finish()
         self.packed = writer.taken
-        title = self.program.registry().title(name.session)
-        if title is None:
-            title = ends_in(self.source, self.program).title
+        ends = ends_in(self.source, self.program)
+        title = self.program.registry().title(name.session) or ends.title
         snapshot = Snapshot(
             directory,
             name,
@@ -443,6 +442,7 @@ class _SessionCopying:
             listed=self.program.listed(name.session),
             put_away=self.candidate.renamed is None and self.layout.archived_as(name) is not None,
             left_out=tuple(self.left_out),
+            working_directory=ends.directory,
             gone_at=now if self.candidate.renamed else None,
         )
         write_snapshot(snapshot)

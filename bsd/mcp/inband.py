@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -51,7 +52,6 @@ from bsd.mcp.transcript_calls import (
     READING_TOOLS,
     OwnCall,
     WatchedTranscript,
-    own_calls,
 )
 from bsd.planning.locate import locate
 from bsd.planning.plan import Plan, Report, Revised
@@ -105,16 +105,20 @@ class InBand:
 
     Args:
         context: of the agent, in whose name the calls are carried out.
+        waits: calls that were carried out already, and are only to be taken out of the agent's
+            context, stay as long as the prompt cache is warm (setting `when`).
     """
 
-    def __init__(self, context: ActionContext, session: SessionName) -> None:
+    def __init__(self, context: ActionContext, session: SessionName, *, waits: bool = True) -> None:
         self._context = context
         self._name = session
+        self._waits = waits
 
     def watch(self, opened: OpenSession) -> WatchedTranscript:
         """Return the session for a planner to read; calls are found in the lines that it reads."""
         policy = Policy.of(opened.settings)
-        return WatchedTranscript(opened.transcript, opened.format, policy, self.due)
+        waits_at = opened.now if self._waits and opened.settings.when != "now" else None
+        return WatchedTranscript(opened.transcript, opened.format, policy, self.due, waits_at)
 
     def due(self, calls: Sequence[OwnCall]) -> list[OwnCall]:
         """Return those of these calls that are to be carried out now: usually none."""
@@ -148,8 +152,9 @@ class InBand:
         return True
 
     def _plan(self, opened: OpenSession) -> tuple[Plan, list[Answered]]:
-        policy = Policy.of(opened.settings)
-        calls = self.due(own_calls(opened.transcript, opened.format, policy))
+        watched = self.watch(opened)
+        deque(watched.lines(), maxlen=0)
+        calls = watched.due_calls()
         layout = replace(self._context.layout, bound_to=self._name)
         revised = Revised(opened.transcript)
         bound = replace(opened, transcript=revised, store=SessionStore(layout, self._name))

@@ -16,6 +16,7 @@ from typing import Any
 from bsd.mcp.tools import TOOLS
 from bsd.mcp.transcript_answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.mcp.transcript_commands import AFTER_THE_TURN, TEXT_ONLY, find_shell_command
+from bsd.planning.prompt_cache import PromptCache
 from bsd.planning.rules import Policy
 from bsd.planning.targets import ACTIONS
 from bsd.transcripts.agents.entry import Entry, is_placeholder
@@ -108,6 +109,11 @@ class WatchedTranscript:
 
     Attributes:
         calls: those in the lines of the last reading that are not marked as dealt with.
+
+    Args:
+        due: returns those of some calls that are to be dealt with.
+        waits_at: the time now (epoch seconds), if calls that were carried out already stay as long
+            as the prompt cache is warm; None: none waits.
     """
 
     def __init__(
@@ -116,6 +122,7 @@ class WatchedTranscript:
         fmt: TranscriptFormat,
         policy: Policy,
         due: Callable[[Sequence[OwnCall]], Sequence[OwnCall]],
+        waits_at: float | None = None,
     ) -> None:
         self.identity = source.identity
         self.lines_holding = source.lines_holding
@@ -125,17 +132,35 @@ class WatchedTranscript:
         self._format = fmt
         self._policy = policy
         self._due = due
+        self._waits_at = waits_at
+        self._cache = PromptCache()
 
     def has_due_calls(self) -> bool:
-        """Return True if some of the calls are to be carried out now (`due` tells which)."""
-        return bool(self._due(self.calls))
+        """Return True if some of the calls are to be dealt with now."""
+        return bool(self.due_calls())
+
+    def due_calls(self) -> list[OwnCall]:
+        """Return the calls that are to be dealt with now, of the lines that were read."""
+        is_warm = self._warm_until() is not None
+        return [call for call in self._due(self.calls) if not (is_warm and call.is_done)]
+
+    def waits_until(self) -> float | None:
+        """Return until when (epoch seconds) calls wait for the prompt cache; None: none does."""
+        until = self._warm_until()
+        waiting = until is not None and any(call.is_done for call in self._due(self.calls))
+        return until if waiting else None
+
+    def _warm_until(self) -> float | None:
+        if self._waits_at is None:
+            return None
+        return self._cache.warm_until(self._waits_at, self.identity.mtime_ns / 1e9)
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """Yield the lines from an offset on.
 
         Up to the first call, a line that cannot hold one is not parsed.
         """
-        self.calls = []
+        self.calls, self._cache = [], PromptCache()
         for line in self._source.lines(start, first_index):
             if self.calls or any(needle in line.raw for needle in NEEDLES):
                 entry = parse_entry(line.raw)
@@ -146,6 +171,7 @@ class WatchedTranscript:
     def _follow(self, line: Line, entry: Entry) -> None:
         fmt = self._format
         info = fmt.info(entry)
+        self._cache.follow(info)
         if info.turn is Turn.STARTS or info.turn.is_end:
             for call in self.calls:
                 call.over = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from sys import maxsize
 
@@ -63,6 +63,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     undone: Collection[str] = (),
     by_hand: bool = False,
     turn_over: bool = False,
+    waits: bool = False,
 ) -> Plan:
     """Plan the extraction of all that is due.
 
@@ -76,6 +77,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
             on, and the report tells of that part.
         undone: ids of entries whose extraction was taken back: they stay, unless `by_hand`.
         turn_over: the last turn has ended, whatever its entries say.
+        waits: what the model sees stays as long as its provider's prompt cache is warm.
     """
     policy = Policy.of(config)
     look = partial(
@@ -88,6 +90,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         progress=progress,
         undone=() if by_hand else undone,
         turn_over=turn_over,
+        waits=waits,
     )
     survey = look(since=since)
     if survey.reaches_back or survey.repeats_earlier:
@@ -191,14 +194,17 @@ class _Extraction:
         self._saved = 0  # bytes
         self._complete = True
         self._due_at: float | None = None
+        self._tokens_ready = 0
 
     def treat(self, outcome: Judged) -> None:
         """Make an entry's new line, if that is what was decided."""
         decision, row = outcome.decision, outcome.row
+        if decision.due_at is not None:
+            self._due_at = min(decision.due_at, self._due_at or decision.due_at)
+        if decision.waiting:
+            self._note_waiting(outcome)
         if decision.reason is not Reason.EXTRACT:
             self._leave(outcome, decision.reason)
-            if decision.due_at is not None:
-                self._due_at = min(decision.due_at, self._due_at or decision.due_at)
         elif self._memory >= self._budget_bytes:
             self._complete = False
             self._final.stop(outcome)
@@ -210,6 +216,18 @@ class _Extraction:
                 self._leave(outcome, refusal.reason)
             except SpliceError:
                 self._leave(outcome, NOT_EDITABLE)
+
+    def _note_waiting(self, outcome: Judged) -> None:
+        """Count the tokens of values that leave once the prompt cache is cold."""
+        row = outcome.row
+        entry = parse_entry(self._source.read(row.offset, row.length))
+        values = self._fmt.values(entry) if entry is not None else []
+        lengths = {value.path: len(value.text) for value in values if value.text is not None}
+        left = len(placeholder(row.entry_id or ""))
+        for value, keep_chars in outcome.decision.waiting:
+            # An image is paid by its pixels, as in `_note_savings`.
+            if not value.shape.is_block and value.path in lengths:
+                self._tokens_ready += self._rate.tokens(lengths[value.path] - keep_chars - left)
 
     def _leave(self, outcome: Judged, reason: str) -> None:
         self._reasons[reason] += 1
@@ -370,6 +388,9 @@ class _Extraction:
             undone_before=len(self._freed),
             rate=self._rate,
         )
+        # What is asked for by hand does not wait; a dry run says how much of it the daemon leaves.
+        ready = report.tokens_saved if self._dry_run and survey.warm_until else 0
+        report = replace(report, tokens_ready=self._tokens_ready or ready)
         return Plan(
             self._source.identity,
             tuple(self._edits),
@@ -378,6 +399,7 @@ class _Extraction:
             tuple(TouchedLine(keep.index, keep.entry_id) for keep in self._keeps),
             complete=self._complete,
             due_at=self._due_at,
+            warm_until=survey.warm_until,
             checkpoint=None if self._dry_run else self._final.checkpoint(),
             noting=Noting(freed=tuple(self._freed)),
         )

@@ -62,6 +62,8 @@ class Report:
     partial: bool = False  # it tells of what was appended since the last one
     undone_before: int = 0  # of the entries: how many had been taken back by undo
     rate: Rate = field(default_factory=Rate)  # by which tokens were estimated
+    # Tokens that leave once the prompt cache is cold (of a dry run: that would wait for that).
+    tokens_ready: int = 0
 
     @property
     def bytes_saved(self) -> int:
@@ -85,6 +87,7 @@ class Plan:
     noting: Noting = NOTHING  # what shall be known of entries from then on
     complete: bool = True  # False: the budget ended it; plan again after the commit
     due_at: float | None = None  # epoch seconds at which planning again could find more
+    warm_until: float | None = None  # epoch seconds until which the prompt cache is warm
     checkpoint: Checkpoint | None = None  # where to begin next time, once this is in effect
 
     @classmethod

@@ -201,6 +201,7 @@ class Reason(StrEnum):
     TOO_YOUNG = "too_young"
     VALUES_TOO_SMALL = "values_too_small"
     PREFIX_BOUND = "prefix_bound"
+    CACHE_WARM = "cache_warm"
     TOO_LARGE_IN_MEMORY = "too_large_in_memory"
     EXTRACT = "extract"
 
@@ -256,6 +257,9 @@ class Standing:
     prefix_bound: bool = False  # a later signature covers what the model sees of it
     # Epoch seconds at which its turn, of which nothing tells the end, is over by silence.
     over_at: float | None = None
+    # Epoch seconds: until then what the model sees of it waits for its provider's prompt cache to
+    # get cold; None: it waits for nothing.
+    warm_until: float | None = None
 
 
 class Chosen(NamedTuple):
@@ -272,6 +276,7 @@ class Decision:
     reason: Reason
     chosen: tuple[Chosen, ...] = ()
     due_at: float | None = None  # epoch seconds at which the reason ends by itself
+    waiting: tuple[Chosen, ...] = ()  # values that leave at `due_at`
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -458,7 +463,7 @@ def _choose(
     policy: Policy,
     now: float,
 ) -> Decision:
-    """Rows 8 to 12; `window` is the entry's own number of messages, instead of `keep_recent`."""
+    """Rows 8 to 13; `window` is the entry's own number of messages, instead of `keep_recent`."""
     matched = [
         (option, option.trigger)
         for option in options
@@ -489,7 +494,14 @@ def _choose(
         for option, trigger in large
         if option.display or not standing.prefix_bound
     ]
-    return _extract_or(Reason.PREFIX_BOUND, free)
+    waiting = tuple(one for one in free if not one.value.display)
+    if standing.warm_until is None or not waiting:
+        return _extract_or(Reason.PREFIX_BOUND, free)
+
+    # Values that no model is sent do not touch the cache.
+    leaving = tuple(one for one in free if one.value.display)
+    reason = Reason.EXTRACT if leaving else Reason.CACHE_WARM
+    return Decision(reason, leaving, standing.warm_until, waiting)
 
 
 def _is_large_enough(option: Option, trigger: Trigger) -> bool:

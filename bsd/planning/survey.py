@@ -20,6 +20,7 @@ from bsd.core.config import UNSETTLING, PruningConfig
 from bsd.planning.context_window import ContextWindow, LastTurn
 from bsd.planning.copies import are_copies
 from bsd.planning.plan import Leaked, Rate
+from bsd.planning.prompt_cache import PromptCache
 from bsd.planning.rules import (
     Decision,
     Policy,
@@ -126,6 +127,7 @@ class Survey:
         undone: Container[str] = (),
         mtime: float | None = None,
         turn_over: bool = False,
+        waits: bool = False,
     ) -> None:
         self._fmt = fmt
         self._policy = policy
@@ -137,6 +139,7 @@ class Survey:
         self._source: Transcript | None = None
         self._mtime = mtime
         self._turn_over = turn_over
+        self._waits = waits
         self.messages = since.messages if since else 0
         # Where the next line will begin, and its number.
         self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
@@ -147,11 +150,14 @@ class Survey:
         self.rows: list[Row] = []
         # Each subject, one object for all that are equal, and whether it could be extracted.
         self._subjects: dict[Subject, tuple[Subject, bool]] = {}
-        self._decisions: dict[tuple[int, bool, bool], Decision] = {}
+        self._decisions: dict[tuple[int, bool, bool, bool], Decision] = {}
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
         self._context = ContextWindow(policy.binds, since)
         self._last_turn = LastTurn(since.index if since and since.in_turn else None)
         self._meter = Meter(since)
+        self._cache = PromptCache(since.cache if since else None)
+        # Until when (epoch seconds) the cache of what is sent is warm; None: it is not.
+        self.warm_until: float | None = None
 
     @classmethod
     def of(  # noqa: PLR0913 - wishes, each by its name
@@ -166,6 +172,7 @@ class Survey:
         since: Checkpoint | None = None,
         undone: Container[str] = (),
         turn_over: bool = False,
+        waits: bool = False,
     ) -> Survey:
         """Read a session to its last line.
 
@@ -175,6 +182,7 @@ class Survey:
             since: a checkpoint of the session, to begin there instead of at its first line.
             undone: ids of entries whose extraction was taken back.
             turn_over: the last turn has ended, whatever its entries say.
+            waits: what the model sees stays as long as its provider's prompt cache is warm.
         """
         survey = cls(
             fmt,
@@ -185,6 +193,7 @@ class Survey:
             undone=undone,
             mtime=source.identity.mtime,
             turn_over=turn_over,
+            waits=waits,
         )
         survey._source = source
         told, last = survey.end_offset, None
@@ -203,6 +212,7 @@ class Survey:
             survey.end_offset = last.offset + (len(last.raw) if whole else 0)
             if progress:
                 progress(last.offset + len(last.raw))
+        survey.warm_until = survey._cache.warm_until(now, source.identity.mtime_ns / 1e9)
         return survey
 
     def _pass_over(self, line: Line) -> None:
@@ -219,6 +229,7 @@ class Survey:
         self.messages += info.is_message
         self._last_turn.follow(line.index, info)
         self._context.follow(line.index, info)
+        self._cache.follow(info)
         if MARKER in entry or info.calls:
             self._note_bsd(line, entry, info)
         values = self._fmt.values(entry, self._shortest)
@@ -269,7 +280,9 @@ class Survey:
         if self._turn_over:
             last_turn.end()
         last_turn.end_if_silent(self._now, self._mtime)
+        warm_until = self.warm_until if self._waits else None
         for number, row in enumerate(self.rows):
+            sent = context.sent(number)
             standing = Standing(
                 self.messages - row.messages,
                 row.time_ms,
@@ -278,9 +291,10 @@ class Survey:
                 last_turn.includes(row.index),
                 signed and context.is_bound(number),
                 last_turn.over_at(row.index),
+                warm_until if sent else None,
             )
             decision = self._decide(row.subject, standing)
-            yield Judged(row, standing, decision, context.sent(number))
+            yield Judged(row, standing, decision, sent)
 
     def _decide(self, subject: Subject, standing: Standing) -> Decision:
         """Judge an entry; most stand so deep in their session that where makes no difference."""
@@ -288,7 +302,8 @@ class Survey:
         is_deep = standing.position >= _DEEP and not varies
         if not is_deep or standing.duplicate or standing.turn_open:
             return decide(subject, standing, self._policy, self._now)
-        key = id(subject), standing.last_turn, standing.prefix_bound
+        waits = standing.warm_until is not None
+        key = id(subject), standing.last_turn, standing.prefix_bound, waits
         known = self._decisions.get(key)
         if known is None:
             known = self._decisions[key] = decide(subject, standing, self._policy, self._now)
@@ -383,6 +398,7 @@ class Survey:
             on_way=on_way,
             bound=bound or (since.bound if since else False),
             characters_per_token=rate.characters if rate.measured else 0.0,
+            cache=self._cache.seen,
             earlier=since.earlier if since and not since.ids else since,
         )
 
@@ -435,7 +451,8 @@ class FinalOutcomes:
             return
         standing = outcome.standing
         is_old = standing.position >= self._window
-        is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old)
+        waits = bool(outcome.decision.waiting)  # for the cache to get cold
+        is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old and not waits)
         # A turn that begins before the checkpoint would not be known after it, nor when its newest
         # entry was written; and a line without its end is still being written.
         is_held = standing.turn_open or (standing.last_turn and outcome.row.subject.thinks)

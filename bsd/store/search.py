@@ -34,7 +34,7 @@ from bsd.store.statistics import TakenOut
 
 _log = structlog.stdlib.get_logger(module="search")
 
-_VERSION = 6
+_VERSION = 7
 WAIT_SECONDS = 60.0  # another process may be reading a large session for the first time
 _MERGED_PAGES = 2000
 # If so many of the rows are dead, they are swept; fewer than some are not worth it.
@@ -104,12 +104,16 @@ _COLUMNS = tuple(Known.__dataclass_fields__)
 
 
 class KnownTitle(NamedTuple):
-    """The title of a session and when it was last written to, by its content; and of which file."""
+    """What is known of a session by its content, and of which file.
+
+    Texts are UTF-8, since all are held at once: one … doubles a text's size in memory.
+    """
 
     size: int
     mtime: int
-    title: bytes | None  # UTF-8, since all are held at once: one … doubles a text's size in memory
-    newest_ms: float | None
+    title: bytes | None
+    newest_ms: float | None  # when it was last written to
+    directory: bytes | None  # the working directory in which it began
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +331,8 @@ class SearchIndex:
         """Return the title of each session, or of one, by its name."""
         rows = self._db.execute(
             "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"
-            " json_extract(statistics, '$.last_ms') FROM sessions"
+            " json_extract(statistics, '$.last_ms'),"
+            " CAST(json_extract(statistics, '$.directory') AS BLOB) FROM sessions"
             " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
         )

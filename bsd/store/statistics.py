@@ -53,6 +53,7 @@ class Statistics:
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # by the content of the session
     title_rank: int = 0  # `bsd.transcripts.agents.format.Rank`
+    directory: str | None = None  # the working directory in which it began
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, info: EntryInfo | None, title: Title | None, size: int) -> None:

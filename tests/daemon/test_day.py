@@ -79,6 +79,7 @@ class Surgeon:
         self,
         name: SessionName,
         *,
+        asked: bool = False,
         worth: Worth | None = None,
         goes_on: Callable[[], bool] = lambda: True,
         watch: object | None = None,

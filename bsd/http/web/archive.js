@@ -1,7 +1,7 @@
 // Sessions that their program has deleted: found, read, brought back, or forgotten.
 
 import { get, path, post, query, remove } from "./api.js";
-import { ask, attempting, button, fill, h, toast } from "./dom.js";
+import { ask, attempting, button, copyButton, fill, h, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { following } from "./live.js";
 import { linkTo, table, when } from "./widgets.js";
@@ -91,6 +91,7 @@ export async function archiveView(page) {
                 "aria-label": `Bring back ${one.id}`,
                 "data-focus": `back-${one.id}`,
             }),
+            one.resume && copyButton(one.resume, "Copy command", "the command that continues it then"),
             button("Forget…", () => forget(one), {
                 class: "small danger writes",
                 "aria-label": `Forget ${one.id}`,

@@ -110,7 +110,17 @@ class SessionView {
                 h("a", { href: `#/${query({ agent: info.agent })}` }, info.agent),
             ),
             h("div", { class: "title" }, h("h1", null, info.title || info.label || info.id), badges(info)),
-            h("p", { class: "row-id" }, this.session, " ", copyButton(this.session, "Copy", "session name")),
+            h(
+                "p",
+                { class: "row-id" },
+                this.session,
+                " ",
+                copyButton(this.session, "Copy", "session name"),
+                info.resume && [
+                    " ",
+                    copyButton(info.resume, "Copy command", "the command that continues it"),
+                ],
+            ),
             facts([
                 ["Size", bytes(info.size)],
                 ["Saved", info.saved_bytes > 0 ? bytes(info.saved_bytes) : null],

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from bsd.transcripts.agents.claude_code_records import (
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
     TIES,
+    CacheUse,
     EntryInfo,
     NotOurs,
     Rank,
@@ -43,6 +45,7 @@ from bsd.transcripts.agents.format import (
     Value,
     asked,
     named,
+    path_text,
     texts_in,
 )
 from bsd.transcripts.agents.page_size import PageSize
@@ -88,6 +91,10 @@ _NOT_TYPED = re.compile(
     r"|This session is being continued from a previous conversation).*",
     re.DOTALL,
 )
+
+# How usage calls what was written to the cache, by its life.
+_LIFE = re.compile(r"ephemeral_([0-9]{1,4})([mh])_input_tokens")
+_SECONDS = {"m": 60.0, "h": 3600.0}
 
 # How a background task's report begins. On resume the program looks for it in the texts of all user
 # lines, and sends again each report that it does not find there.
@@ -142,7 +149,11 @@ class ClaudeCode(TranscriptFormat):
             kept_to=last,
             calls=calls,
             result_of=result,
+            cache=_cache_use(message) if is_assistant else None,
         )
+
+    def directory(self, entry: Entry) -> str | None:
+        return path_text(entry.get("cwd"))
 
     def title(self, entry: Entry) -> Title | None:
         kind = entry.get("type")
@@ -241,6 +252,23 @@ def _signed_by(message: Entry) -> str | None:
         if is_signed:
             return text_of(message.get("model")) or ""
     return None
+
+
+def _cache_use(message: Entry) -> CacheUse | None:
+    """What an answer tells of the cache; newer versions say how long each part of it lives."""
+    usage = message.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    if not (usage.get("cache_read_input_tokens") or usage.get("cache_creation_input_tokens")):
+        return None
+    written = usage.get("cache_creation")
+    lives = [
+        int(found[1]) * _SECONDS[found[2]]
+        for name, tokens in (written.items() if isinstance(written, dict) else ())
+        if tokens and (found := _LIFE.fullmatch(name))
+    ]
+    model = text_of(message.get("model"))
+    return CacheUse(model, in_use=True, life_seconds=max(lives, default=None))
 
 
 # Of what was before a compaction: the entries that it lists, and the two ends of what it keeps.
@@ -470,6 +498,11 @@ class ClaudeCodeProject(AgentProgram):
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines, CLAUDE_CODE)
 
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        """In the directory of the session: its tools work there, and every version finds it."""
+        place = f"cd {shlex.quote(directory)} && " if directory else ""
+        return f"{place}claude --resume {shlex.quote(session)}"
+
     def conversations(self, entry: Entry) -> set[str]:
         session = text_of(entry.get("sessionId"))
         return {session} if session else set()
@@ -500,6 +533,11 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
     def part_of(self) -> Path | None:
         project, session, *_ = self.directory.relative_to(self.projects).parts
         return self.projects / project / f"{session}{ENDING}"
+
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        """The command of the session whose subagents these are."""
+        session = self.directory.relative_to(self.projects).parts[1]
+        return ClaudeCodeProject.resume_command(self, session, directory)
 
     def belongings(self, session: str) -> Iterator[Path]:  # the session's own
         yield from ()

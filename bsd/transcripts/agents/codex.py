@@ -35,6 +35,7 @@ from bsd.transcripts.agents.entry import (
 )
 from bsd.transcripts.agents.format import (
     TIES,
+    CacheUse,
     EntryInfo,
     NotOurs,
     Rank,
@@ -46,6 +47,7 @@ from bsd.transcripts.agents.format import (
     Value,
     asked,
     named,
+    path_text,
     texts_in,
 )
 from bsd.transcripts.agents.program import (
@@ -70,6 +72,7 @@ _ABORTED, _ERROR = "turn_aborted", "error"
 _BESIDE_A_TURN = frozenset(("thread_rollback_failed", "active_turn_not_steerable"))
 _ROLLS_BACK = "thread_rolled_back"
 _ITEM = "item_completed"
+_TURN, _USAGE = "turn_context", "token_count"
 
 # Which texts of an event are shown to people and never sent.
 _SHOWN = {
@@ -116,7 +119,11 @@ class Codex(TranscriptFormat):
             is_compaction=kind == "compacted",
             calls=_calls(payload) if is_item and what in _CALLS else (),
             result_of=text_of(payload.get("call_id")) if is_item and what in _RESULTS else None,
+            cache=None if is_item else _cache_use(kind, what, payload),
         )
+
+    def directory(self, entry: Entry) -> str | None:
+        return path_text(payload_of(entry).get("cwd")) if entry.get("type") == _HEADER else None
 
     def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
         # Behind the last dot stands the end of what it was made of; what an id cannot hold, such
@@ -218,6 +225,17 @@ def _is_beside_a_turn(error: Entry) -> bool:
     kind = error.get("codex_error_info")
     names = kind if isinstance(kind, dict) else (kind,)
     return any(isinstance(name, str) and name in _BESIDE_A_TURN for name in names)
+def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
+    """What a line tells of the cache: a turn names its model, and the answer's usage follows it."""
+    if kind == _TURN:
+        model = text_of(payload.get("model"))
+        return CacheUse(model) if model else None
+    info = payload.get("info") if what == _USAGE else None
+    last = info.get("last_token_usage") if isinstance(info, dict) else None
+    if not isinstance(last, dict):
+        return None
+    used = last.get("cached_input_tokens") or last.get("cache_write_input_tokens")
+    return CacheUse(in_use=True) if used else None
 
 
 def _rolled_back(payload: Entry) -> int:
@@ -370,6 +388,10 @@ class CodexDay(AgentProgram):
     def ids_in(self, session: str) -> tuple[str, ...]:
         found = _ROLLOUT.fullmatch(session)
         return (session, found["thread"]) if found else (session,)
+
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        found = _ROLLOUT.fullmatch(session)
+        return f"codex resume {found['thread']}" if found else None
 
     def conversations(self, entry: Entry) -> set[str]:
         if entry.get("type") != _HEADER:

@@ -84,6 +84,15 @@ class ToolCall:
     arguments: ValuePath | None = None  # where they stand, if it has any
 
 
+class CacheUse(NamedTuple):
+    """What an entry tells of the prompt cache of its model's provider."""
+
+    model: str | None = None  # that answers from here on; None: the entry does not say
+    in_use: bool = False  # the answer read from a cache, or wrote to one
+    # Seconds for which what was written stays from its last use on, if the entry says so.
+    life_seconds: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class EntryInfo:
     """What one entry is, beside the values it holds."""
@@ -112,6 +121,7 @@ class EntryInfo:
     calls: tuple[ToolCall, ...] = ()
     result_of: str | None = None  # id of the call that this entry answers
     result_tool: str | None = None  # name of the tool that this entry is a result of
+    cache: CacheUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,10 @@ class TranscriptFormat(ABC):
 
     def title(self, entry: Entry) -> Title | None:
         """Say how an entry would call its session: a name that it gives, or what was asked."""
+        return None
+
+    def directory(self, entry: Entry) -> str | None:
+        """Return the working directory of the program, if an entry says so."""
         return None
 
     def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
@@ -271,6 +285,16 @@ def in_short(text: str) -> str:
     if not words.isprintable():
         line = "".join(c for c in words if c.isprintable() or c in _JOINERS)
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
+
+
+_LONGEST_PATH = 4096  # characters
+
+
+def path_text(value: Any) -> str | None:
+    """A path that a user can read and type; None for anything else."""
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_PATH:
+        return None
+    return value if value.isprintable() else None
 
 
 def texts_in(content: Any) -> list[str]:

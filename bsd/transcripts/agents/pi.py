@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -79,6 +80,10 @@ class PiProject(AgentProgram):
 
     def ids_in(self, session: str) -> tuple[str, ...]:
         return session, session.rpartition("_")[2]
+
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        """By its path: pi goes on in the directory that the session names, wherever it is run."""
+        return f"pi --session {shlex.quote(str(self.directory / f'{session}{ENDING}'))}"
 
     def conversations(self, entry: Entry) -> set[str]:
         return header_ids(entry)

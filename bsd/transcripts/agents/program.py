@@ -195,6 +195,13 @@ class AgentProgram(ABC):
         """By which ids it may know a session, told by its name: that comes first."""
         return (session,)
 
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        """Return the command by which a user goes on with a session, for a shell.
+
+        None if its program has none. `directory`: the session's working directory, if it is known.
+        """
+        return None
+
     def conversations(self, entry: Entry) -> set[str]:
         """Ids of the conversation that a header, or a first entry, names, and of its origin."""
         return set()

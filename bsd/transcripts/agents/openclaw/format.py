@@ -25,6 +25,7 @@ from bsd.transcripts.agents.entry import (
 )
 from bsd.transcripts.agents.format import (
     VALUE_TYPES,
+    CacheUse,
     EntryInfo,
     NotOurs,
     Rank,
@@ -35,6 +36,7 @@ from bsd.transcripts.agents.format import (
     Value,
     asked,
     named,
+    path_text,
     texts_in,
 )
 from bsd.transcripts.agents.values import (
@@ -60,6 +62,9 @@ _BEFORE_A_PROMPT = re.compile(
 )
 
 _BROKEN_OFF = frozenset(("error", "aborted"))  # values of `stopReason`
+# Tokens that were written to Anthropic's cache for an hour; the others live for five minutes.
+_FOR_AN_HOUR = "cacheWrite1h"
+_LONG_LIFE_SECONDS, _SHORT_LIFE_SECONDS = 3600.0, 300.0
 
 # Records of what was summed up: the owner rebuilds its context from them.
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
@@ -94,6 +99,9 @@ class OpenClaw(TranscriptFormat):
             return ()
         parent = text_of(entry.get("parentSession"))  # the path of a transcript
         return (own, PurePath(parent).stem) if parent else (own,)
+
+    def directory(self, entry: Entry) -> str | None:
+        return path_text(entry.get("cwd")) if entry.get("type") == "session" else None
 
     def title(self, entry: Entry) -> Title | None:
         if entry.get("type") == "session_info":
@@ -132,7 +140,19 @@ def _message_facts(entry: Entry, message: Entry) -> EntryInfo:
         calls=calls,
         result_of=text_of(message.get("toolCallId")) if is_result else None,
         result_tool=text_of(message.get("toolName")) if is_result else None,
+        cache=_cache_use(message) if is_assistant else None,
     )
+
+
+def _cache_use(message: Entry) -> CacheUse | None:
+    """What an answer tells of the cache; newer versions say what of it was written for an hour."""
+    usage = message.get("usage")
+    if not isinstance(usage, dict) or not (usage.get("cacheRead") or usage.get("cacheWrite")):
+        return None
+    life = None
+    if usage.get("cacheWrite") and _FOR_AN_HOUR in usage:
+        life = _LONG_LIFE_SECONDS if usage[_FOR_AN_HOUR] else _SHORT_LIFE_SECONDS
+    return CacheUse(text_of(message.get("model")), in_use=True, life_seconds=life)
 
 
 def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:

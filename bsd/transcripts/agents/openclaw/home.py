@@ -6,6 +6,7 @@ There also lie sessions of flat entries, the seeds' format.
 from __future__ import annotations
 
 import re
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -90,6 +91,11 @@ class RootAgent(AgentProgram):
 
     def ids_in(self, session: str) -> tuple[str, ...]:
         return ids_in(session)
+
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        """The gateway opens a conversation by its key; one that it does not list has none."""
+        key = next(iter(self.registry().keys(session)), None)
+        return f"openclaw tui --session {shlex.quote(key)}" if key else None
 
     def conversations(self, entry: Entry) -> set[str]:
         return header_ids(entry)
