@@ -62,6 +62,12 @@ class SessionRow:
         ),
         OMIT_EMPTY,
     ] = field(default=None, kw_only=True)
+    left_alone: Annotated[
+        str | None, Field(description="Why this root does not edit it"), OMIT_EMPTY
+    ] = field(default=None, kw_only=True)
+    paused: Annotated[
+        str | None, Field(description="By which pause it is not edited, and until when"), OMIT_EMPTY
+    ] = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,8 @@ def session_row(info: ListedSession) -> SessionRow:
         extracted_entries=info.extracted_entries,
         extracted_bytes=info.extracted_bytes,
         no_session=info.no_session,
+        left_alone=info.left_alone,
+        paused=info.paused and f"{info.paused.name}, {info.paused.spelled_end}",
     )
 
 
@@ -254,7 +262,9 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
 
 
 def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them") -> None:
-    """Raise Invalid for a wrong name, NotFound if there is no such agent."""
+    """Raise Invalid for a wrong name, NotFound if there is no such agent, LeftAlone if excluded."""
+    if exclusion := layout.exclusions().agent(agent):
+        raise exclusion.refusal(agent)
     if not layout.has_agent(agent):
         raise NotFound(f"there is no agent {agent}", hint=hint)
 
@@ -322,9 +332,13 @@ def list_all_sessions(
 
     Raises:
         NotFound: there is no such agent.
+        LeftAlone: it is excluded.
     """
     layout = context.layout
-    agents = [one for one in catalog.agents(layout) if agent in {None, one.name}]
+    if agent is not None and (exclusion := layout.exclusions().agent(agent)):
+        raise exclusion.refusal(agent)
+    every = (*catalog.agents(layout), *catalog.links(layout))
+    agents = [one for one in every if agent in {None, one.name}]
     if agent is not None and not agents:
         raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
     wanted = SessionFilter(layout, words, agent)

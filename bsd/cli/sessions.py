@@ -58,6 +58,8 @@ def sessions_command(
             context, agent=agent, limit=limit, words=words, figures=call.json
         )
     call.answer(answer, tell_sessions)
+    if not call.json and (count := len(call.layout.exclusions().all)):
+        note(f"{counted(count, 'pattern')} of what is left out: `bsd exclude`")
 
 
 def tell_sessions(found: AllSessions) -> None:
@@ -69,7 +71,7 @@ def tell_sessions(found: AllSessions) -> None:
             size(row.extracted_bytes) if row.extracted_entries else "",
             str(row.extracted_entries or ""),
             datetime.fromisoformat(row.updated).astimezone().strftime("%Y-%m-%d %H:%M"),
-            row.status or "",
+            ", ".join(filter(None, (row.status, "paused" if row.paused else ""))),
             one_line(row.title or row.label or "", _TITLE),
         )
         for row in found.sessions
@@ -88,6 +90,10 @@ def tell_sessions(found: AllSessions) -> None:
                 f"{row.session} is no session ({row.no_session}), and nothing more leaves it; "
                 f"`bsd restore-all {row.session}` puts back what was taken out of it"
             )
+        if row.left_alone:
+            note(f"{row.session} is left alone: {row.left_alone}")
+    for pause in dict.fromkeys(row.paused for row in found.sessions if row.paused):
+        note(f"Paused: {pause} (`bsd pause`)")
     for agent in found.agents:
         if agent.note:
             note(f"{agent.name}: {agent.note}")

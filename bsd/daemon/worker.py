@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from bsd.core.answers import as_json
-from bsd.core.errors import BsdError, Busy, NotFound
+from bsd.core.errors import BsdError, Busy, NotFound, Paused
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import BoundLogger
@@ -148,6 +148,8 @@ class Worker:
                 return self._later(_LOOK_AGAIN_SECONDS)
             case NotFound():
                 return self._forget(name)
+            case Paused():
+                return self._after_pause(result.again_in)
             case Busy():
                 return self._later(result.again_in)
             case BsdError():
@@ -158,6 +160,8 @@ class Worker:
         self._publish(name, result)
         state = self._state
         match result.status:
+            case Status.BUSY if result.error is Paused:
+                return self._after_pause(result.again_in)
             case Status.BUSY:
                 return self._later(result.again_in)
             case Status.FAILED:
@@ -192,6 +196,10 @@ class Worker:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
         return min(due, default=None)
 
+    def _after_pause(self, seconds: float | None) -> Verdict:
+        """Have a session looked into when its pause is over; a pause that is ended is noticed."""
+        return Finished(None if seconds is None else self._state.clocks.steady() + seconds)
+
     def _later(self, seconds: float | None) -> TryLater:
         return TryLater(None if seconds is None else self._state.clocks.steady() + seconds)
 
@@ -208,11 +216,14 @@ class Worker:
 
     def _look(self, name: SessionName) -> Written | None:
         with suppress(OSError, BsdError):
+            if self._state.layout.excluded(name):
+                return None
             return Written.of(os.lstat(self._state.layout.transcript(name)))
         return None
 
     def _forget(self, name: SessionName) -> Verdict:
-        """Forget a session that is gone."""
+        """Forget a session that is gone or excluded; if it is there again, it is new."""
+        self._state.scan.forget(name)
         self._state.ledger.forget(name)
         self._state.savings.clear(name)
         return Finished()

@@ -174,7 +174,7 @@ def _privacy(layout: Layout) -> Iterator[Check]:
 def _agents(layout: Layout) -> Iterator[Check]:
     found = catalog.agents(layout)
     sessions = sum(agent.sessions for agent in found)
-    noted = [agent for agent in found if agent.note]
+    noted = [agent for agent in (*found, *catalog.links(layout)) if agent.note]
     if not found:
         hint = "is this OpenClaw's directory? --root DIR names another one"
         yield Check("agents", Level.WARN, f"no agents under {layout.agents}", hint)

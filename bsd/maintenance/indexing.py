@@ -212,9 +212,12 @@ def _read_alone(layout: Layout, index: SearchIndex, due: Due) -> ReadOn:
 def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
     """Read a session into the index, or the next part of a huge one; return whether more is left.
 
-    The caller opened a `change()`. Raises NotFound, Busy, Forbidden.
+    The caller opened a `change()`. Raises NotFound, also for a session that is excluded by now;
+    Busy, Forbidden.
     """
     name = due.name
+    if layout.excluded(name):
+        raise NotFound(f"session {name} is excluded")
     known = index.known_as(name)
     with open_or_snapshot(layout, name) as source:
         file = _file_of(source.identity)

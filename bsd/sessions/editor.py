@@ -20,6 +20,7 @@ from bsd.planning.plan import Plan
 from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome, commit
+from bsd.sessions.foreign import why_foreign
 from bsd.sessions.idle import IdlePolicy, NotIdle, RetryBudget, Waiting, busy
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import OpenSession, Session
@@ -91,7 +92,7 @@ class SessionEditor:
         Raises:
             NotFound: there is no such session, or it vanishes.
             Busy: the session is in use for longer than the budget allows.
-            LeftAlone: it is not ours, or lies where no file can be replaced.
+            LeftAlone: it is not ours, or another root's, or lies where no file can be replaced.
             Conflict: waiting does not cure what is in the way.
         """
         session = self._session
@@ -148,7 +149,7 @@ class SessionEditor:
                 self._raise_if_final(outcome, path)
                 not_idle = NotIdle(outcome.detail or str(outcome.gave_up))
                 del plan, answer
-            if not waiting.goes_on(not_idle.again_in):
+            if not_idle.pause or not waiting.goes_on(not_idle.again_in):
                 raise busy(name, not_idle)
 
     def _attempt(
@@ -170,6 +171,8 @@ class SessionEditor:
             is_worth = worth is None or worth(plan)
             if not (plan.edits and is_worth):
                 return plan, None, answer
+            if foreign := why_foreign(session, source):
+                raise foreign
             change = Change(
                 path,
                 plan.planned_on,

@@ -40,10 +40,12 @@ from bsd.transcripts.agents.format import (
 from bsd.transcripts.agents.page_size import PageSize
 from bsd.transcripts.agents.program import (
     ENDING,
+    SYNC_COPY,
     AgentProgram,
     Process,
     SourceKind,
     directory_below,
+    is_sync_copy,
 )
 from bsd.transcripts.agents.values import calls_in, leaf_values, result_values, text_value
 from bsd.transcripts.spans import ValuePath
@@ -396,6 +398,8 @@ class ClaudeCodeProject(AgentProgram):
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
             return None
+        if is_sync_copy(name):
+            return SYNC_COPY
         if _SUBAGENT.fullmatch(name.removesuffix(ENDING)):
             return "it is a subagent's of an old version, and does not say when its turn ends"
         return "Claude Code names its sessions by a UUID"
@@ -494,6 +498,11 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
     return (ClaudeCodeProject if is_project else ClaudeCodeSubagents)(projects, directory)
 
 
+def _directory_of_project(path: str) -> str:
+    """How it names the directory of a project's sessions; `*` and `?` stay."""
+    return re.sub(r"[^A-Za-z0-9*?]", "-", path)
+
+
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
     """The session that a process says it has; what an earlier one of its number said is over."""
     try:
@@ -520,6 +529,7 @@ KIND = SourceKind(
     ),
     called="projects",
     program=_owner,
+    project_directory=_directory_of_project,
     at_work=_at_work,
     # It takes 500,000 characters of a tool that asks for them; its model shall have room to work.
     page_size=PageSize(most=60_000, texts=57_000, whole=60_000, as_json=False),

@@ -33,7 +33,15 @@ from bsd.transcripts.agents.openclaw.registry import (
     running,
     take_out,
 )
-from bsd.transcripts.agents.program import ENDING, AgentProgram, LockState, PutBack, Registry
+from bsd.transcripts.agents.program import (
+    ENDING,
+    SYNC_COPY,
+    AgentProgram,
+    LockState,
+    PutBack,
+    Registry,
+    is_sync_copy,
+)
 
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
@@ -67,6 +75,8 @@ class RootAgent(AgentProgram):
             return "it is a trajectory, which the gateway writes beside a session"
         if _CHECKPOINT.search(stem):
             return "it is a checkpoint, a copy of a session that the gateway may go back to"
+        if is_sync_copy(name):
+            return SYNC_COPY
         if f"{ENDING}." in name:
             return "it is what a repair has left of a session, or a backup"
         return "the gateway gives no session such a name"
@@ -133,12 +143,12 @@ def is_session_file(name: str) -> bool:
     """Whether a file of this name in a sessions directory is a live transcript.
 
     Not so: backups and resets (`x.jsonl.bak-…`), repairs (`x.jsonl.corrupt-….jsonl`),
-    trajectories, checkpoints, locks, and names that no session may have.
+    trajectories, checkpoints, locks, copies of sync programs, names that no session may have.
     """
     stem = name.removesuffix(ENDING)
     if stem == name or stem.startswith(".") or f"{ENDING}." in name:
         return False
-    if stem.endswith(_TRAJECTORY) or _CHECKPOINT.search(stem):
+    if stem.endswith(_TRAJECTORY) or _CHECKPOINT.search(stem) or is_sync_copy(name):
         return False
     try:
         check_name(stem, "session")
