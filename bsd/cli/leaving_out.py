@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 
 import click
 
+from bsd.actions.pauses import PauseList, end_pause, list_pauses, pause
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.completion import offering
 from bsd.cli.names import session_named
 from bsd.cli.output import counted, note, print_json, print_table, say
 from bsd.core.errors import Invalid, NotFound
 from bsd.core.exclude import Exclusion, is_directory_pattern
-from bsd.core.formatting import MINUTE, parse_duration
-from bsd.core.layout import Layout, check_name
-from bsd.core.pauses import PauseInfo, begin_pause, end_pause, pauses_of
+from bsd.core.layout import Layout
+from bsd.core.pauses import pauses_of
 from bsd.maintenance import catalog
 
 # --- bsd exclude ---
@@ -155,16 +154,16 @@ def _names(call: Call, context: click.Context) -> list[str]:
 
 
 @click.command("pause", cls=BsdCommand)
-@click.argument("name", required=False, metavar="[AGENT|AGENT/SESSION]", shell_complete=offering(_names))
+@click.argument("name", required=False, metavar="[NAME]", shell_complete=offering(_names))
 @click.option("--for", "length", metavar="TIME", help="For so long, as in 30m, 2h, 1d12h.")
 @click.option("--end", is_flag=True, help="End the pause.")
 @click.pass_obj
 def pause_command(call: Call, /, name: str | None, length: str | None, end: bool) -> None:
     """List, begin or end pauses: what bsd looks at, but does not edit.
 
-    An agent, a source with all its agents, or a session, with what is part of it. It is listed,
-    searched and copied as before, but neither the daemon nor a command edits it until the pause
-    ends. Without --for it lasts until --end; a second call sets another end.
+    NAME is an AGENT, a source with all its agents, or an AGENT/SESSION; what is part of it pauses
+    with it. It is listed, searched and copied as before, but neither the daemon nor a command edits
+    it until the pause ends. Without --for that is with --end; a second call sets another end.
 
     \b
     Examples:
@@ -173,45 +172,29 @@ def pause_command(call: Call, /, name: str | None, length: str | None, end: bool
       bsd pause main/4f2a
       bsd pause main --end
     """
-    if name is None:
-        if length is not None or end:
-            raise Invalid("nothing is named to pause", hint="`bsd pause AGENT --for 2h`")
-        call.log(writes=False)
-    else:
-        call.log(writes=True)
-        _pause(call, name, length, end=end)
-    wall = time.time()
-    found = [PauseInfo.of(each, wall) for each in pauses_of(call.layout)]
-    if call.json:
-        print_json({"pauses": [asdict(each) for each in found]})
-        return
-    if not found:
-        say("nothing is paused")
-        return
-    rows = [(each.name, each.since, each.until or "until it is ended") for each in found]
-    print_table(("NAME", "SINCE", "UNTIL"), rows)
-
-
-def _pause(call: Call, name: str, length: str | None, *, end: bool) -> None:
-    layout = call.layout
-    known = {each.pause.name for each in pauses_of(layout)}
-    if end:
-        if length is not None:
-            raise Invalid("--end ends a pause now", hint="`bsd pause NAME --for TIME` sets its end")
-        end_pause(layout, name if name in known else _whole_name(layout, name))
-        return
-    seconds = None if length is None else parse_duration(length, minimum=MINUTE) / 1000
-    begin_pause(layout, name if name in known else _whole_name(layout, name), seconds)
+    if name is None and (length is not None or end):
+        raise Invalid("nothing is named to pause", hint="`bsd pause AGENT --for 2h`")
+    if end and length is not None:
+        raise Invalid("--end ends a pause now", hint="`bsd pause NAME --for TIME` sets its end")
+    with call.context(changes=name is not None) as context:
+        if name is None:
+            answer = list_pauses(context)
+        elif end:
+            answer = end_pause(context, _whole_name(call.layout, name))
+        else:
+            answer = pause(context, _whole_name(call.layout, name), length)
+    call.answer(answer, _tell_pauses)
 
 
 def _whole_name(layout: Layout, name: str) -> str:
-    """Return the name of an agent, a source or a session that is there; raises NotFound."""
-    if "/" in name:
-        session = session_named(layout, name)
-        layout.refuse_excluded(session)
-        layout.session_file(session)
-        return str(session)
-    check_name(name, "agent")
-    if name in {source.name for source in layout.sources} or layout.has_agent(name):
-        return name
-    raise NotFound(f"there is no agent {name}", hint="`bsd sessions` lists them")
+    """Return the name of a pause as it is, and of a session in full."""
+    is_whole = "/" not in name or any(each.pause.name == name for each in pauses_of(layout))
+    return name if is_whole else str(session_named(layout, name))
+
+
+def _tell_pauses(found: PauseList) -> None:
+    if not found.pauses:
+        say("nothing is paused")
+        return
+    rows = [(each.name, each.since, each.until or "it is ended") for each in found.pauses]
+    print_table(("NAME", "SINCE", "UNTIL"), rows)

@@ -351,6 +351,10 @@ def _store(layout: Layout) -> Iterator[Check]:
         message = f"{_counted(len(large), 'line')} that would take too much memory: {large[0]}"
         hint = "nothing: only these lines are left alone; `bsd verify` lists them"
         yield Check("sessions", Level.WARN, message, hint)
+    for finding in found.findings:
+        if finding.kind == "elsewhere":
+            message = f"{finding.where} is left alone: {finding.message}"
+            yield Check("sessions", Level.WARN, message, finding.hint)
     if not open_findings:
         yield Check("store", Level.OK, f"{summary}, all as they should be")
         return

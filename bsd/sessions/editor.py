@@ -17,6 +17,7 @@ from bsd.core.layout import SessionName
 from bsd.core.logs import BoundLogger
 from bsd.core.processes import give_back_memory, without_collecting
 from bsd.planning.plan import Plan
+from bsd.planning.rules import Reason
 from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome, commit
@@ -169,10 +170,13 @@ class SessionEditor:
             if freed and session.history.entry_notes.free(freed):
                 _log.info(f"free: {session}, entries {len(freed)}", actor=self._actor)
             is_worth = worth is None or worth(plan)
+            if plan.edits or plan.report.reasons[Reason.ALREADY_EXTRACTED]:
+                if foreign := why_foreign(session, source):
+                    raise foreign
             if not (plan.edits and is_worth):
                 return plan, None, answer
-            if foreign := why_foreign(session, source):
-                raise foreign
+            if place := session.layout.source_of(session.name.agent):
+                secure(session.layout, place, edits=True)
             change = Change(
                 path,
                 plan.planned_on,

@@ -192,15 +192,21 @@ def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
     return directory / "bsd" / "sources"
 
 
-def secure(layout: Layout, source: Source) -> None:
-    """Make sure that this root may edit the sessions of a source: claim it if no root has.
+def secure(layout: Layout, source: Source, *, edits: bool = False) -> None:
+    """Make sure that this root may edit the sessions of a source.
+
+    It claims a source that no root has claimed when it has once taken something out of it, or is
+    just about to change a session (`edits`): to look for something to do is no reason.
 
     Raises LeftAlone, with the root that serves it.
     """
     if why := elsewhere(layout, source, look_inside=True):
         raise LeftAlone(why, hint=_way_out(source))
     claim = _claim_to(source)
-    if claim is not None and _is_of(claim, layout) and claim.root == os.path.realpath(layout.root):
+    is_ours = claim is not None and _is_of(claim, layout)
+    if claim is not None and is_ours and claim.root == os.path.realpath(layout.root):
+        return
+    if not (edits or is_ours or has_served(layout, source)):
         return
     try:
         take(layout, source, forced=False)
