@@ -146,8 +146,13 @@ def _with_copies(layout: Layout, index: SearchIndex, agent: str | None, found: U
 
 
 def has_changed(layout: Layout, known: Known) -> bool:
-    """Return whether a session is not as it was read; raises NotFound, Forbidden, OSError."""
-    with open_or_snapshot(layout, SessionName.parse(known.name)) as source:
+    """Return whether a session is not as it was read.
+
+    Raises NotFound, Forbidden, OSError; LeftAlone for one that is excluded.
+    """
+    name = SessionName.parse(known.name)
+    layout.refuse_excluded(name)
+    with open_or_snapshot(layout, name) as source:
         return known.file != _file_of(source.identity)
 
 

@@ -85,6 +85,8 @@ export function badges(session) {
         session.status &&
             badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
         session.parent && badge("child", "plain", `Child of ${session.parent}`),
+        session.paused && badge("paused", "warn", `Not edited: paused by ${session.paused}`),
+        session.left_alone && badge("left alone", "warn", session.left_alone),
         stale && badge("stale", "warn", "Nothing was written for 24 hours"),
         session.extracted_entries > 0 &&
             clipped(
