@@ -24,14 +24,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from bsd.core.errors import ConfigError, LeftAlone
-from bsd.core.files import LARGEST_NOTE, read_plain
+from bsd.core.files import LARGEST_NOTE, FileStamp, read_plain, stamp_of
 from bsd.core.locations import expand
 from bsd.core.sources import Source, names_above
 
 _LONGEST = 500  # characters
 _NAME = re.compile(r"[A-Za-z0-9._@:+*?-]+(?:/[A-Za-z0-9._@:+*?-]+)?")
-
-_Stamp = tuple[int, int, int]  # inode, size, mtime in ns
 
 
 def check_pattern(text: str) -> str:
@@ -157,7 +155,7 @@ def exclusions(
 # --- config.json ---
 
 _lock = threading.Lock()
-_read: dict[Path, tuple[_Stamp | None, tuple[str, ...]]] = {}
+_read: dict[Path, tuple[FileStamp | None, tuple[str, ...]]] = {}
 
 
 def named_in(path: Path) -> tuple[str, ...]:
@@ -187,7 +185,7 @@ def named_in(path: Path) -> tuple[str, ...]:
         return patterns
 
 
-def adopt(path: Path, stamp: _Stamp | None, patterns: tuple[str, ...]) -> None:
+def adopt(path: Path, stamp: FileStamp | None, patterns: tuple[str, ...]) -> None:
     """Take over what another process has read, with the stamp that the file had then."""
     with _lock:
         _read[path] = stamp, patterns
@@ -201,9 +199,8 @@ def _patterns(path: Path) -> tuple[str, ...]:
     return tuple(map(check_pattern, patterns))
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def _stamp(path: Path) -> FileStamp | None:
     try:
-        status = os.lstat(path)
+        return stamp_of(os.lstat(path))
     except OSError:  # missing; or it cannot be looked at, and then nothing below can be
         return None
-    return status.st_ino, status.st_size, status.st_mtime_ns

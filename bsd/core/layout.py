@@ -424,7 +424,7 @@ def _inside_source(source: Source, agent: str) -> Path:
         raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists what there is")
     top, real = os.path.realpath(source.path), os.path.realpath(directory)
     # Two names for one directory would be two sessions in one file.
-    if real != os.path.join(top, directory.relative_to(source.path)):
+    if real != str(Path(top, directory.relative_to(source.path))):
         raise Forbidden(f"{directory} is reached by a symbolic link, and bsd follows none there")
     return Path(real)
 

@@ -25,14 +25,19 @@ from filelock import FileLock, Timeout
 
 from bsd.core.clock import boot_id, steady
 from bsd.core.errors import Busy, NotFound, Paused, Unavailable, os_problem
-from bsd.core.files import LARGEST_NOTE, make_private_dir, read_ours, write_private
+from bsd.core.files import (
+    LARGEST_NOTE,
+    FileStamp,
+    make_private_dir,
+    read_ours,
+    stamp_of,
+    write_private,
+)
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import names_above
 
 _LOCK_SECONDS = 10.0
-
-_Stamp = tuple[int, int, int]  # inode, size, mtime in ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +184,7 @@ def end_pause(layout: Layout, name: str) -> Pause:
 # --- the file ---
 
 _mutex = threading.Lock()
-_known: dict[Path, tuple[_Stamp, list[Pause]]] = {}
+_known: dict[Path, tuple[FileStamp, list[Pause]]] = {}
 
 
 def _read(layout: Layout) -> list[Pause]:
@@ -190,7 +195,7 @@ def _read(layout: Layout) -> list[Pause]:
         return []
     except OSError as error:
         raise os_problem(error, f"looking at {path}") from error
-    stamp = found.st_ino, found.st_size, found.st_mtime_ns
+    stamp = stamp_of(found)
     with _mutex:
         known = _known.get(path)
         if known is not None and known[0] == stamp:

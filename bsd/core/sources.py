@@ -25,8 +25,8 @@ _ITSELF = "."  # the source's own directory, in an agent's name; no directory be
 
 # A way down to directories that hold sessions: each step has this name, or may have any (None), or
 # any that an expression fits. Only names that are not fixed are part of an agent's name.
-Step = str | re.Pattern[str] | None
-Route = tuple[Step, ...]
+RouteStep = str | re.Pattern[str] | None
+Route = tuple[RouteStep, ...]
 
 
 class ProgramArchive(NamedTuple):
@@ -196,8 +196,8 @@ def _next(place: _RoutePlace) -> Iterator[tuple[_RoutePlace, bool]]:
         left = tuple(route[1:] for route in place.left if route and route[0] == step)
         if isinstance(step, str):
             path = place.path / step
-            if (is_link := path.is_symlink()) or _is_directory(path):
-                yield _RoutePlace(path, place.names, left), is_link
+            if (mode := _mode(path)) is not None and (stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+                yield _RoutePlace(path, place.names, left), stat.S_ISLNK(mode)
             continue
         for name, is_link in _directories_in(place.path):
             if _fits(step, name):
@@ -227,22 +227,26 @@ def _has_transcripts(directory: Path) -> bool:
     return False
 
 
-def _open_steps(route: Route) -> list[Step]:
+def _open_steps(route: Route) -> list[RouteStep]:
     """Return the steps whose names are part of an agent's name."""
     return [step for step in route if not isinstance(step, str)]
 
 
-def _fits(step: Step, name: str) -> bool:
+def _fits(step: RouteStep, name: str) -> bool:
     if isinstance(step, re.Pattern):
         return step.fullmatch(name) is not None
     return step is None or step == name
 
 
 def _is_directory(path: Path) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
+    mode = _mode(path)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def _mode(path: Path) -> int | None:
+    with suppress(OSError):
+        return os.lstat(path).st_mode
+    return None
 
 
 def _is_shown(name: str) -> bool:
