@@ -148,6 +148,7 @@ class Cursor:
 
 def session_row(info: ListedSession) -> SessionRow:
     """A session of the catalog for other programs."""
+    pause = info.paused
     return SessionRow(
         session=str(info.name),
         agent=info.name.agent,
@@ -162,7 +163,7 @@ def session_row(info: ListedSession) -> SessionRow:
         extracted_bytes=info.extracted_bytes,
         no_session=info.no_session,
         left_alone=info.left_alone,
-        paused=info.paused and f"{info.paused.name}, {info.paused.spelled_end}",
+        paused=None if pause is None else f"{pause.name}, {pause.spelled_end}",
     )
 
 

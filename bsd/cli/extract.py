@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click

@@ -29,7 +29,7 @@ from bsd.core.locations import expand
 from bsd.core.sources import Source, names_above
 
 _LONGEST = 500  # characters
-_NAME = re.compile(r"[A-Za-z0-9._@:+*?-]+(?:/[A-Za-z0-9._@:+*?-]+)?")
+_NAME = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._@:+*?-]+(?:/[A-Za-z0-9._@:+*?-]+)?")
 
 
 def check_pattern(text: str) -> str:
@@ -58,7 +58,9 @@ class Exclusion:
         hint = f"`bsd exclude --remove '{self.pattern}'`"
         if self.fixed:
             hint = f"take {self.pattern!r} out of `exclude` in bsd.toml, and restart bsd"
-        return LeftAlone(f"{what} is excluded by {self.pattern!r}: bsd never looks at it", hint=hint)
+        return LeftAlone(
+            f"{what} is excluded by {self.pattern!r}: bsd never looks at it", hint=hint
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,9 @@ def named_in(path: Path) -> tuple[str, ...]:
             if known is not None:
                 return known[1]
             why = f"{path} cannot be read, and it may say what is excluded: {error}"
-            raise ConfigError(why, hint="mend the file; `bsd config path` says where it is") from None
+            raise ConfigError(
+                why, hint="mend the file; `bsd config path` says where it is"
+            ) from None
         if stamp is None and known is not None and known[1]:
             return known[1]  # it was removed: the settings in force stay
         _read[path] = stamp, patterns

@@ -135,9 +135,7 @@ def pause_of(
     steady_now: float | None = None,
 ) -> PauseInForce | None:
     """Return the pause of a session that lasts longest; None if it has none. Raises Unavailable."""
-    found = [
-        each for each in pauses_of(layout, wall, steady_now) if each.pause.covers(session)
-    ]
+    found = [each for each in pauses_of(layout, wall, steady_now) if each.pause.covers(session)]
     return max(found, key=_lasting, default=None)
 
 

@@ -2,8 +2,9 @@
 
 Every directory that holds sessions is an agent: `claude-code:-home-me-project` stands for the
 directory `-home-me-project` of the source `claude-code`, `codex:2025:09:24` for `2025/09/24` of
-`codex`, and `pi:.` for the directory of the source `pi` itself. The name says which directory it is, so no list of names is kept anywhere. Some programs
-put sessions away into another directory, and take them back: they are the same sessions there.
+`codex`, and `pi:.` for the directory of the source `pi` itself. The name says which directory it
+is, so no list of names is kept anywhere. Some programs put sessions away into another directory,
+and take them back: they are the same sessions there.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class Source:
                 yield self.agent(*place.names), place.path
         if links is not None:
             for link in linked:
-                links += ((self.agent(*link.names), link.path) for rest in link.left if _leads(link, rest))
+                links += (
+                    (self.agent(*link.names), link.path) for rest in link.left if _leads(link, rest)
+                )
 
     @property
     def archived_in(self) -> Path | None:
@@ -210,8 +213,7 @@ def _directories_in(path: Path) -> list[tuple[str, bool]]:
         return sorted(
             (entry.name, entry.is_symlink())
             for entry in entries
-            if _is_shown(entry.name)
-            and (entry.is_dir(follow_symlinks=False) or entry.is_symlink())
+            if _is_shown(entry.name) and (entry.is_dir(follow_symlinks=False) or entry.is_symlink())
         )
 
 

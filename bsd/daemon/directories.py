@@ -152,9 +152,10 @@ def _look_at_source(layout: Layout, source: Source, found: Directories) -> None:
     for agent, path in source.directories(links=links):
         found.sessions[top / path.relative_to(source.path)] = (agent,)
     for agent, link in links:
-        if found.exclusions is None or not found.exclusions.agent(agent):
-            if told := why_not_followed(layout, source, link):
-                found.problems.append(WatchProblem(Trouble.LINK, *told))
+        is_excluded = found.exclusions is not None and found.exclusions.agent(agent)
+        told = None if is_excluded else why_not_followed(layout, source, link)
+        if told is not None:
+            found.problems.append(WatchProblem(Trouble.LINK, *told))
     if source.program_archive is not None:
         _look_at_put_away(source, source.program_archive.called, found)
 

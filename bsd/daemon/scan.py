@@ -118,9 +118,7 @@ class Scan:
         with self._lock:
             for agent, files in list(self._known.items()):
                 sessions = {file: file.removesuffix(ENDING) for file in files}
-                gone = {
-                    file for file, name in sessions.items() if exclusions.session(agent, name)
-                }
+                gone = {file for file, name in sessions.items() if exclusions.session(agent, name)}
                 for file in gone:
                     del files[file]
                 if not files:

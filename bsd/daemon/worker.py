@@ -148,10 +148,8 @@ class Worker:
                 return self._later(_LOOK_AGAIN_SECONDS)
             case NotFound():
                 return self._forget(name)
-            case Paused():
-                return self._after_pause(result.again_in)
             case Busy():
-                return self._later(result.again_in)
+                return self._later(result.again_in, type(result))
             case BsdError():
                 reason, hint = result.message, result.hint
                 result = SessionResult(str(name), Status.FAILED, reason=reason, hint=hint)
@@ -160,10 +158,8 @@ class Worker:
         self._publish(name, result)
         state = self._state
         match result.status:
-            case Status.BUSY if result.error is Paused:
-                return self._after_pause(result.again_in)
             case Status.BUSY:
-                return self._later(result.again_in)
+                return self._later(result.again_in, result.error)
             case Status.FAILED:
                 return Failed(result.reason or "it failed")
             case Status.LEFT_ALONE:
@@ -196,12 +192,13 @@ class Worker:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
         return min(due, default=None)
 
-    def _after_pause(self, seconds: float | None) -> Verdict:
-        """Have a session looked into when its pause is over; a pause that is ended is noticed."""
-        return Finished(None if seconds is None else self._state.clocks.steady() + seconds)
+    def _later(self, seconds: float | None, error: type[BsdError] | None = None) -> Verdict:
+        """Have a session looked into again in so many seconds; None: when it may be idle.
 
-    def _later(self, seconds: float | None) -> TryLater:
-        return TryLater(None if seconds is None else self._state.clocks.steady() + seconds)
+        One that is paused until a user ends that is not tried: the end of the pause is noticed.
+        """
+        due = None if seconds is None else self._state.clocks.steady() + seconds
+        return Finished(due) if error is Paused else TryLater(due)
 
     def _publish(self, name: SessionName, result: SessionResult) -> None:
         at = self._state.clocks.wall()

@@ -401,7 +401,7 @@ def describe(
         saved_bytes=out and out.saved,
         no_session=program.why_no_session(f"{name.session}{ENDING}"),
         left_alone=foreign,
-        paused=pause and pause.pause,
+        paused=None if pause is None else pause.pause,
     )
 
 

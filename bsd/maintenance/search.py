@@ -167,9 +167,7 @@ def hits_of(layout: Layout, rows: list[FoundRow], words: str, limit: int) -> lis
     exclusions = layout.exclusions()
     if exclusions:  # the index may still know them
         rows = [
-            row
-            for row in rows
-            if not exclusions.session(row.session.agent, row.session.session)
+            row for row in rows if not exclusions.session(row.session.agent, row.session.session)
         ]
     with closing(Matcher(words)) as matcher:
         for start in range(0, len(rows), limit):

@@ -170,9 +170,9 @@ class SessionEditor:
             if freed and session.history.entry_notes.free(freed):
                 _log.info(f"free: {session}, entries {len(freed)}", actor=self._actor)
             is_worth = worth is None or worth(plan)
-            if plan.edits or plan.report.reasons[Reason.ALREADY_EXTRACTED]:
-                if foreign := why_foreign(session, source):
-                    raise foreign
+            may_be_foreign = plan.edits or plan.report.reasons[Reason.ALREADY_EXTRACTED]
+            if may_be_foreign and (foreign := why_foreign(session, source)):
+                raise foreign
             if not (plan.edits and is_worth):
                 return plan, None, answer
             if place := session.layout.source_of(session.name.agent):

@@ -1,10 +1,10 @@
 """The one rule that says when a session may be changed (SPEC §2.6), and how it is waited for.
 
 A session is idle when no user has paused it, its lock is free, its program does not count it as in
-use, and only bsd has written to it for a while: 2 s in any case, since a second change within that time may not show in
-the file's timestamps; as long as the settings say; as long as its program needs; and on file
-systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines in files that bsd's
-own commits displaced must be back in the session before the next commit.
+use, and only bsd has written to it for a while: 2 s in any case, since a second change within that
+time may not show in the file's timestamps; as long as the settings say; as long as its program
+needs; and on file systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines
+in files that bsd's own commits displaced must be back in the session before the next commit.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class IdlePolicy:
             path: its transcript, if the caller has just asked the layout for it.
             to_read: the session is only to be read as a whole, as in a pause it may be.
         """
-        if not to_read and (pause := pause_of(self._layout, name, self._budget.clock())):
-            return NotIdle(f"it is paused {pause.pause.spelled_end}", pause.left, pause)
+        paused = None if to_read else pause_of(self._layout, name, self._budget.clock())
+        if paused is not None:
+            return NotIdle(f"it is paused {paused.pause.spelled_end}", paused.left, paused)
         path = path or self._layout.transcript(name)
         program = program_of(self._layout, name.agent)
         if not isinstance(program.lock_state(path), Free | Stale):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core import pauses
 from bsd.core.layout import Layout
 from tests.cli.conftest import Call, out_of, rest
 
@@ -94,13 +93,15 @@ def test_nothing_edits_it_and_all_that_looks_goes_on(bsd: Call, root: Path) -> N
     assert path.read_bytes() != before
 
 
-def test_it_ends_by_its_time(bsd: Call, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_by_its_time(bsd: Call, root: Path) -> None:
     rest(root)
     bsd("pause", "main/alpha", "--for", "30m")
     assert bsd("extract", "main/alpha").code == 4
-    steady, wall = pauses.steady, pauses.time.time
-    monkeypatch.setattr(pauses, "steady", lambda: steady() + 1900)
-    monkeypatch.setattr("time.time", lambda: wall() + 1900)
+    path = Layout(root).pauses_file
+    document = json.loads(path.read_bytes())
+    document["pauses"][0] |= {"until": document["pauses"][0]["since"], "steady_until": 0.0}
+    path.write_text(json.dumps(document))
+    assert bsd("pause").out == "nothing is paused\n"
     assert bsd("extract", "main/alpha").code == 0
 
 

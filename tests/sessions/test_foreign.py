@@ -85,7 +85,7 @@ def synced(
 ) -> Synced:
     kind: Kind = request.param
     home = Home.of(kind, tmp_path, kind.lines())
-    second = home.path.with_name(home.path.name[:-7] + "9" + home.path.name[-6:])
+    second = home.path.with_name(home.path.name[:-7] + "f" + home.path.name[-6:])
     shutil.copyfile(home.path, second)
     free = SessionName(home.name.agent, second.stem)
     (other := tmp_path / "other").mkdir()
@@ -101,8 +101,8 @@ def synced(
 
 
 def _renewed(content: bytes) -> bytes:
-    """A session with other texts."""
-    return content.replace(b"long old text", b"long new text")
+    """A session with other texts and ids."""
+    return content.replace(b"long old text", b"long new text").replace(b'"0000', b'"1000')
 
 
 def test_it_blocks_itself_alone(synced: Synced) -> None:
@@ -141,8 +141,9 @@ def test_it_is_named_with_the_reason_and_is_no_fault(synced: Synced) -> None:
     assert finding.where == str(synced.theirs)
     told = [each for each in examine(layout) if str(synced.theirs) in each.message]
     assert [each.level for each in told] == ["warn"]
+    caller = synced.other._here()
     search(layout, "text")  # counts what stands in the sessions
-    rows = list_sessions.list_all_sessions(synced.other._here()).sessions
+    rows = list_sessions.list_all_sessions(caller).sessions
     alone = {row.session: row.left_alone for row in rows}
     assert alone[str(synced.free)] is None
     assert "another root" in (alone[str(synced.theirs)] or "")
@@ -160,7 +161,7 @@ def test_one_whose_store_was_lost_here_is_no_foreign_one(synced: Synced) -> None
 
 def test_a_copy_of_a_session_of_this_root_is_no_foreign_one(synced: Synced) -> None:
     path = synced.paths[synced.theirs]
-    copy = path.with_name(path.name[:-7] + "8" + path.name[-6:])
+    copy = path.with_name(path.name[:-7] + "e" + path.name[-6:])
     shutil.copyfile(path, copy)
     name = SessionName(synced.theirs.agent, copy.stem)
     assert foreign_reason(synced.one.layout, name) is None
@@ -168,9 +169,7 @@ def test_a_copy_of_a_session_of_this_root_is_no_foreign_one(synced: Synced) -> N
 
 
 @each_kind
-def test_text_that_looks_like_a_marker_makes_no_session_foreign(
-    kind: Kind, tmp_path: Path
-) -> None:
+def test_text_that_looks_like_a_marker_makes_no_session_foreign(kind: Kind, tmp_path: Path) -> None:
     home = Home.of(kind, tmp_path, kind.lines())
     quoted = raw(kind.lines()).replace(
         b"long old text", b'\\"_extracted\\":{\\"ref\\":\\"0001_x\\"} [[extracted-x]]', 1

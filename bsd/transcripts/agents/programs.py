@@ -140,7 +140,7 @@ def why_not_followed(layout: Layout, source: Source, link: Path) -> tuple[str, s
     called, top = kind_of(source.kind).called, target.parent
     hint = "put the directory itself in the place of the link"
     if called in (None, top.name):
-        hint = f'name {top} as a source of its own ([[sources]] in bsd.toml), or {hint}'
+        hint = f"name {top} as a source of its own ([[sources]] in bsd.toml), or {hint}"
     what = f"{link} is a symbolic link to {target}, and bsd follows none there"
     return f"{what}: the sessions in it are left alone", hint
 
