@@ -102,9 +102,10 @@ class Exclusions:
     def session(self, agent: str, session: str) -> Exclusion | None:
         """Return the pattern that leaves out a session, or its agent."""
         for each in self._compiled:
-            if each.agent is not None and each.session is not None:
-                if each.agent.fullmatch(agent) and each.session.fullmatch(session):
-                    return each.exclusion
+            if each.agent is None or each.session is None:
+                continue
+            if each.agent.fullmatch(agent) and each.session.fullmatch(session):
+                return each.exclusion
         return self.agent(agent)
 
     def _project(self, agent: str) -> tuple[str, str] | None:

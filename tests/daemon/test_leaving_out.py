@@ -111,11 +111,15 @@ def test_a_pause_is_followed_at_once_and_so_is_its_end(daemon: Running, root: Pa
     wait_for(is_refused, "the daemon to look at it")
     until_extracted(daemon, append(root, "other/free", 9))
     assert path.read_bytes() == before
-    queue = daemon.status()["queue"]
-    assert (queue["waiting"], queue["ready"], queue["parked"]) == (0, 0, [])
+
+    def is_nothing_tried_again() -> bool:
+        queue = daemon.status()["queue"]
+        return (queue["waiting"], queue["ready"], queue["parked"]) == (0, 0, [])
+
+    wait_for(is_nothing_tried_again, "the queue to be empty")
     listed = {one["session"]: one for one in daemon.ask("sessions")["sessions"]}
     assert listed["main/paused"]["paused"] == "main, until it is ended"
-    assert daemon.ask("sessions/main/paused/extract", "POST")["status"] == "busy"
+    assert "is paused" in daemon.ask("sessions/main/paused/extract", "POST")["error"]
     assert daemon.bsd("pause", "main", "--end").returncode == 0
     until_extracted(daemon, path)
 
@@ -124,17 +128,17 @@ def test_a_pause_survives_a_start_and_its_sessions_are_due_when_it_ends(
     root: Path, tmp_path: Path
 ) -> None:
     path = root / "agents/main/sessions/first.jsonl"
-    begin_pause(Layout(root), "main/first", 5.0)
+    begin_pause(Layout(root), "main/first", 15.0)
     with launched(root, tmp_path) as daemon:
         until_extracted(daemon, path)
     done = [
-        event["time"] if "time" in event else event["timestamp"]
+        event["timestamp"]
         for event in daemon.events()
         if event["event"].startswith("extract: main/first")
     ]
     [pause] = json.loads(Layout(root).pauses_file.read_bytes())["pauses"]
-    assert len(done) == 1
-    assert done[0] >= pause["until"][:19]
+    assert done
+    assert min(done) >= pause["until"][:19]
 
 
 def test_the_pages_routes_begin_and_end_pauses(daemon: Running, root: Path) -> None:
