@@ -132,7 +132,7 @@ def test_a_pause_survives_a_start_and_its_sessions_are_due_when_it_ends(
     with launched(root, tmp_path) as daemon:
         until_extracted(daemon, path)
     done = [
-        event["timestamp"]
+        event["time"]
         for event in daemon.events()
         if event["event"].startswith("extract: main/first")
     ]
