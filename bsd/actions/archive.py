@@ -207,6 +207,7 @@ def _copied(outcome: SnapshotOutcome) -> CopiedSession:
 def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
     """Why a session that was named is not among those of which copies are kept here."""
     try:
+        layout.refuse_excluded(name)
         layout.session_file(name).lstat()
         problem: BsdError = LeftAlone(
             f"no copy of {name} is kept here: another root serves its agent, or its sessions are"

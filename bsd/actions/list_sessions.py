@@ -74,6 +74,12 @@ class SessionRow:
     tokens_ready: Annotated[
         int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
     ] = field(default=None, kw_only=True)
+    left_alone: Annotated[
+        str | None, Field(description="Why this root does not edit it"), OMIT_EMPTY
+    ] = field(default=None, kw_only=True)
+    paused: Annotated[
+        str | None, Field(description="By which pause it is not edited, and until when"), OMIT_EMPTY
+    ] = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,7 @@ class Cursor:
 def session_row(info: ListedSession, now: float) -> SessionRow:
     """A session of the catalog for other programs; `now` in epoch seconds."""
     waits = info.waits if info.waits and (info.waits.warm_until or 0.0) > now else None
+    pause = info.paused
     return SessionRow(
         session=str(info.name),
         agent=info.name.agent,
@@ -171,6 +178,8 @@ def session_row(info: ListedSession, now: float) -> SessionRow:
         resume=info.resume,
         cache_warm_until=iso_utc(waits.warm_until) if waits and waits.warm_until else None,
         tokens_ready=waits.tokens_ready if waits else None,
+        left_alone=info.left_alone,
+        paused=None if pause is None else f"{pause.name}, {pause.spelled_end}",
     )
 
 
@@ -270,7 +279,9 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
 
 
 def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them") -> None:
-    """Raise Invalid for a wrong name, NotFound if there is no such agent."""
+    """Raise Invalid for a wrong name, NotFound if there is no such agent, LeftAlone if excluded."""
+    if exclusion := layout.exclusions().agent(agent):
+        raise exclusion.refusal(agent)
     if not layout.has_agent(agent):
         raise NotFound(f"there is no agent {agent}", hint=hint)
 
@@ -338,9 +349,13 @@ def list_all_sessions(
 
     Raises:
         NotFound: there is no such agent.
+        LeftAlone: it is excluded.
     """
     layout = context.layout
-    agents = [one for one in catalog.agents(layout) if agent in {None, one.name}]
+    if agent is not None and (exclusion := layout.exclusions().agent(agent)):
+        raise exclusion.refusal(agent)
+    every = (*catalog.agents(layout), *catalog.links(layout))
+    agents = [one for one in every if agent in {None, one.name}]
     if agent is not None and not agents:
         raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
     wanted = SessionFilter(layout, words, agent)

@@ -312,7 +312,9 @@ def search_extracted(
     Raises:
         Invalid: there are no words.
         NotFound: there is no such session.
+        LeftAlone: it is excluded.
     """
+    context.layout.refuse_excluded(session)
     scan = FullScan(context.layout, query, only=session, limit=offset + limit)
     hits = scan.run().hits[offset:]
     results = tuple(ExtractedHit(hit.entry, hit.index, hit.snippet.text) for hit in hits)

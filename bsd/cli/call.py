@@ -103,7 +103,7 @@ class Call:
         else:
             if not is_directory:
                 raise NoRoot(f"{root} is not a directory", hint=self._name_another())
-        layout = layout_of(root, sources)
+        layout = layout_of(root, sources, self.settings.exclude)
         layout.refuse_planted()
         return layout
 

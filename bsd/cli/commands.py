@@ -90,6 +90,13 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
         "sources": _C("config:sources", "List other programs' directories, and who serves them."),
         "doctor": _C("checks:doctor_command", "Check this machine and this directory for trouble."),
         "service": _C("service:service", "Start bsd at login, as a service of this user."),
+        "exclude": _C(
+            "leaving_out:exclude_command", "List, add or remove what bsd never looks at."
+        ),
+        "pause": _C(
+            "leaving_out:pause_command",
+            "List, begin or end pauses: what bsd looks at, but does not edit.",
+        ),
         "config": _C("config:config", "Show or change the settings that work at once."),
         "demo": _C("demo:demo", "Try it all on made-up sessions in a temporary place.", locks=True),
     },

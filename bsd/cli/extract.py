@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -144,9 +145,9 @@ def restore_all_command(
     if copy is not None:
         return _write_copy(call, sessions, copy)
     for name in sessions:
-        Session(call.layout, name).refuse_no_session()
+        Session(call.layout.with_excluded(), name).refuse_no_session()
     # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
-    names = list(dict.fromkeys(sessions)) or list(catalog.names(call.layout))
+    names = list(dict.fromkeys(sessions)) or _all_sessions(call.layout)
     call.refuse_if_readonly()
     if names and not yes:
         _ask(call.layout, names, sessions)
@@ -170,6 +171,14 @@ def restore_all_command(
     return outcomes.exit_code
 
 
+def _all_sessions(layout: Layout) -> list[SessionName]:
+    """Return all sessions; those that are excluded if it cannot be read which they are."""
+    try:
+        return list(catalog.names(layout))
+    except ConfigError:
+        return list(catalog.names(layout.with_excluded()))
+
+
 def _report_all(call: Call, outcomes: Outcomes, *, named: bool) -> None:
     """Print the outcomes; if no session was named, also what is left behind elsewhere."""
     if not (named or outcomes.stopped_by):
@@ -180,6 +189,9 @@ def _report_all(call: Call, outcomes: Outcomes, *, named: bool) -> None:
     if stores := sum(1 for _ in stores_without_transcript(call.layout)):
         text = "has no transcript" if stores == 1 else "have no transcripts"
         note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
+    with suppress(ConfigError):
+        if call.layout.exclusions():
+            note("What is excluded was left out (`bsd exclude`): `bsd restore-all AGENT/SESSION`")
 
 
 def _ask(layout: Layout, names: Sequence[SessionName], named: Sequence[SessionName]) -> None:
@@ -212,7 +224,7 @@ def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
     session = sessions[0]
-    Session(call.layout, session).refuse_no_session()
+    Session(call.layout.with_excluded(), session).refuse_no_session()
     try:
         target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

@@ -73,6 +73,11 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
     with suppress(ConfigError):  # no agents: opening the session reports it
         names = list(catalog.names(layout))
     found = _matching(names, agent, session, slash, in_any_case=not remains)
+    if not found and (exclusions := layout.exclusions()):
+        # What is named so is excluded: the session that is returned is refused, with the pattern.
+        every = catalog.names(layout.with_excluded(), strays=False)
+        excluded = (each for each in every if exclusions.session(each.agent, each.session))
+        found = _matching(excluded, agent, session, slash, in_any_case=not remains)
     if len(found) > 1 and all(name.session == text for name in found):
         return catalog.find_session(layout, text)  # which says that several agents have it
     return _only(text, "sessions", found)

@@ -75,6 +75,8 @@ def sessions_command(
             context, agent=agent, limit=limit, words=words, figures=call.json
         )
     call.answer(answer, lambda answer: tell_sessions(answer, time.time(), resume=resume))
+    if not call.json and (count := len(call.layout.exclusions().all)):
+        note(f"{counted(count, 'pattern')} of what is left out: `bsd exclude`")
 
 
 def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> None:
@@ -87,7 +89,7 @@ def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> No
             size(row.extracted_bytes) if row.extracted_entries else "",
             str(row.extracted_entries or ""),
             datetime.fromisoformat(row.updated).astimezone().strftime("%Y-%m-%d %H:%M"),
-            _status(row, now),
+            ", ".join(filter(None, (_status(row, now), "paused" if row.paused else ""))),
             row.resume or "" if resume else one_line(row.title or row.label or "", _TITLE),
         )
         for row in found.sessions
@@ -106,6 +108,10 @@ def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> No
                 f"{row.session} is no session ({row.no_session}), and nothing more leaves it; "
                 f"`bsd restore-all {row.session}` puts back what was taken out of it"
             )
+        if row.left_alone:
+            note(f"{row.session} is left alone: {row.left_alone}")
+    for pause in dict.fromkeys(row.paused for row in found.sessions if row.paused):
+        note(f"Paused: {pause} (`bsd pause`)")
     for agent in found.agents:
         if agent.note:
             note(f"{agent.name}: {agent.note}")

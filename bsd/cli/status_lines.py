@@ -41,6 +41,12 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
         yield _row("copies", copies)
     if trash := _trash(status["retention"], now):
         yield _row("trash", trash)
+    for pause in status.get("pauses", ()):  # a daemon that was not restarted has none
+        until = pause["until"]
+        end = f"ends {spell_when(until, now)}" if until else "until it is ended"
+        yield _row("paused", f"{pause['name']}, {end}")
+    if exclude := status.get("exclude"):
+        yield _row("excluded", ", ".join(exclude))
     yield from _trouble(status)
     yield from _recent(status["sessions"], now)
 

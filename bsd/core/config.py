@@ -34,6 +34,7 @@ from pydantic.config import JsonDict
 from pydantic_core import ErrorDetails
 
 from bsd.core.errors import FieldError, Invalid
+from bsd.core.exclude import check_pattern
 from bsd.core.formatting import NEVER, lifetime_seconds, nearest, shown
 from bsd.core.validation import details_of, is_unknown, reason_of, spelled
 
@@ -103,6 +104,7 @@ Lifetime = Annotated[str, AfterValidator(_check_lifetime)]
 LifetimeOrOff = Annotated[str, AfterValidator(_check_lifetime_or_off)]
 Time = Annotated[str, AfterValidator(_check_time)]
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
+ExcludePattern = Annotated[str, AfterValidator(check_pattern)]
 # Whole hours are written without a fraction.
 Hours = Annotated[
     float,
@@ -186,6 +188,7 @@ _WHEN: JsonDict = {"group": "When"}
 _KEPT: JsonDict = {"group": "How long it is kept"}
 _SEARCH: JsonDict = {"group": "Search"}
 _SEEN: JsonDict = {"group": "What agents see"}
+_LEFT_OUT: JsonDict = {"group": "What is left out"}
 _SCOPES: JsonDict = {"all": "all values", "display": "only what is never sent to the model"}
 _BOUND: JsonDict = {"skip": "leave it", "extract": "extract it all the same"}
 _MOMENTS: JsonDict = {
@@ -284,6 +287,10 @@ class PruningConfig(BaseModel):
         (), title="Protected tools", json_schema_extra=_SEEN,
         description="Their calls and results are never replaced, discarded or distilled. "
         "Names, one a line.")
+    exclude: tuple[ExcludePattern, ...] = Field(
+        (), title="Never looked at", json_schema_extra=_LEFT_OUT,
+        description="Agents, sessions and projects: AGENT, AGENT/SESSION, or a directory such as "
+        "~/secret, with all below it; * and ? stand for any characters. One a line.")
     last_run_at: Time | None = None
     last_retention_run_at: Time | None = None
     # fmt: on

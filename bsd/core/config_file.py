@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from bsd.core import exclude
 from bsd.core.audit import AuditLog
 from bsd.core.config import (
     NOTED,
@@ -103,6 +104,7 @@ class ConfigService:
         """Take over what another process knows, unless the file says otherwise by now."""
         with self._mutex:
             self._config, self._seen, self._problem = known
+            exclude.adopt(self._path, known[1], known[0].exclude)
 
     def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig:
         """Check and write `changes` (JSON values by field); they are in force when this returns.

@@ -78,6 +78,10 @@ class Busy(Conflict):
         self.again_in = again_in
 
 
+class Paused(Busy):
+    """A user has paused the session: it is not edited until the pause ends."""
+
+
 class Unavailable(BsdError):
     """Something bsd needs is not there now (disk full, unsupported file system)."""
 

@@ -36,6 +36,15 @@ _NO_PLAIN_FILE = {errno.ELOOP, errno.ENXIO}
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
+# Inode, size and mtime in ns: a file that has another one was written or replaced.
+FileStamp = tuple[int, int, int]
+
+
+def stamp_of(found: os.stat_result) -> FileStamp:
+    """Return what tells whether a file was written or replaced since."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class Closing(ABC):
     """Closes itself at the end of a `with` block."""
 

@@ -9,11 +9,13 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from bsd.core import exclude
 from bsd.core.errors import Forbidden, Invalid, NotFound
+from bsd.core.exclude import Exclusion, Exclusions
 from bsd.core.sources import Source
 
 _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
@@ -87,6 +89,8 @@ class Layout:
     sources: tuple[Source, ...] = ()  # what is taken from them lies in the root all the same
     # The caller may reach this session only: of other sessions' content, that of its origins.
     bound_to: SessionName | None = None
+    # Patterns of bsd.toml, beside those of config.json; None: nothing is left out here.
+    exclude: tuple[str, ...] | None = ()
 
     agents = _Place("agents")
     extracted = _Place("extracted")
@@ -122,6 +126,8 @@ class Layout:
     """Entries that people are editing, and what they wrote that could not be applied."""
     inflight = _Place(".brainsurgeon/inflight")
     """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
+    pauses_file = _Place(".brainsurgeon/pauses.json")
+    """Which sessions are only looked at for a while."""
     orphans = _Place(".brainsurgeon/orphans")
     """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
     moving = _Place(".brainsurgeon/moving")
@@ -130,6 +136,33 @@ class Layout:
     def has_moves(self) -> bool:
         """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""
         return any(map(_holds_something, (self.moving, self.forgetting)))
+
+    # --- what is never looked at ---
+
+    def exclusions(self) -> Exclusions:
+        """Return what the settings leave out now; raises ConfigError."""
+        if self.exclude is None:
+            return exclude.exclusions((), (), ())
+        return exclude.exclusions(exclude.named_in(self.config_file), self.exclude, self.sources)
+
+    def excluded(self, name: SessionName) -> Exclusion | None:
+        """Return the pattern by which a session is never looked at; raises ConfigError."""
+        return self.exclusions().session(name.agent, name.session)
+
+    def refuse_excluded(self, name: SessionName) -> None:
+        """Raise LeftAlone for a session that is never looked at, and ConfigError."""
+        if exclusion := self.excluded(name):
+            raise exclusion.refusal(name)
+
+    def with_excluded(self) -> Layout:
+        """Return the same places, with nothing left out.
+
+        For what a user asks for by name to get values back, and where content that a session needs
+        would be lost if the session was left out.
+        """
+        return replace(self, exclude=None)
+
+    # --- agents and sessions ---
 
     def source_of(self, agent: str) -> Source | None:
         """The source in which an agent's sessions lie; None is the root."""
@@ -391,7 +424,7 @@ def _inside_source(source: Source, agent: str) -> Path:
         raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists what there is")
     top, real = os.path.realpath(source.path), os.path.realpath(directory)
     # Two names for one directory would be two sessions in one file.
-    if real != os.path.join(top, directory.relative_to(source.path)):
+    if real != str(Path(top, directory.relative_to(source.path))):
         raise Forbidden(f"{directory} is reached by a symbolic link, and bsd follows none there")
     return Path(real)
 

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.errors import BsdError, Invalid, NotFound
+from bsd.core.exclude import Exclusions
 from bsd.core.files import is_directory
 from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.core.layout import Layout, plain_directories
 from bsd.core.sources import Source
+from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.programs import why_not_followed
 
 # Changes made on other machines, or behind the mount, make no events here.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
@@ -30,6 +33,8 @@ class Trouble(StrEnum):
     SOURCE_MISSING = "source_missing"
     NO_ACCESS = "no_access"
     OUTSIDE = "outside"  # a link that leaves the root
+    LINK = "link"  # one below a source
+    SYNC_COPY = "sync_copy"  # files of a program that keeps directories alike on two machines
     WATCH_LIMIT = "watch_limit"
     INSTANCE_LIMIT = "instance_limit"
     UNWATCHED = "unwatched"
@@ -70,6 +75,7 @@ class Directories:
         default_factory=dict
     )  # agent → its files
     problems: list[WatchProblem] = field(default_factory=list)
+    exclusions: Exclusions | None = None  # of sessions; agents that are excluded are not here
     unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
     complete: bool = False  # all could be listed, so an agent that is not there is gone
 
@@ -87,35 +93,69 @@ class Directories:
 
     @contextmanager
     def files(self, agent: str, directory: Path | None) -> Iterator[Iterable[os.DirEntry[str]]]:
-        """What lies in the agent's directory, and what was put away; raises OSError."""
+        """What lies in the agent's directory, and what was put away; raises OSError.
+
+        Sessions that are excluded are left out.
+        """
         away = self.program_archive.get(agent, ())
         if directory is None:
-            yield away
+            yield self._without_excluded(agent, away)
             return
         with os.scandir(directory) as entries:
-            yield chain(entries, away)
+            yield self._without_excluded(agent, chain(entries, away))
+
+    def _without_excluded(
+        self, agent: str, files: Iterable[os.DirEntry[str]]
+    ) -> Iterable[os.DirEntry[str]]:
+        exclusions = self.exclusions
+        if not exclusions:
+            return files
+        return (
+            file for file in files if not exclusions.session(agent, file.name.removesuffix(ENDING))
+        )
 
 
 def find_directories(layout: Layout) -> Directories:
-    """List the directories of all agents and sources; what cannot be read becomes a problem."""
-    found = Directories()
+    """List the directories of all agents and sources; what cannot be read becomes a problem.
+
+    What is excluded is left out. Raises ConfigError if it cannot be told what is.
+    """
+    exclusions = layout.exclusions()
+    found = Directories(exclusions=exclusions)
     _look_at_root(layout, found)
     for source in layout.sources:
         try:
-            _look_at_source(source, found)
+            _look_at_source(layout, source, found)
         except OSError as error:
             found.complete = False
             found.problems.append(_no_source(source, error))
+    if exclusions:
+        _leave_out(exclusions, found)
     return found
 
 
-def _look_at_source(source: Source, found: Directories) -> None:
+def _leave_out(exclusions: Exclusions, found: Directories) -> None:
+    for directory, agents in list(found.sessions.items()):
+        found.sessions[directory] = tuple(each for each in agents if not exclusions.agent(each))
+        if not found.sessions[directory]:
+            del found.sessions[directory]
+    for agent in filter(exclusions.agent, list(found.program_archive)):
+        del found.program_archive[agent]
+
+
+def _look_at_source(layout: Layout, source: Source, found: Directories) -> None:
     # Only the source itself may be reached by a link: below it none was followed.
     top = Path(os.path.realpath(source.path, strict=True))
     found.trees.append(top)
     found.outer += (top / path.relative_to(source.path) for path in source.between())
-    for agent, path in source.directories():
+    links: list[tuple[str, Path]] = []
+    for agent, path in source.directories(links=links):
         found.sessions[top / path.relative_to(source.path)] = (agent,)
+    for agent, link in links:
+        is_excluded = found.exclusions is not None and found.exclusions.agent(agent)
+        told = None if is_excluded else why_not_followed(layout, source, link)
+        if told is not None:
+            found.problems.append(WatchProblem(Trouble.LINK, *told))
     if source.program_archive is not None:
         _look_at_put_away(source, source.program_archive.called, found)
 

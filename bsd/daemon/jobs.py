@@ -75,7 +75,10 @@ class JobRunner:
         """Take over from the daemon before: sessions that it left idle are not opened again."""
         state = self._state
         now, wall = state.clocks.steady(), state.clocks.wall()
+        exclusions = state.layout.exclusions()
         for left in state.idle_sessions.known():
+            if exclusions.session(left.session.agent, left.session.session):
+                continue
             state.scan.note(left.session, left.file)
             state.waiting.note(left.session, left.warm_until)
             if left.due_at is not None:

@@ -17,6 +17,7 @@ from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
+from bsd.core.pauses import PauseInfo, pauses_of
 from bsd.core.sources import Source
 from bsd.daemon.children import Children
 from bsd.daemon.directories import Trouble, WatchProblem
@@ -44,8 +45,8 @@ _LONGEST_PAUSE_SECONDS = 60.0
 # Bytes of sessions that one answer reads, until the search index knows what is out of them.
 _MARKERS_BUDGET = 64 << 20
 
-# These pass by themselves.
-_HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
+# These pass by themselves, or say what is left alone while all else is served.
+_HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED, Trouble.LINK, Trouble.SYNC_COPY}
 
 
 class DaemonReport:
@@ -119,6 +120,8 @@ class DaemonReport:
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
             left_alone=state.ledger.left_alone(),
+            exclude=[each.pattern for each in state.layout.exclusions().all],
+            pauses=_pauses(state.layout, state.clocks),
             sessions=[],
             orphans=_orphans(state.layout),
             disk=self._disk_use.answer(),
@@ -189,6 +192,15 @@ def _queue(work: WorkQueue, debouncing: int, gathering: int, left: int) -> dict[
             for each in work.parked()
         ],
     }
+
+
+def _pauses(layout: Layout, clocks: Clocks) -> list[dict[str, Any]]:
+    """The pauses in force; none if their file cannot be read, as each edit says."""
+    with suppress(BsdError):
+        wall = clocks.wall()
+        found = pauses_of(layout, wall, clocks.steady())
+        return [as_json(PauseInfo.of(each, wall)) for each in found]
+    return []
 
 
 def _orphans(layout: Layout) -> dict[str, int]:

@@ -28,6 +28,7 @@ from bsd.daemon.jobs import JobRunner
 from bsd.daemon.library_jobs import memory_job, workspace_job
 from bsd.daemon.loops import Clocks, Loop, awake
 from bsd.daemon.notifier import Notifier, Watchdog, watchdog_seconds
+from bsd.daemon.paused import PauseFollower
 from bsd.daemon.recovery import Recovery
 from bsd.daemon.report import DaemonReport
 from bsd.daemon.scheduler import Run, ScheduledJob, Scheduler
@@ -114,10 +115,12 @@ class Daemon:
             rescan=self._rescan,
             wake=lambda: state.wake("watcher"),
             settings_changed=self.scheduler.look_at_settings,
+            pauses_changed=lambda: self._rescan("pauses have changed"),
             scan_only=state.mounts.scan_only,
         )
         self.indexer = Indexer(state, self.children)
         self._jobs = JobRunner(state, self.children, gone=self.indexer.changed)
+        self._pauses = PauseFollower(state)
         self._recovery = Recovery(state, self.children)
         self._workers = Workers(state, Worker(state, self.children, worked=self._worked))
         self.report = DaemonReport(
@@ -281,6 +284,8 @@ class Daemon:
     # --- callbacks of the parts ---
 
     def _hint(self, name: SessionName) -> None:
+        if self.state.layout.excluded(name):
+            return
         self.state.enqueuer.hint(name)
         if self.state.settings.readonly:  # there are no workers to tell the indexer
             self.indexer.changed(name)
@@ -316,12 +321,17 @@ class Daemon:
     def _settings_changed(self, fields: list[str]) -> None:
         self.report.forget_retention()
         self.indexer.settings_changed(fields)
+        if "exclude" in fields:
+            self._watcher.look_soon()
+            self._rescan("other sessions are excluded")
+            self.indexer.everything()
         self.state.events.publish("config", fields=fields)
 
     # --- jobs ---
 
     def _scan(self) -> None:
         self.scheduler.apply()  # a change of the settings may have made no event
+        self._pauses.look()
         self._jobs.scan()
         self._scan_asked = False
         self._continue_scan()

@@ -276,7 +276,7 @@ class DaemonState:
     def __init__(self, settings: Settings, clocks: Clocks | None = None) -> None:
         self.settings = settings
         self.clocks = clocks or Clocks()
-        self.layout = layout_of(settings.root, settings.sources)
+        self.layout = layout_of(settings.root, settings.sources, settings.exclude)
         self.layout.refuse_planted()
         self.config = ConfigService(self.layout.config_file, create=not settings.readonly)
         self.phase: Literal["starting", "running", "stopping"] = "starting"

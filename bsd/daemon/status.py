@@ -169,6 +169,10 @@ class DaemonStatus:
     ]
     totals: EntryInfo
     left_alone: Annotated[EntryInfo, Field(description="count, reasons")]
+    exclude: Annotated[list[str], Field(description="Patterns of what is never looked at")]
+    pauses: Annotated[
+        list[EntryInfo], Field(description="name, since, until (null: until it is ended)")
+    ]
     sessions: Annotated[
         list[EntryInfo], Field(description="The last result of each session, and at")
     ]

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from bsd.core.answers import as_json
-from bsd.core.errors import BsdError, Busy, NotFound
+from bsd.core.errors import BsdError, Busy, NotFound, Paused
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import BoundLogger
@@ -157,7 +157,7 @@ class Worker:
             case NotFound():
                 return self._forget(name)
             case Busy():
-                return self._later(result.again_in)
+                return self._later(result.again_in, type(result))
             case BsdError():
                 reason, hint = result.message, result.hint
                 result = SessionResult(str(name), Status.FAILED, reason=reason, hint=hint)
@@ -167,7 +167,7 @@ class Worker:
         state = self._state
         match result.status:
             case Status.BUSY:
-                return self._later(result.again_in)
+                return self._later(result.again_in, result.error)
             case Status.FAILED:
                 return Failed(result.reason or "it failed")
             case Status.LEFT_ALONE:
@@ -203,8 +203,13 @@ class Worker:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
         return min(due, default=None)
 
-    def _later(self, seconds: float | None) -> TryLater:
-        return TryLater(None if seconds is None else self._state.clocks.steady() + seconds)
+    def _later(self, seconds: float | None, error: type[BsdError] | None = None) -> Verdict:
+        """Have a session looked into again in so many seconds; None: when it may be idle.
+
+        One that is paused until a user ends that is not tried: the end of the pause is noticed.
+        """
+        due = None if seconds is None else self._state.clocks.steady() + seconds
+        return Finished(due) if error is Paused else TryLater(due)
 
     def _publish(self, name: SessionName, result: SessionResult) -> None:
         at = self._state.clocks.wall()
@@ -224,11 +229,14 @@ class Worker:
 
     def _look(self, name: SessionName) -> Written | None:
         with suppress(OSError, BsdError):
+            if self._state.layout.excluded(name):
+                return None
             return Written.of(os.lstat(self._state.layout.transcript(name)))
         return None
 
     def _forget(self, name: SessionName) -> Verdict:
-        """Forget a session that is gone."""
+        """Forget a session that is gone or excluded; if it is there again, it is new."""
+        self._state.scan.forget(name)
         self._state.ledger.forget(name)
         self._state.savings.clear(name)
         self._state.waiting.note(name, None)

@@ -21,6 +21,7 @@ from bsd.http import (
     jobs,
     memory,
     page,
+    pauses,
     search,
     sessions,
     settings,
@@ -38,7 +39,7 @@ from bsd.workspaces.actions import WorkspaceRoot, rules_of
 _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a store."
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
-    *(state, jobs, settings, sessions, search, entries, context, trash, archive),
+    *(state, jobs, settings, sessions, search, entries, context, trash, archive, pauses),
     *(memory, workspaces, events),
 )
 

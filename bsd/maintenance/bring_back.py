@@ -184,7 +184,7 @@ class _BringBack:
                 lock = own_lock(layout, name, self.budget.wait, sleep=self.budget.sleep)
                 locks.enter_context(lock)
             if source := layout.source_of(self.name.agent):
-                secure(layout, source)
+                secure(layout, source, edits=True)
             try:
                 _clear(layout, self.staging)
                 files = [file for each in reversed(snapshots) for file in self._files(each)]

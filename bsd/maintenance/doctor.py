@@ -174,7 +174,7 @@ def _privacy(layout: Layout) -> Iterator[Check]:
 def _agents(layout: Layout) -> Iterator[Check]:
     found = catalog.agents(layout)
     sessions = sum(agent.sessions for agent in found)
-    noted = [agent for agent in found if agent.note]
+    noted = [agent for agent in (*found, *catalog.links(layout)) if agent.note]
     if not found:
         hint = "is this OpenClaw's directory? --root DIR names another one"
         yield Check("agents", Level.WARN, f"no agents under {layout.agents}", hint)
@@ -351,6 +351,10 @@ def _store(layout: Layout) -> Iterator[Check]:
         message = f"{_counted(len(large), 'line')} that would take too much memory: {large[0]}"
         hint = "nothing: only these lines are left alone; `bsd verify` lists them"
         yield Check("sessions", Level.WARN, message, hint)
+    for finding in found.findings:
+        if finding.kind == "elsewhere":
+            message = f"{finding.where} is left alone: {finding.message}"
+            yield Check("sessions", Level.WARN, message, finding.hint)
     if not open_findings:
         yield Check("store", Level.OK, f"{summary}, all as they should be")
         return

@@ -97,7 +97,7 @@ class Forgotten:
 
 
 class Forget:
-    """Forgets sessions and entries.
+    """Forgets sessions and entries; sessions that are excluded are no exception.
 
     Args:
         layout: the root.
@@ -116,7 +116,7 @@ class Forget:
         budget: RetryBudget | None = None,
         after_step: Step = no_step,
     ) -> None:
-        self._layout = layout
+        self._layout = layout = layout.with_excluded()
         self._trash_keep = trash_keep
         self._actor = actor
         self._budget = budget or RetryBudget()

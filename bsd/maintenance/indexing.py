@@ -146,8 +146,13 @@ def _with_copies(layout: Layout, index: SearchIndex, agent: str | None, found: U
 
 
 def has_changed(layout: Layout, known: Known) -> bool:
-    """Return whether a session is not as it was read; raises NotFound, Forbidden, OSError."""
-    with open_or_snapshot(layout, SessionName.parse(known.name)) as source:
+    """Return whether a session is not as it was read.
+
+    Raises NotFound, Forbidden, OSError; LeftAlone for one that is excluded.
+    """
+    name = SessionName.parse(known.name)
+    layout.refuse_excluded(name)
+    with open_or_snapshot(layout, name) as source:
         return known.file != _file_of(source.identity)
 
 
@@ -212,9 +217,12 @@ def _read_alone(layout: Layout, index: SearchIndex, due: Due) -> ReadOn:
 def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
     """Read a session into the index, or the next part of a huge one; return whether more is left.
 
-    The caller opened a `change()`. Raises NotFound, Busy, Forbidden.
+    The caller opened a `change()`. Raises NotFound, also for a session that is excluded by now;
+    Busy, Forbidden.
     """
     name = due.name
+    if layout.excluded(name):
+        raise NotFound(f"session {name} is excluded")
     known = index.known_as(name)
     with open_or_snapshot(layout, name) as source:
         file = _file_of(source.identity)

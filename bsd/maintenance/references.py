@@ -69,10 +69,13 @@ class Reference:
 
 
 class References:
-    """Finds references under one root. It remembers transcripts without any: they are read once."""
+    """Finds references under one root. It remembers transcripts without any: they are read once.
+
+    Sessions that are excluded are read, too: else they would lose what they refer to.
+    """
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+        self.layout = layout.with_excluded()
         self._without: dict[Path, Identity] = {}
 
     def sessions(self) -> Iterator[ReferringSession]:

@@ -142,7 +142,10 @@ class FullScan:
         for name, stat in catalog.with_stats(self.layout, self.agent):
             yield name, stat.st_mtime_ns
         copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
+        exclusions = self.layout.exclusions()
         for name, copy in copies.items():
+            if exclusions.session(name.agent, name.session):
+                continue
             if is_deleted(self.layout, name):
                 yield name, copy.transcript.was.mtime_ns
 

@@ -164,6 +164,11 @@ def hits_of(layout: Layout, rows: list[FoundRow], words: str, limit: int) -> lis
     named without its text.
     """
     hits: dict[tuple[SessionName, str | int], SearchHit] = {}
+    exclusions = layout.exclusions()
+    if exclusions:  # the index may still know them
+        rows = [
+            row for row in rows if not exclusions.session(row.session.agent, row.session.session)
+        ]
     with closing(Matcher(words)) as matcher:
         for start in range(0, len(rows), limit):
             some = rows[start : start + limit]
@@ -275,6 +280,7 @@ def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[S
             return set()
 
     none: set[str] = set()
+    # Those that are excluded, the list leaves out.
     return {SessionName.parse(name) for name in ask(layout.search_db, question, none)}
 
 

@@ -277,7 +277,8 @@ class _Run:
         is_wanted_now = self.scope.at_once or self.scope.first
         wait = _LOCK_SECONDS if is_wanted_now else 0.0
         with own_lock(layout, name, wait, sleep=self.budget.sleep):
-            if not candidate.renamed and (not_idle := self.idle_policy.why_not(name)) is not None:
+            not_idle = None if candidate.renamed else self.idle_policy.why_not(name, to_read=True)
+            if not_idle is not None:
                 raise busy(name, not_idle)
             path = candidate.renamed or layout.session_file(name)
             with TranscriptFile(path) as source:
@@ -306,6 +307,8 @@ class _Run:
                 continue
             for snapshot in snapshots_in(archive):
                 name = snapshot.name
+                if self.layout.excluded(name):  # not looked at, even whether it is there
+                    continue
                 if snapshot.gone_at is None and is_deleted(self.layout, name):
                     with suppress(BsdError, OSError), own_lock(self.layout, name, 0.0):
                         write_snapshot(replace(snapshot, gone_at=self.budget.clock()))

@@ -1,6 +1,7 @@
 """The retention targets: extracted originals, history, archive packs, trash, gone sessions.
 
-Extracted originals are either deleted or packed into the archive first, durably. How much of the
+Extracted originals are either deleted or packed into the archive first, durably. What is kept of
+sessions that are excluded stays where it is, whatever its age. How much of the
 archive goes because of its size is in `archive_limit.py`.
 """
 
@@ -74,7 +75,7 @@ class _IndexedFiles(RetentionTarget):
         self._wait = wait
 
     def places(self) -> Iterator[Path]:
-        yield from _directories(self.layout, self._top)
+        yield from _not_excluded(self.layout, _directories(self.layout, self._top))
 
     def look(self, place: Path) -> SessionFiles:
         found, names = [], set()
@@ -332,6 +333,18 @@ def _directories(layout: Layout, top: Path) -> Iterator[Path]:
     yield from (directory / name for name in names)
 
 
+def _not_excluded(layout: Layout, places: Iterable[Path]) -> Iterator[Path]:
+    """Leave out what is kept of sessions that are excluded: it stays as it is."""
+    exclusions = layout.exclusions()
+    for place in places:
+        if exclusions:
+            # A long name was cut, and has a hash: then its agent counts.
+            name = layout.session_of_store(place.name) or _apparent_name(place)
+            if exclusions.session(name.agent, name.session):
+                continue
+        yield place
+
+
 class ArchivePacks(RetentionTarget):
     """Packs, a directory per session; the age of a pack counts from when its last line came.
 
@@ -350,7 +363,7 @@ class ArchivePacks(RetentionTarget):
         self._wait = wait
 
     def places(self) -> Iterator[Path]:
-        yield from archive_directories(self.layout)
+        yield from _not_excluded(self.layout, archive_directories(self.layout))
 
     def look(self, place: Path) -> SessionFiles:
         names = os.listdir(place)
@@ -439,8 +452,10 @@ class GoneSessions(RetentionTarget):
         self._forgetting = forgetting or Forget(layout)
 
     def places(self) -> Iterator[Path]:
+        exclusions = self.layout.exclusions()
         for copy in deleted_sessions(self.layout):
-            if copy.gone_at is not None:
+            name = copy.name
+            if copy.gone_at is not None and not exclusions.session(name.agent, name.session):
                 yield copy.directory
 
     def look(self, place: Path) -> SessionFiles:

@@ -233,6 +233,7 @@ class Trash:
         layout = self.layout
         members = []
         for member in family(layout, name):
+            layout.refuse_excluded(member.name)
             if is_there(layout, member.name):
                 layout.session_file(member.name)  # raises unless it is a plain file
             else:

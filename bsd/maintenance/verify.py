@@ -32,8 +32,10 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.trash_moves import Aim, TrashMoves, pending_moves
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import forget_orphan, list_orphans
+from bsd.sessions.foreign import why_foreign
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import expired_before
+from bsd.sessions.session import Session
 from bsd.store.archive import SessionArchive
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
 from bsd.store.snapshot_parts import damaged_snapshots
@@ -81,6 +83,12 @@ def verify(
             continue  # their originals lie in another root
         try:
             with _locked(layout, name, wait, repair=repair):
+                if foreign := why_foreign(Session(layout, name)):
+                    message, hint = foreign.message, foreign.hint
+                    finding = Finding("elsewhere", str(name), message, hint=hint, harmless=True)
+                    result.findings.append(finding)
+                    result.sessions += 1
+                    continue
                 session = SessionCheck(layout, name, result, repair=repair, expired_before=due)
                 session.check()
             if session.unmarked:

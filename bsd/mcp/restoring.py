@@ -16,7 +16,7 @@ from bsd.actions.read_extracted import ReadHeld, read_held
 from bsd.actions.restore import restore
 from bsd.core.answers import OMIT_EMPTY
 from bsd.core.config_file import ConfigService
-from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
+from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone, Paused
 from bsd.core.layout import Layout, SessionName
 from bsd.daemon.instance import is_running
 from bsd.planning.restore import Restored
@@ -111,6 +111,8 @@ def _restore_nothing(
 
 def explain_busy(busy: Busy, layout: Layout, session: SessionName) -> Busy:
     """Return the error with a hint that says what becomes of a call in a session in use."""
+    if isinstance(busy, Paused):
+        return busy
     if program_of(layout, session.agent).uncallable:
         busy.hint = (
             "it is not done, and will not be while its program is at work: "

@@ -1,10 +1,10 @@
 """The one rule that says when a session may be changed (SPEC §2.6), and how it is waited for.
 
-A session is idle when its lock is free, its program does not count it as in use, and only bsd has
-written to it for a while: 2 s in any case, since a second change within that time may not show in
-the file's timestamps; as long as the settings say; as long as its program needs; and on file
-systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines in files that bsd's
-own commits displaced must be back in the session before the next commit.
+A session is idle when no user has paused it, its lock is free, its program does not count it as in
+use, and only bsd has written to it for a while: 2 s in any case, since a second change within that
+time may not show in the file's timestamps; as long as the settings say; as long as its program
+needs; and on file systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines
+in files that bsd's own commits displaced must be back in the session before the next commit.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.filesystem import open_elsewhere, strength
 from bsd.core.layout import Layout, SessionName
 from bsd.core.leases import open_plain, take_lease
+from bsd.core.pauses import PauseInForce, pause_of
 from bsd.sessions.commit.displaced import Access, Recovered, State
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
@@ -83,10 +84,13 @@ class NotIdle:
 
     why: str
     again_in: float | None = None
+    pause: PauseInForce | None = None  # which waiting does not outlast
 
 
 def busy(name: SessionName, not_idle: NotIdle) -> Busy:
     """The error to raise when the budget is used up."""
+    if not_idle.pause is not None:
+        return not_idle.pause.refusal(name)
     again_in = not_idle.again_in
     when = "later" if again_in is None else f"in {math.ceil(again_in)} s"
     problem = f"session {name} is in use: {not_idle.why}"
@@ -101,11 +105,18 @@ class IdlePolicy:
         self._budget = budget
         self._inflight = inflight
 
-    def why_not(self, name: SessionName, path: Path | None = None) -> NotIdle | None:
+    def why_not(
+        self, name: SessionName, path: Path | None = None, *, to_read: bool = False
+    ) -> NotIdle | None:
         """The rule; None for a session that is idle, and for one that is not there.
 
-        `path`: its transcript, if the caller has just asked the layout for it.
+        Args:
+            path: its transcript, if the caller has just asked the layout for it.
+            to_read: the session is only to be read as a whole, as in a pause it may be.
         """
+        paused = None if to_read else pause_of(self._layout, name, self._budget.clock())
+        if paused is not None:
+            return NotIdle(f"it is paused {paused.pause.spelled_end}", paused.left, paused)
         path = path or self._layout.transcript(name)
         program = program_of(self._layout, name.agent)
         if not isinstance(program.lock_state(path), Free | Stale):
@@ -187,7 +198,7 @@ class IdlePolicy:
         """Wait until all are idle, and no process has them open; raises Busy in the end."""
         while found := next(filter(None, map(self._why_kept, names)), None):
             name, not_idle = found
-            if not waiting.goes_on(not_idle.again_in):
+            if not_idle.pause or not waiting.goes_on(not_idle.again_in):
                 raise busy(name, not_idle)
 
     def _why_kept(self, name: SessionName) -> tuple[SessionName, NotIdle] | None:

@@ -63,21 +63,22 @@ class Session:
         return History(self.layout, self.name)
 
     def refuse_no_session(self, *, unless_stored: bool = True) -> None:
-        """Raise LeftAlone if its file is no session of its program's, with the reason.
+        """Raise LeftAlone if it is excluded, or its file is no session of its program's.
 
         `unless_stored`: a file from which an earlier version has extracted is accepted, so that
         its values come back. Raises NotFound, Forbidden.
         """
+        self.layout.refuse_excluded(self.name)
         self.layout.session_file(self.name)
         self._refuse_no_session(unless_stored=unless_stored)
 
     def _refuse_no_session(self, *, unless_stored: bool) -> None:
         why = self.program.why_no_session(f"{self.name.session}{ENDING}")
-        if why is None or (unless_stored and self._has_stored()):
+        if why is None or (unless_stored and self.has_stored()):
             return
         raise LeftAlone(f"{self.name} is no session: {why}", hint="`bsd sessions` lists sessions")
 
-    def _has_stored(self) -> bool:
+    def has_stored(self) -> bool:
         """Whether anything is still kept of a change by bsd."""
         archive = self.layout.archive_dir(self.name)
         places = (self.store.directory, self.history.directory, archive)
@@ -108,6 +109,7 @@ class Session:
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
         _log.trace("A session is opened", session=str(self))
+        self.layout.refuse_excluded(self.name)
         if database := self.program.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
         path = path or self.path

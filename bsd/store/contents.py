@@ -352,7 +352,8 @@ class Contents:
 
 def contents_of(layout: Layout) -> Contents:
     """Return the index of a root; one for all callers in this process."""
-    return _contents(layout if layout.bound_to is None else replace(layout, bound_to=None))
+    is_plain = layout.bound_to is None and layout.exclude == ()
+    return _contents(layout if is_plain else replace(layout, bound_to=None, exclude=()))
 
 
 @lru_cache(maxsize=8)

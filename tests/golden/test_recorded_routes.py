@@ -161,6 +161,11 @@ def _out(routes: Routes, name: str) -> list[str]:
 
 
 def change(routes: Routes) -> None:
+    routes("POST", "/api/pauses", {"name": "other"})
+    routes.get("/api/pauses")
+    routes("POST", "/api/pauses", {"name": "nobody", "length": "2h"})
+    routes("POST", "/api/pauses/end", {"name": "other"})
+    routes("POST", "/api/pauses/end", {"name": "other"})
     out = _out(routes, "main/alpha")
     routes("POST", f"{_A}/entries/{out[0]}/restore")
     routes("POST", f"{_A}/entries/{out[0]}/restore")

@@ -35,6 +35,7 @@ CHANGES = {
     "prefix_bound": "extract",
     "prefix_bound_models": "model-a,model-b",
     "protected_tools": "read,write",
+    "exclude": '["secret","other/4f2a*","~/private"]',
 }
 REFUSED = {
     "enabled": "maybe",
@@ -62,6 +63,7 @@ REFUSED = {
     "prefix_bound": "perhaps",
     "prefix_bound_models": "(",
     "protected_tools": "[1]",
+    "exclude": '["a b"]',
     "last_run_at": "2026-01-01",
     "no_setting": "1",
 }

@@ -93,6 +93,8 @@ export function badges(session) {
             badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
         session.parent && badge("child", "plain", `Child of ${session.parent}`),
         waits && badge("waits", "plain", waits),
+        session.paused && badge("paused", "warn", `Not edited: paused by ${session.paused}`),
+        session.left_alone && badge("left alone", "warn", session.left_alone),
         stale && badge("stale", "warn", "Nothing was written for 24 hours"),
         session.extracted_entries > 0 &&
             clipped(

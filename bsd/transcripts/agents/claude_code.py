@@ -51,10 +51,12 @@ from bsd.transcripts.agents.format import (
 from bsd.transcripts.agents.page_size import PageSize
 from bsd.transcripts.agents.program import (
     ENDING,
+    SYNC_COPY,
     AgentProgram,
     Process,
     SourceKind,
     directory_below,
+    is_sync_copy,
 )
 from bsd.transcripts.agents.values import (
     calls_in,
@@ -467,6 +469,8 @@ class ClaudeCodeProject(AgentProgram):
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
             return None
+        if is_sync_copy(name):
+            return SYNC_COPY
         if _SUBAGENT.fullmatch(name.removesuffix(ENDING)):
             return "it is a subagent's of an old version, and does not say when its turn ends"
         return "Claude Code names its sessions by a UUID"
@@ -575,6 +579,11 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
     return (ClaudeCodeProject if is_project else ClaudeCodeSubagents)(projects, directory)
 
 
+def _directory_of_project(path: str) -> str:
+    """How it names the directory of a project's sessions; `*` and `?` stay."""
+    return re.sub(r"[^A-Za-z0-9*?]", "-", path)
+
+
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
     """The session that a process says it has; what an earlier one of its number said is over."""
     try:
@@ -601,6 +610,7 @@ KIND = SourceKind(
     ),
     called="projects",
     program=_owner,
+    project_directory=_directory_of_project,
     at_work=_at_work,
     # It takes 500,000 characters of a tool that asks for them; its model shall have room to work.
     page_size=PageSize(most=60_000, texts=57_000, whole=60_000, as_json=False),

@@ -52,10 +52,12 @@ from bsd.transcripts.agents.format import (
 )
 from bsd.transcripts.agents.program import (
     ENDING,
+    SYNC_COPY,
     AgentProgram,
     Process,
     SourceKind,
     directory_below,
+    is_sync_copy,
 )
 from bsd.transcripts.agents.values import leaf_values, result_values, text_value
 from bsd.transcripts.spans import ValuePath
@@ -380,6 +382,8 @@ class CodexDay(AgentProgram):
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
             return None
+        if is_sync_copy(name):
+            return SYNC_COPY
         return "Codex names its threads rollout-<time>-<id>"
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:

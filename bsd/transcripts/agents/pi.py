@@ -1,6 +1,9 @@
 """pi's own directory: `~/.pi/agent/sessions/--<cwd>--/<time>_<id>.jsonl`.
 
-What a person imports keeps the name it had: to pi, every `.jsonl` there is a session.
+What a person imports keeps the name it had: to pi, every `.jsonl` there is a session. With
+`--session-dir DIR` (or PI_CODING_AGENT_SESSION_DIR) sessions lie in that directory itself: then a
+source names it. Extensions keep the runs of their subagents below a session's own name:
+`<session>/<id>/run-0/session.jsonl`, `<session>/tasks/<time>_<id>.jsonl`.
 
 The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
 in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
@@ -24,10 +27,12 @@ from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat, 
 from bsd.transcripts.agents.openclaw.format import OPENCLAW, OpenClaw, detect, header_ids
 from bsd.transcripts.agents.program import (
     ENDING,
+    SYNC_COPY,
     AgentProgram,
     Process,
     SourceKind,
     directory_below,
+    is_sync_copy,
 )
 
 _VERSIONS = (2, 3)
@@ -73,9 +78,13 @@ class PiProject(AgentProgram):
     )
 
     def is_session_file(self, name: str) -> bool:
+        if is_sync_copy(name):
+            return False
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
     def why_no_session(self, name: str) -> str | None:
+        if is_sync_copy(name):
+            return SYNC_COPY
         return None if self.is_session_file(name) else "it is hidden, and so no session of pi's"
 
     def ids_in(self, session: str) -> tuple[str, ...]:
@@ -107,6 +116,22 @@ class PiProject(AgentProgram):
         return NotOurs(found.reason, None if found.reads is None else PI)
 
 
+class PiRuns(PiProject):
+    """The runs that an extension keeps below one session: an agent's sessions."""
+
+    __slots__ = ()
+
+    @property
+    def part_of(self) -> Path | None:
+        project, session, *_ = self.directory.relative_to(self.sessions).parts
+        return self.sessions / project / f"{session}{ENDING}"
+
+
+def _owner(sessions: Path, directory: Path) -> AgentProgram:
+    is_run = len(directory.relative_to(sessions).parts) > 1
+    return (PiRuns if is_run else PiProject)(sessions, directory)
+
+
 def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
     """The first lines, up to one that is an entry: it must be the header."""
     for line in lines:
@@ -118,7 +143,16 @@ def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
 # What its process is called, and what runs it when it is called something else.
 _PROGRAM = re.compile(r"(?:.*/)?pi(?:-coding-agent)?(?:\.[cm]?js)?|.*/pi-coding-agent/.*")
 _SEPARATORS = re.compile(r"[/\\:]")
+# Below other directories no runs are looked for: a source may be any directory.
+_PROJECT = re.compile(r"--.*--", re.DOTALL)
+_STEM = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9TZ.-]+_[A-Za-z0-9-]+")
+_RUN = re.compile(r"run-[0-9]+")
 _CLOCKS_DIFFER_SECONDS = 5.0
+
+
+def _directory_of_project(path: str) -> str:
+    """How pi names the directory of a project's sessions."""
+    return f"--{_SEPARATORS.sub('-', path.removeprefix('/'))}--"
 
 
 def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
@@ -127,8 +161,8 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
         return
     if not any(map(_PROGRAM.fullmatch, process.argv[:2])):
         return
-    name = _SEPARATORS.sub("-", str(process.cwd).removeprefix("/"))
-    with suppress(OSError), os.scandir(sessions / f"--{name}--") as found:
+    directory = sessions / _directory_of_project(str(process.cwd))
+    with suppress(OSError), os.scandir(directory) as found:
         sessions_there = (each for each in found if each.name.endswith(ENDING))
         files = [(each.stat(follow_symlinks=False).st_mtime, each.path) for each in sessions_there]
         since = process.begun - _CLOCKS_DIFFER_SECONDS
@@ -136,9 +170,10 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 
 
 KIND = SourceKind(
-    routes=((None,),),
+    routes=((None,), (), (_PROJECT, _STEM, "tasks"), (_PROJECT, _STEM, None, _RUN)),
     called=None,
-    program=PiProject,
+    program=_owner,
+    project_directory=_directory_of_project,
     at_work=_at_work,
     title="pi",
     usual_directory=directory_below("PI_CODING_AGENT_DIR", ".pi/agent", "sessions"),

@@ -24,13 +24,18 @@ from bsd.transcripts.agents.page_size import OTHERS, PageSize
 
 ENDING = ".jsonl"
 
-# As Syncthing names the loser of a conflict; other programs put spaces and brackets into the name.
-_CONFLICT_COPY = re.compile(r"\.sync-conflict-[0-9]{8}-[0-9]{6}-[A-Z0-9]{7}(?=\.|$)")
+# How programs that keep a directory alike on two machines (Syncthing, Dropbox) name their second
+# version of a file that both have changed.
+_SYNC_COPY = re.compile(r"\.sync-conflict-\d{8}-\d{6}|\bconflicted copy\b", re.IGNORECASE)
+SYNC_COPY = "a sync program has made it from a session that was written to on two machines"
 
 
-def is_conflict_copy(name: str) -> bool:
-    """Whether a program that syncs files has given a file this name, and kept it beside another."""
-    return _CONFLICT_COPY.search(name) is not None
+def is_sync_copy(name: str) -> bool:
+    """Return True for a transcript's name that a sync program has made; such files are no sessions.
+
+    The session itself lies beside it, under its own name.
+    """
+    return name.endswith(ENDING) and _SYNC_COPY.search(name) is not None
 
 
 # --- its list of conversations ---
@@ -155,7 +160,7 @@ class AgentProgram(ABC):
 
     @abstractmethod
     def is_session_file(self, name: str) -> bool:
-        """Whether a file of this name in its directory is a live transcript."""
+        """Whether a file of this name in its directory is a live transcript; no `SYNC_COPY` is."""
 
     def why_no_session(self, name: str) -> str | None:
         """Return why a file of this name in its directory is no session; None if it is one.
@@ -285,6 +290,7 @@ class SourceKind(NamedTuple):
     called: str | None  # how its directory of sessions is always called
     program: Callable[[Path, Path], AgentProgram]  # from the source's directory, and the agent's
     program_archive: ProgramArchive | None = None  # as in Source
+    project_directory: Callable[[str], str] | None = None  # as in Source
     # Transcripts below the source's directory that a process has at work, as far as can be told.
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
     page_size: PageSize = OTHERS  # of an answer that it takes over MCP

@@ -99,9 +99,11 @@ def at_work(layout: Layout, process: Process) -> list[SessionName]:
     return found
 
 
-def layout_of(root: Path, sources: Iterable[SourceSettings]) -> Layout:
+def layout_of(
+    root: Path, sources: Iterable[SourceSettings], exclude: tuple[str, ...] = ()
+) -> Layout:
     """Where things lie, by the settings; raises ConfigError for a source of unknown kind."""
-    return Layout(root, tuple(map(_source, sources)))
+    return Layout(root, tuple(map(_source, sources)), exclude=exclude)
 
 
 def _source(given: SourceSettings) -> Source:
@@ -117,7 +119,30 @@ def _source(given: SourceSettings) -> Source:
             f"the source {given.path} is not {given.kind}'s directory of sessions",
             hint=f"name the directory that is called {kind.called}",
         )
-    return Source(given.called, given.kind, given.path, kind.routes, kind.program_archive)
+    return Source(
+        given.called,
+        given.kind,
+        given.path,
+        kind.routes,
+        kind.program_archive,
+        kind.project_directory,
+    )
+
+
+def why_not_followed(layout: Layout, source: Source, link: Path) -> tuple[str, str] | None:
+    """Say why a link below a source is not followed, and what helps.
+
+    None if it leads to where sessions are served anyway: one directory has one name.
+    """
+    target = Path(os.path.realpath(link))
+    if layout.holds(target):
+        return None
+    called, top = kind_of(source.kind).called, target.parent
+    hint = "put the directory itself in the place of the link"
+    if called in (None, top.name):
+        hint = f"name {top} as a source of its own ([[sources]] in bsd.toml), or {hint}"
+    what = f"{link} is a symbolic link to {target}, and bsd follows none there"
+    return f"{what}: the sessions in it are left alone", hint
 
 
 # --- which root serves a source ---
@@ -167,15 +192,21 @@ def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
     return directory / "bsd" / "sources"
 
 
-def secure(layout: Layout, source: Source) -> None:
-    """Make sure that this root may edit the sessions of a source: claim it if no root has.
+def secure(layout: Layout, source: Source, *, edits: bool = False) -> None:
+    """Make sure that this root may edit the sessions of a source.
+
+    It claims a source that no root has claimed when it has once taken something out of it, or is
+    just about to change a session (`edits`): to look for something to do is no reason.
 
     Raises LeftAlone, with the root that serves it.
     """
     if why := elsewhere(layout, source, look_inside=True):
         raise LeftAlone(why, hint=_way_out(source))
     claim = _claim_to(source)
-    if claim is not None and _is_of(claim, layout) and claim.root == os.path.realpath(layout.root):
+    is_ours = claim is not None and _is_of(claim, layout)
+    if claim is not None and is_ours and claim.root == os.path.realpath(layout.root):
+        return
+    if not (edits or is_ours or has_served(layout, source)):
         return
     try:
         take(layout, source, forced=False)
@@ -188,13 +219,21 @@ def secure(layout: Layout, source: Source) -> None:
 def elsewhere(layout: Layout, source: Source, *, look_inside: bool = False) -> str | None:
     """Why this root only looks at a source; None if it may edit its sessions.
 
-    `look_inside`: a source that no root has claimed is searched for placeholders of another root.
+    `look_inside`: a source that no root has claimed is searched for placeholders of another root,
+    if the claims cannot be read here: then another root may serve it now. If they can be read, only
+    the sessions with such placeholders are left alone (`bsd.sessions.foreign`).
     """
     claim = _claim_to(source)
     if claim is not None and not _is_of(claim, layout) and not _is_void(claim):
         return f"{source.name} is served by the root {claim.root}"
     claimed = claim is not None and _is_of(claim, layout)
-    if look_inside and not claimed and not has_served(layout, source) and _is_served(source):
+    if (
+        look_inside
+        and not claimed
+        and not _are_claims_kept()
+        and not has_served(layout, source)
+        and _is_served(source)
+    ):
         return f"{source.name} holds placeholders of another root, whose store is not here"
     return None
 
@@ -267,6 +306,14 @@ def _id_of(root: Path | str) -> str:
 
 
 # --- claims ---
+
+
+def _are_claims_kept() -> bool:
+    """Whether the claims of this user can be read and written here, or could be once there."""
+    place = claims_directory()
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    return os.access(place, os.R_OK | os.W_OK | os.X_OK)
 
 
 def _claim_to(source: Source) -> Claim | None:

@@ -36,11 +36,12 @@ from bsd.transcripts.agents.openclaw.registry import (
 )
 from bsd.transcripts.agents.program import (
     ENDING,
+    SYNC_COPY,
     AgentProgram,
     LockState,
     PutBack,
     Registry,
-    is_conflict_copy,
+    is_sync_copy,
 )
 
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
@@ -75,8 +76,8 @@ class RootAgent(AgentProgram):
             return "it is a trajectory, which the gateway writes beside a session"
         if _CHECKPOINT.search(stem):
             return "it is a checkpoint, a copy of a session that the gateway may go back to"
-        if is_conflict_copy(stem):
-            return "it is a copy of a session that a program for syncing files made of a conflict"
+        if is_sync_copy(name):
+            return SYNC_COPY
         if f"{ENDING}." in name:
             return "it is what a repair has left of a session, or a backup"
         return "the gateway gives no session such a name"
@@ -148,12 +149,12 @@ def is_session_file(name: str) -> bool:
     """Whether a file of this name in a sessions directory is a live transcript.
 
     Not so: backups and resets (`x.jsonl.bak-…`), repairs (`x.jsonl.corrupt-….jsonl`),
-    trajectories, checkpoints, locks, conflict copies, and names that no session may have.
+    trajectories, checkpoints, locks, copies of sync programs, names that no session may have.
     """
     stem = name.removesuffix(ENDING)
     if stem == name or stem.startswith(".") or f"{ENDING}." in name:
         return False
-    if stem.endswith(_TRAJECTORY) or _CHECKPOINT.search(stem) or is_conflict_copy(stem):
+    if stem.endswith(_TRAJECTORY) or _CHECKPOINT.search(stem) or is_sync_copy(name):
         return False
     try:
         check_name(stem, "session")
