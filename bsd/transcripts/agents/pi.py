@@ -112,12 +112,15 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
         return
     if not any(map(_PROGRAM.fullmatch, process.argv[:2])):
         return
-    name = _SEPARATORS.sub("-", str(process.cwd).removeprefix("/"))
-    with suppress(OSError), os.scandir(sessions / f"--{name}--") as found:
+    with suppress(OSError), os.scandir(sessions / _project_name(str(process.cwd))) as found:
         sessions_there = (each for each in found if each.name.endswith(ENDING))
         files = [(each.stat(follow_symlinks=False).st_mtime, each.path) for each in sessions_there]
         since = process.begun - _CLOCKS_DIFFER_SECONDS
         yield from (Path(path) for at, path in sorted(files, reverse=True) if at >= since)
+
+
+def _project_name(directory: str) -> str:
+    return f"--{_SEPARATORS.sub('-', directory.removeprefix('/'))}--"
 
 
 KIND = SourceKind(
@@ -127,4 +130,5 @@ KIND = SourceKind(
     at_work=_at_work,
     title="pi",
     usual_directory=directory_below("PI_CODING_AGENT_DIR", ".pi/agent", "sessions"),
+    project_name=_project_name,
 )
