@@ -18,6 +18,7 @@ from tests import forked
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import asking
 from tests.daemon.running import running
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.compat
 
@@ -151,7 +152,10 @@ def keep(claude: ClaudeCode) -> None:
 def test_after_the_daemon_has_started(projects: Projects, tmp_path: Path) -> None:
     claude, before = projects.claude, projects.files()
     home = {"XDG_CONFIG_HOME": str(claude.beside.home / ".config")}
+    archive = claude.beside.root / "archive"
     with running(claude.beside.root, tmp_path, **home):
+        # On a busy machine these may take longer than the clean-up waits.
+        wait_for(lambda: len(list(archive.glob("*/*/copy.json"))) >= 3 * SESSIONS, "all copies")
         clean_up(projects, tmp_path)
     bring_all_back(claude)
     assert projects.files() == before
