@@ -15,6 +15,16 @@ from pydantic import Field
 from bsd.actions.context import ActionContext
 from bsd.actions.list_entries import FIRST_PAGE, EntryRow, entry_row
 from bsd.actions.search import FoundEntry, found_entries
+from bsd.actions.vanished import (
+    FoundPrompt,
+    PromptsOnlySession,
+    PromptsShown,
+    list_vanished,
+    no_copy,
+    prompts_only_session,
+    search_prompts,
+    show_prompts,
+)
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.config import OFF
 from bsd.core.errors import (
@@ -83,6 +93,17 @@ class GoneList:
     sessions: tuple[GoneSession, ...]
     more: Annotated[int, Field(description="How many there are beside these")]
     copies: Annotated[CopiesUse, Field(description="Of all sessions, those in their places, too")]
+    prompts_only: Annotated[
+        tuple[PromptsOnlySession, ...],
+        Field(description="Sessions without a copy, which their program's history still names"),
+        OMIT_EMPTY,
+    ] = ()
+    prompts_only_more: Annotated[
+        int | None, Field(description="How many of these there are beside"), OMIT_EMPTY
+    ] = None
+    problems: Annotated[
+        tuple[str, ...], Field(description="What could not be read of histories"), OMIT_EMPTY
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +121,11 @@ class FoundGone:
 
     query: str
     results: tuple[FoundEntry, ...]
+    prompts: Annotated[
+        tuple[FoundPrompt, ...],
+        Field(description="Prompts of sessions of which nothing else is left, the newest first"),
+        OMIT_EMPTY,
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +149,12 @@ class CopiesKept:
     copied: int
     bytes_read: int
     bytes_packed: Annotated[int, Field(description="Of what was read, what no copy had yet")]
+    memory: Annotated[
+        tuple[str, ...], Field(description="Files of projects' memory that were copied"), OMIT_EMPTY
+    ] = ()
+    left_out: Annotated[
+        tuple[str, ...], Field(description="What of it is not copied, and why"), OMIT_EMPTY
+    ] = ()
 
 
 def gone_session(layout: Layout, copy: Snapshot, keep: str) -> GoneSession:
@@ -193,7 +225,10 @@ def copy_sessions(
     known = {one.session for one in copied}
     copied += [_not_found(layout, name) for name in names if str(name) not in known]
     count = sum(one.status is SnapshotStatus.COPIED for one in copied)
-    return CopiesKept(dry_run, tuple(copied), count, done.read, done.packed)
+    memory, left_out = tuple(map(str, done.memory)), tuple(done.left_out)
+    return CopiesKept(
+        dry_run, tuple(copied), count, done.read, done.packed, memory=memory, left_out=left_out
+    )
 
 
 def _copied(outcome: SnapshotOutcome) -> CopiedSession:
@@ -221,22 +256,36 @@ def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
 
 
 def list_archive(context: ActionContext, *, agent: str | None = None, limit: int = 100) -> GoneList:
-    """List the sessions that their program has deleted, those used last first."""
+    """List the sessions that their program has deleted, those used last first.
+
+    Those of which there is no copy are told by the history that their program keeps, if it does.
+    """
     layout, keep = context.layout, context.config.current.archive_sessions
     found = deleted_sessions(layout, agent)
     shown = tuple(gone_session(layout, copy, keep) for copy in found[:limit])
     more = len(found) - len(shown)
-    return GoneList(keep=keep, sessions=shown, more=more, copies=copies_use(layout))
+    vanished = list_vanished(context, agent)
+    return GoneList(
+        keep=keep,
+        sessions=shown,
+        more=more,
+        copies=copies_use(layout),
+        prompts_only=tuple(map(prompts_only_session, vanished.sessions[:limit])),
+        prompts_only_more=max(len(vanished.sessions) - limit, 0) or None,
+        problems=tuple(vanished.problems),
+    )
 
 
 def show_archived(
     context: ActionContext, session: str, *, start: int = 0, limit: int = FIRST_PAGE
-) -> GoneEntries:
+) -> GoneEntries | PromptsShown:
     """Show a session that its program has deleted, and a page of its entries.
+
+    If there is no copy of it, the prompts are shown that its program's history has.
 
     Args:
         session: AGENT/SESSION, or its id in the archive.
-        start: line number from which on entries are listed.
+        start: line number from which on entries are listed; of prompts, their number.
 
     Raises:
         NotFound: there is no such session in the archive.
@@ -244,7 +293,12 @@ def show_archived(
         LeftAlone: its lines are not understood.
     """
     layout = context.layout
-    copy = find_deleted(layout, session)
+    try:
+        copy = find_deleted(layout, session)
+    except NotFound:
+        if (prompts := show_prompts(context, session, start=start, limit=limit)) is not None:
+            return prompts
+        raise
     shown = gone_session(layout, copy, context.config.current.archive_sessions)
     source = SnapshotReader(copy)
     with source:
@@ -283,7 +337,8 @@ def search_archive(
     hits = search_gone(
         context.layout, words, agent=agent, limit=limit, read=read, progress=context.progress
     )
-    return FoundGone(words, found_entries(context.layout, hits))
+    prompts = search_prompts(context, words, agent=agent, limit=limit)
+    return FoundGone(words, found_entries(context.layout, hits), prompts)
 
 
 def bring_back(context: ActionContext, session: str, *, renamed: str | None = None) -> BroughtBack:
@@ -294,11 +349,14 @@ def bring_back(context: ActionContext, session: str, *, renamed: str | None = No
         renamed: bring it back under this name, AGENT/SESSION.
 
     Raises:
-        NotFound: there is no such session in the archive.
+        NotFound: there is no such session in the archive, or only its prompts are left.
         Conflict: several have this name, or there is such a session by now.
     """
     layout = context.layout
-    copy = find_deleted(layout, session)
+    try:
+        copy = find_deleted(layout, session)
+    except NotFound as missing:
+        raise no_copy(context, session) or missing from None
     name = SessionName.parse(renamed) if renamed else None
     budget = context.budget
     answer = bring_back_snapshot(layout, copy, renamed=name, actor=context.actor, budget=budget)

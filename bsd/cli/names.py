@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NoReturn, TypeVar
@@ -17,6 +18,7 @@ from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.vanished import vanished_sessions
 from bsd.sessions.session import Session
 from bsd.store.snapshots import archive_directories
 from bsd.transcripts.agents.entry import MARKER
@@ -86,6 +88,8 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
 def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
     """Return the name or id of a session in the archive, given whole or by its beginning.
 
+    If there is none, of a session of which only the prompts are left.
+
     Args:
         live: sessions that still exist can be named as well, as the archive may hold content of
             them.
@@ -117,6 +121,9 @@ def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
             for copy in gone
             if copy.name in copied and copy.origin.startswith(origin.casefold())
         ]
+    if not found and not live:
+        vanished = [each.name for each in vanished_sessions(layout, time.time()).sessions]
+        found = list(map(str, _matching(vanished, agent, session, slash)))
     chosen = only_one(text, "sessions in the archive", sorted(found))
     if chosen is None and whole is None:
         hint = "`bsd archive list` lists them"

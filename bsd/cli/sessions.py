@@ -195,12 +195,17 @@ def print_hits(hits: Sequence[FoundEntry]) -> None:
         badge = "  📎 extracted" if hit.where == "extracted" else ""
         badge += "  gone (`bsd archive`)" if hit.gone else ""
         say(f"{hit.session}  #{hit.index}  {hit.entry_id or ''}{badge}".rstrip(), style="1")
-        shown, done = "", 0
-        for start, end in hit.matches:
-            shown += safe(hit.snippet[done:start])
-            shown += styled(safe(hit.snippet[start:end]), "1;33", sys.stdout)
-            done = end
-        sys.stdout.write(f"  {shown}{safe(hit.snippet[done:])}\n\n")
+        print_snippet(hit.snippet, hit.matches)
+
+
+def print_snippet(snippet: str, matches: Sequence[tuple[int, int]]) -> None:
+    """Print a piece of text that was found; the words that `matches` names are marked."""
+    shown, done = "", 0
+    for start, end in matches:
+        shown += safe(snippet[done:start])
+        shown += styled(safe(snippet[start:end]), "1;33", sys.stdout)
+        done = end
+    sys.stdout.write(f"  {shown}{safe(snippet[done:])}\n\n")
 
 
 @click.command("summary", cls=BsdCommand)

@@ -290,6 +290,13 @@ class Layout:
         """What the archive holds of the session, named as its store; raises Forbidden as there."""
         return self._inside(self.archive / self.store_name(name))
 
+    def memory_dir(self, agent: str) -> Path:
+        """What the archive holds of the notes that a program keeps for all sessions of an agent.
+
+        No session's directory is called so: those have an `_`. Raises Forbidden as `store_dir`.
+        """
+        return self._inside(self.archive / agent.replace("_", "~") / "memory")
+
     def store_name(self, name: SessionName) -> str:
         """How store, history and lock are called, and how names in the trash begin.
 

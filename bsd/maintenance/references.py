@@ -19,7 +19,7 @@ from bsd.core.errors import BsdError, Busy, ConfigError, LeftAlone, NotFound
 from bsd.core.files import LARGEST_LINE, read_plain
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions, parent_of
 from bsd.maintenance.trashed import transcripts
 from bsd.sessions.session import format_of
 from bsd.store.contents import StoredPlace, contents_of
@@ -333,9 +333,8 @@ def belongings_with(layout: Layout, name: SessionName, texts: Collection[str]) -
 
 def _parts(layout: Layout, name: SessionName) -> Iterator[tuple[str, InBlocks]]:
     """Yield the sessions that are parts of this one, open; in their places, or deleted."""
-    path = layout.transcript(name)
     for agent in catalog.agents(layout):
-        if program_of(layout, agent.name).part_of == path:
+        if parent_of(layout, program_of(layout, agent.name)) == str(name):
             for part in catalog.names(layout, agent.name):
                 with suppress(BsdError, OSError):
                     yield str(part), TranscriptFile(layout.session_file(part))

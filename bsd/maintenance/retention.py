@@ -37,6 +37,7 @@ from bsd.maintenance.expiry import (
     forecast,
 )
 from bsd.maintenance.forget import Forget, finish_forgetting
+from bsd.maintenance.project_memory import LoneMemories
 from bsd.maintenance.search import catch_up, letting_go
 from bsd.maintenance.targets import (
     WAIT_SECONDS,
@@ -283,7 +284,9 @@ class RetentionRun:
     def clean_gone(self, keep: str) -> CleanedPlace:
         """Forget sessions that have been gone for longer than `keep`; each is audited."""
         forgetting = Forget(self._layout, actor=self._actor, budget=self._budget)
-        return self._clean(GoneSessions(self._layout, keep, forgetting), keep)
+        sessions = self._clean(GoneSessions(self._layout, keep, forgetting), keep)
+        notes = clean(LoneMemories(self._layout, keep), self._time, self._stopping)
+        return replace(sessions, errors=sessions.errors + notes.errors)
 
     def clean_history(self, keep: str) -> CleanedPlace:
         """Forget operations that are older than `keep`: they can no longer be undone.

@@ -29,6 +29,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import has_grown, is_deleted, origin_of, parent_of
+from bsd.maintenance.project_memory import copy_memory
 from bsd.maintenance.titles import ends_in
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.idle import IdlePolicy, RetryBudget, busy
@@ -111,6 +112,8 @@ class SnapshotTotals:
     read: int = 0
     packed: int = 0  # of the bytes read, those that no snapshot had
     gone: list[SessionName] = field(default_factory=list)  # found deleted for the first time
+    memory: list[Path] = field(default_factory=list)  # files of projects' notes that were copied
+    left_out: list[str] = field(default_factory=list)  # which of these are not copied, and why
     complete: bool = True  # False: the next run has more to do
 
 
@@ -187,7 +190,10 @@ class _Run:
 
     def run(self) -> None:
         scope, now = self.scope, self.budget.clock()
-        in_place, due, unchanged = self._sort_candidates(now)
+        agents = list(_agents(self.layout))
+        if not (scope.first or scope.dry_run):
+            self._copy_memories(agents)
+        in_place, due, unchanged = self._sort_candidates(agents, now)
         for candidate in sorted(due, key=lambda each: each.deleted_at):
             if not self._may_go_on() or not self.copy(candidate):
                 return
@@ -201,11 +207,32 @@ class _Run:
         if not (scope.names or scope.dry_run):
             self._note_deleted(in_place)
 
-    def _sort_candidates(self, now: float) -> tuple[set[str], list[_Candidate], list[_Candidate]]:
+    def _copy_memories(self, agents: list[str]) -> None:
+        """Copy what programs keep for all sessions of a project, of the projects in the scope."""
+        wanted = {name.agent for name in self.scope.names}
+        for agent in agents:
+            if self.stopping():
+                return
+            if wanted and agent not in wanted:
+                continue
+            try:
+                copied = copy_memory(self.layout, agent)
+            except (BsdError, OSError) as error:
+                problem = os_problem(error, f"keeping a copy of the memory of {agent}")
+                self.totals.left_out.append(problem.message)
+            else:
+                self.totals.memory += copied.files
+                self.totals.left_out += copied.left_out
+        for why in self.totals.left_out:
+            _log.debug("Not copied", problem=why)
+
+    def _sort_candidates(
+        self, agents: list[str], now: float
+    ) -> tuple[set[str], list[_Candidate], list[_Candidate]]:
         """Return the stores of sessions in place, the sessions to copy, and those to check."""
         in_place: set[str] = set()
         due, unchanged = [], []
-        for candidate in _candidates(self.layout, set(map(str, self.scope.names))):
+        for candidate in _candidates(self.layout, agents, set(map(str, self.scope.names))):
             store = self.layout.store_name(candidate.name)
             if candidate.renamed is None:
                 in_place.add(store)
@@ -323,29 +350,34 @@ def _is_turn_of(store: str, now: float) -> bool:
 # --- which sessions there are ---
 
 
-def _candidates(layout: Layout, wanted: set[str]) -> Iterator[_Candidate]:
-    """Yield all sessions in their places; of others the newest file that their program renamed.
+def _candidates(layout: Layout, agents: list[str], wanted: set[str]) -> Iterator[_Candidate]:
+    """Yield all sessions of these agents in their places, and the newest renamed file of others.
 
     `wanted`: only sessions of these names, and parts of them; empty: all.
     """
+    for agent in agents:
+        with suppress(BsdError):  # `catalog.agents` says what is wrong with it
+            program = program_of(layout, agent)
+            part_of, deleted_at = parent_of(layout, program), _deletion(program)
+            found = [
+                _Candidate(name, written, deleted_at=deleted_at(written))
+                for name, stat in catalog.with_stats(layout, agent, strays=False)
+                for written in (Written.of(stat),)
+            ]
+            found += _renamed(layout, agent, {each.name for each in found})
+            for each in found:
+                if not wanted or str(each.name) in wanted or part_of in wanted:
+                    yield each
+
+
+def _agents(layout: Layout) -> Iterator[str]:
+    """Yield the agents whose sessions this root copies: another root copies its own."""
     with suppress(ConfigError):  # a root without agents
         others = {source.name for source in layout.sources if elsewhere(layout, source)}
         for agent in catalog.agents(layout):
             source = layout.source_of(agent.name)
-            if agent.sqlite or (source is not None and source.name in others):
-                continue  # the sessions of another root are copied by that one
-            with suppress(BsdError):  # `catalog.agents` says what is wrong with it
-                program = program_of(layout, agent.name)
-                part_of, deleted_at = parent_of(layout, program), _deletion(program)
-                found = [
-                    _Candidate(name, written, deleted_at=deleted_at(written))
-                    for name, stat in catalog.with_stats(layout, agent.name, strays=False)
-                    for written in (Written.of(stat),)
-                ]
-                found += _renamed(layout, agent.name, {each.name for each in found})
-                for each in found:
-                    if not wanted or str(each.name) in wanted or part_of in wanted:
-                        yield each
+            if not (agent.sqlite or (source is not None and source.name in others)):
+                yield agent.name
 
 
 def _renamed(layout: Layout, agent: str, in_place: set[SessionName]) -> Iterable[_Candidate]:
@@ -467,7 +499,11 @@ class _SessionCopying:
     def _belongings(
         self, before: dict[str, SnapshotFile], writer: PartWriter
     ) -> Iterator[SnapshotFile]:
-        top = self.layout.sessions_dir(self.candidate.name.agent)
+        agent = self.candidate.name.agent
+        source_of = self.layout.source_of(agent)
+        # As its program is told where they are: the links above it are not resolved.
+        top = source_of.directory(agent) if source_of else None
+        top = top or self.layout.sessions_dir(agent)
         for path in self.program.belongings(self.candidate.name.session):
             try:
                 with TranscriptFile(path) as source:

@@ -162,6 +162,11 @@ class Matcher:
                 yield start, end
             start = end
 
+    def may_hold(self, text: str) -> bool:
+        """Return False for most texts that do not hold all the words; `snippet` decides."""
+        folded = fold(text).encode("utf-8", "replace")
+        return all(needle in folded for needle in self._needles)
+
     def snippet(self, text: str) -> Snippet | None:
         """Return where the words stand in a text; None if the text does not hold all of them."""
         self._db.execute("BEGIN")

@@ -26,6 +26,7 @@ from typing import Any
 
 from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.processes import alive
+from bsd.transcripts.agents.claude_code_history import project_name, remembered_prompts
 from bsd.transcripts.agents.claude_code_records import (
     is_record,
     made_of,
@@ -476,16 +477,36 @@ class ClaudeCodeProject(AgentProgram):
         return "Claude Code names its sessions by a UUID"
 
     def belongings(self, session: str) -> Iterator[Path]:
-        """Long results of tools, what is noted of subagents, journals of workflows."""
+        """Long results of tools, what is noted of subagents, journals of workflows.
+
+        A directory that cannot be read, and a link to one, is among them: no file of it is.
+        """
         top = self.directory / session
-        for directory, names, files in os.walk(top):
+        if top.is_symlink():
+            yield top
+            return
+        unread: list[OSError] = []
+        for directory, names, files in os.walk(top, onerror=unread.append):
             names.sort()
-            steps = Path(directory).relative_to(top).parts
-            has_sessions = steps == ("subagents",) or steps[:2] == ("subagents", "workflows")
-            for name in sorted(files):
-                stem = name.removesuffix(ENDING)
-                if not (has_sessions and stem != name and _SUBAGENT.fullmatch(stem)):
-                    yield Path(directory, name)
+            paths = [Path(directory, name) for name in sorted(files)]
+            yield from (path for path in paths if not self._is_subagent(path.relative_to(top)))
+            yield from (path for name in names if (path := Path(directory, name)).is_symlink())
+        for error in unread:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                yield Path(error.filename)
+
+    def _is_subagent(self, path: Path) -> bool:
+        """Whether a file below a session's directory is a session of an agent of its own."""
+        *steps, name = path.parts
+        stem = name.removesuffix(ENDING)
+        has_sessions = steps == ["subagents"] or (
+            len(steps) == 3 and steps[:2] == ["subagents", "workflows"]
+        )
+        return has_sessions and stem != name and _SUBAGENT.fullmatch(stem) is not None
+
+    @property
+    def memory(self) -> str | None:
+        return "memory"
 
     @property
     def deletes(self) -> str | None:
@@ -546,6 +567,10 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
     def belongings(self, session: str) -> Iterator[Path]:  # the session's own
         yield from ()
 
+    @property
+    def memory(self) -> str | None:  # the project's
+        return None
+
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SUBAGENT.fullmatch(name.removesuffix(ENDING)))
 
@@ -580,8 +605,9 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
 
 
 def _directory_of_project(path: str) -> str:
-    """How it names the directory of a project's sessions; `*` and `?` stay."""
-    return re.sub(r"[^A-Za-z0-9*?]", "-", path)
+    """How it names the directory of a project's sessions; in a pattern, `*` and `?` stay."""
+    is_pattern = "*" in path or "?" in path
+    return re.sub(r"[^A-Za-z0-9*?]", "-", path) if is_pattern else project_name(path)
 
 
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
@@ -616,6 +642,7 @@ KIND = SourceKind(
     page_size=PageSize(most=60_000, texts=57_000, whole=60_000, as_json=False),
     title="Claude Code",
     usual_directory=directory_below("CLAUDE_CONFIG_DIR", ".claude", "projects"),
+    remembered=remembered_prompts,
 )
 
 

@@ -182,6 +182,11 @@ class AgentProgram(ABC):
         yield from ()
 
     @property
+    def memory(self) -> str | None:
+        """How its directory of notes for all sessions of this agent is called, beside these."""
+        return None
+
+    @property
     def part_of(self) -> Path | None:
         """The transcript of the session of which all of this agent's are parts; mostly none."""
         return None
@@ -283,6 +288,21 @@ class Process:
     argv: tuple[str, ...] = ()
 
 
+class RememberedPrompt(NamedTuple):
+    """A prompt in the history that a program keeps beside its sessions."""
+
+    session: str
+    project: str  # the working directory
+    directory: Path  # below the source's: that in which the session lies, or lay
+    time: float  # epoch seconds
+    text: str
+    is_command: bool  # of the program itself: the model is asked nothing
+
+
+def _remembers_nothing(_: Path, _left_out: Callable[[str], None]) -> Iterator[RememberedPrompt]:
+    yield from ()
+
+
 class SourceKind(NamedTuple):
     """A program whose directory may be a source."""
 
@@ -297,6 +317,11 @@ class SourceKind(NamedTuple):
     title: str = ""  # the program's name as people write it
     # Where its sessions usually lie, by the environment.
     usual_directory: Callable[[Mapping[str, str]], Path] | None = None
+    # The prompts in its own history, by the source's directory; the second argument is told why a
+    # line is left out. Raises OSError.
+    remembered: Callable[[Path, Callable[[str], None]], Iterator[RememberedPrompt]] = (
+        _remembers_nothing
+    )
 
 
 def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:
