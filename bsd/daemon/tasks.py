@@ -38,6 +38,7 @@ class ToLook(NamedTuple):
     name: SessionName
     waited: float  # seconds for which small savings in it have waited for more
     urgent: bool
+    told_idle: float | None = None  # when its program said that it is idle (epoch seconds)
 
 
 # What came of it: as `look_into` says, or what it raised.
@@ -58,7 +59,14 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
             asked = time.monotonic()
         child.begin()
         try:
-            looked.append(look_into(child, one.name, waited=one.waited, urgent=one.urgent))
+            result = look_into(
+                child,
+                one.name,
+                waited=one.waited,
+                urgent=one.urgent,
+                told_idle=one.told_idle,
+            )
+            looked.append(result)
         except Stopping:
             break
         except BsdError as problem:
@@ -67,7 +75,12 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
 
 
 def look_into(
-    child: Child, name: SessionName, *, waited: float, urgent: bool
+    child: Child,
+    name: SessionName,
+    *,
+    waited: float,
+    urgent: bool,
+    told_idle: float | None = None,
 ) -> SessionResult | None:
     """Extract what is due in a session; None if calls in it were carried out, which changed it.
 
@@ -77,6 +90,7 @@ def look_into(
     Args:
         waited: seconds for which small savings in the session have waited for more.
         urgent: commit however little it saves.
+        told_idle: when its program said that it is idle (epoch seconds).
 
     Raises:
         NotFound, LeftAlone, Busy: as `extract_due`, and as carrying out calls.
@@ -95,6 +109,7 @@ def look_into(
     extraction = partial(
         child.extract,
         name,
+        told_idle=told_idle,
         worth=worth,
         goes_on=lambda: bool(child.ask("goes_on", name)),
     )

@@ -116,7 +116,12 @@ class Worker:
             results = self._children.call(
                 tasks.look_into_several,
                 [
-                    tasks.ToLook(name, state.savings.waited(name, now), name in urgent)
+                    tasks.ToLook(
+                        name,
+                        state.savings.waited(name, now),
+                        name in urgent,
+                        state.enqueuer.told_idle(name),
+                    )
                     for name in order
                 ],
                 several={name: seen.size for name, seen in before.items()},

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
@@ -261,6 +261,22 @@ class Process:
     argv: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """What a program's hook tells of one session.
+
+    Attributes:
+        transcript: of the session, absolute, as the program names it; it may be any path.
+        is_idle: a turn has ended, or the session: its program writes only notes for now.
+        tell_model: returns the answer to the hook that hands a sentence to the model; None: this
+            hook hands it none.
+    """
+
+    transcript: Path
+    is_idle: bool = False
+    tell_model: Callable[[str], dict[str, Any]] | None = None
+
+
 class SourceKind(NamedTuple):
     """A program whose directory may be a source."""
 
@@ -274,6 +290,8 @@ class SourceKind(NamedTuple):
     title: str = ""  # the program's name as people write it
     # Where its sessions usually lie, by the environment.
     usual_directory: Callable[[Mapping[str, str]], Path] | None = None
+    # What a hook tells, by its JSON; None: nothing that matters here.
+    read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
 
 
 def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:
