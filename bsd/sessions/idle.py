@@ -45,7 +45,7 @@ class RetryBudget:
     """How long a session in use is waited for (seconds), and by which clock.
 
     `check` is called while nothing is half done yet; what it raises ends the operation there.
-    `told_idle` is when the session's program said that it is idle (epoch seconds); None: it did not.
+    `told_idle` is when the session's program said that it is idle (epoch seconds), if it did.
     """
 
     wait: float = 30.0  # in all, whatever for

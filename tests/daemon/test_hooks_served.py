@@ -1,4 +1,4 @@
-"""Claude Code's hooks beside a real daemon: the script, the route, and what becomes of the session."""
+"""Claude Code's hooks beside a real daemon: the script, the route, what becomes of a session."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, H
     root = top / "root"
     configure(root, keep_recent=0, scan_interval_seconds=3600)
     config = str(top / "config")
-    with running(
-        root, top, XDG_CONFIG_HOME=config, BRAINSURGEON_QUIET_SECONDS="3600"
-    ) as daemon:
+    with running(root, top, XDG_CONFIG_HOME=config, BRAINSURGEON_QUIET_SECONDS="3600") as daemon:
         yield daemon, home
 
 
@@ -102,7 +100,7 @@ def test_a_session_that_is_idle_is_lean_soon_and_its_model_is_told(
         ("claude-code", b'{"hook_event_name": 7, "transcript_path": {}}', 204),
         ("claude-code", b'{"x": "' + b"x" * (1 << 20) + b'"}', 413),
         ("nonsense", b"{}", 404),
-        ("..", b"{}", 404),
+        ("..", b"{}", 400),
     ],
 )
 def test_what_is_no_hook_is_refused(

@@ -37,9 +37,7 @@ def test_its_hooks_are_those_that_bsd_knows_and_run_the_script() -> None:
             assert read_hook(said), (event, source)
         [hook] = group["hooks"]
         assert hook["type"] == "command"
-        found = re.fullmatch(
-            r'python3 -I -S "\$\{CLAUDE_PLUGIN_ROOT\}/(.*)"', hook["command"]
-        )
+        found = re.fullmatch(r'python3 -I -S "\$\{CLAUDE_PLUGIN_ROOT\}/(.*)"', hook["command"])
         assert found
         script = (_PLUGIN / found[1]).read_bytes()
         assert script == (TOP / "bsd" / "setup" / "claude_hook.py").read_bytes()

@@ -7,14 +7,13 @@ Claude Code waits for it. Whatever happens, it is back within 50 ms, exits with 
 to stderr. If no daemon listens, it prints nothing. The plugin in contrib/claude-code has a copy.
 """
 
+import _socket as socket  # the module `socket` around it takes longer to load than all the rest
 import os
 import select
 import sys
 import time
 
-import _socket as socket  # the module `socket` around it takes longer to load than all the rest
-
-_SECONDS = 0.03  # from here to the end; half of it for the input. To start Python takes 10 to 15 ms.
+_SECONDS = 0.03  # from here to the end; half of it for the input
 _LARGEST = 1 << 20  # bytes, of a request that the daemon takes
 _LONGEST_SOCKET_PATH = 103  # bytes
 _REQUEST = (
