@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
@@ -118,9 +119,16 @@ class Child:
 
     # --- for tasks ---
 
-    def extract(self, name: SessionName, **how: Any) -> SessionResult | None:
-        """Extract what is due in a session, as the daemon (`actions.extract.extract_due`)."""
-        return extract_due(self.context("daemon"), name, self.state_db, **how)
+    def extract(
+        self, name: SessionName, *, told_idle: float | None = None, **how: Any
+    ) -> SessionResult | None:
+        """Extract what is due in a session, as the daemon (`actions.extract.extract_due`).
+
+        `told_idle`: when its program said that it is idle (epoch seconds).
+        """
+        context = self.context("daemon")
+        budget = replace(context.budget, told_idle=told_idle)
+        return extract_due(replace(context, budget=budget), name, self.state_db, **how)
 
     def calls_in(self, name: SessionName, *, waits: bool = True) -> CallsInSession | None:
         """Return how calls that stand in a session are found and carried out.

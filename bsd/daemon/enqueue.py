@@ -9,6 +9,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from bsd.core.clock import steady
+from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import SessionName
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
@@ -16,6 +17,7 @@ from bsd.transcripts.change import Written
 
 # How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.
 _BYTES_PER_SECOND = 100e6
+_MOST_TOLD = 1000  # sessions of which is known when their programs said that they are idle
 _LIVING_SECONDS = 60.0  # a session that was written to more lately is likely to be used again
 
 QUIET_SECONDS = 2.0
@@ -101,6 +103,7 @@ class Enqueuer:
         self._clock = clock
         self._lock = threading.Lock()
         self._urgent: dict[SessionName, Urgency] = {}
+        self._told_idle: OrderedDict[SessionName, float] = OrderedDict()  # when, epoch seconds
 
     def __len__(self) -> int:
         """How many sessions wait for their quiet time."""
@@ -160,6 +163,26 @@ class Enqueuer:
             return True
         self.take_urgency(name)
         return False
+
+    def put_idle(self, name: SessionName, now: float, wall: float) -> None:
+        """Queue a session of which its program has just said that it is idle (`wall`: when).
+
+        It need not have changed, nor lie where changes are noticed.
+        """
+        with self._lock:
+            self._told_idle[name] = wall
+            self._told_idle.move_to_end(name)
+            if len(self._told_idle) > _MOST_TOLD:
+                self._told_idle.popitem(last=False)
+        self.put(name, now + UNCERTAIN_SECONDS)
+
+    def told_idle(self, name: SessionName) -> float | None:
+        """Return when its program said that a session is idle (epoch seconds); None: it did not.
+
+        What was written since then may show that it is not any more.
+        """
+        with self._lock:
+            return self._told_idle.get(name)
 
     def _idle_at(self, seen: Written, now: float, wall: float) -> float:
         """Return when the file will have been quiet for long enough."""

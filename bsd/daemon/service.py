@@ -22,6 +22,7 @@ from bsd.core.settings import RELOADABLE, Settings
 from bsd.daemon.auto_cron import AutoCron
 from bsd.daemon.children import Children
 from bsd.daemon.cron import Every
+from bsd.daemon.hooks import HookReceiver
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import SingleInstance
 from bsd.daemon.jobs import JobRunner
@@ -119,6 +120,7 @@ class Daemon:
             scan_only=state.mounts.scan_only,
         )
         self.indexer = Indexer(state, self.children)
+        self.hooks = HookReceiver(state)
         self._jobs = JobRunner(state, self.children, gone=self.indexer.changed)
         self._pauses = PauseFollower(state)
         self._recovery = Recovery(state, self.children)

@@ -39,6 +39,7 @@ class ToLook(NamedTuple):
     waited: float  # seconds for which small savings in it have waited for more
     urgent: bool
     asked: bool = False  # by a person: nothing waits for the prompt cache to get cold
+    told_idle: float | None = None  # when its program said that it is idle (epoch seconds)
 
 
 # What came of it: as `look_into` says, or what it raised.
@@ -59,9 +60,15 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
             asked = time.monotonic()
         child.begin()
         try:
-            looked.append(
-                look_into(child, one.name, waited=one.waited, urgent=one.urgent, asked=one.asked)
+            result = look_into(
+                child,
+                one.name,
+                waited=one.waited,
+                urgent=one.urgent,
+                asked=one.asked,
+                told_idle=one.told_idle,
             )
+            looked.append(result)
         except Stopping:
             break
         except BsdError as problem:
@@ -70,7 +77,13 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
 
 
 def look_into(
-    child: Child, name: SessionName, *, waited: float, urgent: bool, asked: bool = False
+    child: Child,
+    name: SessionName,
+    *,
+    waited: float,
+    urgent: bool,
+    asked: bool = False,
+    told_idle: float | None = None,
 ) -> SessionResult | None:
     """Extract what is due in a session; None if calls in it were carried out, which changed it.
 
@@ -81,6 +94,7 @@ def look_into(
         waited: seconds for which small savings in the session have waited for more.
         urgent: commit however little it saves.
         asked: a person has asked for it: nothing waits for the prompt cache to get cold.
+        told_idle: when its program said that it is idle (epoch seconds).
 
     Raises:
         NotFound, LeftAlone, Busy: as `extract_due`, and as carrying out calls.
@@ -100,6 +114,7 @@ def look_into(
         child.extract,
         name,
         asked=asked,
+        told_idle=told_idle,
         worth=worth,
         goes_on=lambda: bool(child.ask("goes_on", name)),
     )

@@ -124,6 +124,7 @@ class Worker:
                         state.savings.waited(name, now),
                         urgent=name in urgent,
                         asked=urgent.get(name) is Urgency.ASKED,
+                        told_idle=state.enqueuer.told_idle(name),
                     )
                     for name in order
                 ],

@@ -5,6 +5,9 @@ use, and only bsd has written to it for a while: 2 s in any case, since a second
 time may not show in the file's timestamps; as long as the settings say; as long as its program
 needs; and on file systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines
 in files that bsd's own commits displaced must be back in the session before the next commit.
+
+If the program itself says that a session is idle (a hook), only the 2 s and the 30 s are waited
+for, until the program writes to the session again.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from bsd.transcripts.agents.program import Free, Stale
 from bsd.transcripts.agents.programs import in_use, program_of
 from bsd.transcripts.change import Identity
 
+# So long after it has said that a session is idle, a program may still write its notes of the turn.
+_NOTES_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _UNFINISHED = {State.BUSY, State.WAITING, State.FAILED}
 _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
@@ -41,6 +46,7 @@ class RetryBudget:
     """How long a session in use is waited for (seconds), and by which clock.
 
     `check` is called while nothing is half done yet; what it raises ends the operation there.
+    `told_idle` is when the session's program said that it is idle (epoch seconds), if it did.
     """
 
     wait: float = 30.0  # in all, whatever for
@@ -48,6 +54,7 @@ class RetryBudget:
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     check: Callable[[], None] = lambda: None
+    told_idle: float | None = None
 
 
 class Waiting:
@@ -136,6 +143,9 @@ class IdlePolicy:
         age = (now_ns - found.mtime_ns) / 1e9
         used = age if used_ns is None else (now_ns - used_ns) / 1e9
         quiet = max(self._budget.quiet, program.quiet_seconds, weak_quiet)
+        told = self._budget.told_idle
+        if told is not None and found.mtime_ns / 1e9 <= told + _NOTES_SECONDS:
+            quiet = weak_quiet
         rules = ((age, UNCERTAIN_SECONDS), (used, quiet))
         pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
         return NotIdle(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None

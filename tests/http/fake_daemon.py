@@ -234,6 +234,16 @@ class FakeDaemon:
         return self
 
     @property
+    def hooks(self) -> FakeDaemon:
+        """Takes calls of hooks."""
+        return self
+
+    def receive(self, kind: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
+        if kind != "claude-code":
+            raise NotFound(f"there is no program of the kind {kind!r}")
+        return {"said": dict(said)} if said else None
+
+    @property
     def scheduler(self) -> FakeScheduler:
         return FakeScheduler(self)
 

@@ -33,6 +33,7 @@ from bsd.transcripts.agents.claude_code_records import (
     record_id,
     unsent_values,
 )
+from bsd.transcripts.agents.claude_hooks import read_hook
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
     TIES,
@@ -643,6 +644,7 @@ KIND = SourceKind(
     title="Claude Code",
     usual_directory=directory_below("CLAUDE_CONFIG_DIR", ".claude", "projects"),
     remembered=remembered_prompts,
+    read_hook=read_hook,
 )
 
 

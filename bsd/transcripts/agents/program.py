@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
@@ -301,6 +301,20 @@ class RememberedPrompt(NamedTuple):
 
 def _remembers_nothing(_: Path, _left_out: Callable[[str], None]) -> Iterator[RememberedPrompt]:
     yield from ()
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """What a program's hook tells of one session.
+
+    Attributes:
+        transcript: of the session, absolute, as the program names it; it may be any path.
+        is_idle: a turn has ended, or the session: its program writes only notes for now.
+        tell_model: returns the answer to the hook that hands a sentence to the model; None: this
+            hook hands it none.
+    """
+
+    transcript: Path
+    is_idle: bool = False
+    tell_model: Callable[[str], dict[str, Any]] | None = None
 
 
 class SourceKind(NamedTuple):
@@ -322,6 +336,8 @@ class SourceKind(NamedTuple):
     remembered: Callable[[Path, Callable[[str], None]], Iterator[RememberedPrompt]] = (
         _remembers_nothing
     )
+    # What a hook tells, by its JSON; None: nothing that matters here.
+    read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
 
 
 def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:

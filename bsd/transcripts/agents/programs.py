@@ -99,6 +99,21 @@ def at_work(layout: Layout, process: Process) -> list[SessionName]:
     return found
 
 
+def session_at(layout: Layout, kind: str, transcript: Path) -> SessionName | None:
+    """Return the session whose transcript a program of this kind names; nothing is opened.
+
+    None for a path outside the sources of this kind, and for one that is no session's.
+    """
+    directory = Path(os.path.realpath(transcript.parent))
+    for source in layout.sources:
+        top = os.path.realpath(source.path)
+        if source.kind == kind and directory.is_relative_to(top):
+            agent = source.agent_at(source.path / directory.relative_to(top))
+            if agent is not None and program_of(layout, agent).is_session_file(transcript.name):
+                return SessionName(agent, transcript.name.removesuffix(ENDING))
+    return None
+
+
 def layout_of(
     root: Path, sources: Iterable[SourceSettings], exclude: tuple[str, ...] = ()
 ) -> Layout:
