@@ -240,7 +240,7 @@ def tell_entries(found: GoneEntries | PromptsShown, name: str) -> None:
         print_entries(found.entries)
     if found.next is not None:
         say(f"`bsd archive show {name} --from {found.next}` goes on")
-    if found.session.resume:
+    if isinstance(found, GoneEntries) and found.session.resume:
         say(f"Continue it, after `bsd archive bring-back {name}`: {found.session.resume}")
 
 

@@ -55,7 +55,7 @@ def hook(
         **given,
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout
+    return bytes(done.stdout)
 
 
 @pytest.fixture

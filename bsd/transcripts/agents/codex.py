@@ -227,6 +227,8 @@ def _is_beside_a_turn(error: Entry) -> bool:
     kind = error.get("codex_error_info")
     names = kind if isinstance(kind, dict) else (kind,)
     return any(isinstance(name, str) and name in _BESIDE_A_TURN for name in names)
+
+
 def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
     """What a line tells of the cache: a turn names its model, and the answer's usage follows it."""
     if kind == _TURN:

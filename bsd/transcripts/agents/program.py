@@ -301,6 +301,8 @@ class RememberedPrompt(NamedTuple):
 
 def _remembers_nothing(_: Path, _left_out: Callable[[str], None]) -> Iterator[RememberedPrompt]:
     yield from ()
+
+
 @dataclass(frozen=True, slots=True)
 class HookCall:
     """What a program's hook tells of one session.

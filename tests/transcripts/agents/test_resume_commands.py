@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.actions.archive import bring_back, copy_sessions, list_archive, show_archived
+from bsd.actions.archive import GoneSession, bring_back, copy_sessions, list_archive, show_archived
 from bsd.actions.list_sessions import list_all_sessions
 from bsd.actions.search import search_all
 from bsd.actions.show import show_entries
@@ -139,8 +139,9 @@ def test_a_session_that_is_gone_has_it_too(tmp_path: Path) -> None:
     assert copy_sessions(caller).copied == 1
     home.path.unlink()
     [gone] = list_archive(caller).sessions
-    assert gone.resume == expected
-    assert show_archived(caller, gone.id).session.resume == expected
+    shown = show_archived(caller, gone.id).session
+    assert isinstance(shown, GoneSession)
+    assert gone.resume == shown.resume == expected
     assert bring_back(caller, gone.id).resume == expected
     assert home.path.exists()
 
