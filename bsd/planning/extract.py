@@ -128,13 +128,13 @@ def why_it_stays(
         if row.index == index:
             entry = parse_entry(source.read(row.offset, row.length))
         if entry is not None:
-            found = []
+            reasons = []
             for at_least in (policy.shortest, 0):  # as it is extracted, and with all short values
                 values = fmt.values(entry, at_least)
                 subject = subject_of(entry, fmt.info(entry), values, policy, policy.limits())
                 forced = subject._replace(forced=True, pinned=False, window=None)
-                found.append(decide(forced, outcome.standing, policy, now).reason)
-            return None if Reason.EXTRACT in found else found[-1]
+                reasons.append(decide(forced, outcome.standing, policy, now).reason)
+            return None if Reason.EXTRACT in reasons else reasons[-1]
     return None
 
 

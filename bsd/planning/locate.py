@@ -81,7 +81,7 @@ def locate(
 def locate_copies(source: Transcript, fmt: TranscriptFormat, name: str) -> list[Located]:
     """As `locate`, but return all lines of the entry if they are copies of one another."""
     found = _locate(source, fmt, name)
-    if len(found) > 1 and not are_copies((one.entry for one in found), name, fmt):
+    if len(found) > 1 and not are_copies((one.entry for one in found), fmt):
         raise _ambiguous(name, found)
     return found
 

@@ -327,9 +327,8 @@ class Survey:
         if self._source is None or not any(map(self._is_candidate, rows)):
             return True  # nothing leaves them, whatever they say
         lines = (self._source.read(row.offset, row.length) for row in rows)
-        found = [entry for line in lines if (entry := parse_entry(line)) is not None]
-        ids = {self._fmt.info(entry).id for entry in found}
-        return len(ids) == 1 and are_copies(found, ids.pop() or "", self._fmt)
+        entries = (entry for line in lines if (entry := parse_entry(line)) is not None)
+        return are_copies(entries, self._fmt)
 
     def _is_candidate(self, row: Row) -> bool:
         return self._subjects[row.subject][1]

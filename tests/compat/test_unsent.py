@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,18 @@ def test_a_session_is_resumed_with_the_same_request(
         assert kinds_away(path) == (RECORDS if only_records else UNSENT)
         lean = path.read_bytes()
 
-    sends_the_same(claude, model, extract, lambda: go_on(claude, session))
+    written: list[Counter[str]] = []
+
+    def go() -> None:
+        before = len(path.read_bytes())
+        go_on(claude, session)
+        added = path.read_bytes()[before:].splitlines()
+        written.append(
+            Counter(kind for line in added if (kind := json.loads(line)["type"]) in RECORDS)
+        )
+
+    sends_the_same(claude, model, extract, go)
+    assert written[0] == written[1], "it knows what it has recorded"
     grown = path.read_bytes()
     assert grown.startswith(lean)
     claude.beside.restore_all()

@@ -12,7 +12,7 @@ from bsd.planning.copies import are_copies
 from bsd.planning.extract import plan_extraction
 from bsd.planning.view import extracted_content
 from bsd.transcripts.agents.claude_code import CLAUDE_CODE
-from bsd.transcripts.agents.openclaw.format import OPENCLAW
+from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.planning.in_memory import NOW, Session, config
 from tests.session_files import jsonl
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
@@ -160,13 +160,21 @@ def test_what_makes_lines_copies() -> None:
     deep: Any = "x"
     for _ in range(400):
         deep = [deep]
-    assert are_copies([one, one | {"forkedFrom": {"sessionId": "a"}}], "u1", CLAUDE_CODE)
-    assert are_copies([one, away, one], "u1", CLAUDE_CODE)
-    assert not are_copies([one, away, other], "u1", CLAUDE_CODE), "though both are like the second"
-    assert not are_copies([one, away], "u2", CLAUDE_CODE), "the placeholder names another entry"
-    assert not are_copies([one, one | {"origin": 1}], "u1", CLAUDE_CODE)
-    assert not are_copies([one | {"deep": deep}, one | {"deep": deep}], "u1", CLAUDE_CODE)
-    assert not are_copies([one | {"n": 1}, one | {"n": True}], "u1", CLAUDE_CODE)
+    assert are_copies([one, one | {"forkedFrom": {"sessionId": "a"}}], CLAUDE_CODE)
+    assert are_copies([one, away, one], CLAUDE_CODE)
+    assert not are_copies([one, away, other], CLAUDE_CODE), "though both are like the second"
+    named = [each | {"uuid": "u2"} for each in (one, away)]
+    assert not are_copies(named, CLAUDE_CODE), "the placeholder names another entry"
+    assert not are_copies([one, one | {"uuid": "u2"}], CLAUDE_CODE)
+    assert not are_copies([one, one | {"origin": 1}], CLAUDE_CODE)
+    assert not are_copies([one | {"deep": deep}, one | {"deep": deep}], CLAUDE_CODE)
+    assert not are_copies([one | {"n": 1}, one | {"n": True}], CLAUDE_CODE)
+    flat = {"id": "a", "type": "text", "text": "[[extracted-a]]", "n": 1}
+    assert are_copies([flat, flat | {"text": LONG}], FLAT)
+    assert not are_copies([flat, flat | {"text": LONG, "n": 2}], FLAT)
+    picture = {"type": "image", "source": {"type": "base64", "data": LONG}}
+    stand_in = {"type": "text", "text": "[[extracted-u1]]"}
+    assert are_copies([result([picture]), result([stand_in])], CLAUDE_CODE)
 
 
 def test_lines_that_differ_are_still_named_by_their_numbers() -> None:
