@@ -1,4 +1,4 @@
-"""Lines of a session that hold no entry since they are damaged: which these are, and what they are.
+"""Damaged lines of a session, which hold no entry: their numbers, and the kind of the damage.
 
 Programs and machines stop in the middle of a line, append to a torn one, or leave zero bytes where
 text was to be. bsd keeps such lines byte for byte; here they are counted and named. Pure.
@@ -26,7 +26,7 @@ _SPACE = b" \t\r\n"
 
 
 class Damage(StrEnum):
-    """What is wrong with a line."""
+    """The kind of damage of a line."""
 
     TORN = "torn"  # a part of an entry
     GLUED = "glued"  # several entries, of which the first may be torn
@@ -48,7 +48,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """One of them."""
+    """A damaged line."""
 
     index: Annotated[int, Field(description="0-based line number")]
     damage: Damage
@@ -87,7 +87,7 @@ def is_damaged(raw: bytes, entry: Any) -> bool:
 
 
 def damage_of(raw: bytes) -> Damage:
-    """Tell what is wrong with a damaged line."""
+    """Return the kind of damage of a line that is damaged."""
     if b"\0" in raw:  # in JSON that is sound, they are escaped
         return Damage.ZEROS
     text = raw.strip(_SPACE)

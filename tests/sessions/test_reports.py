@@ -24,7 +24,8 @@ from bsd.cli.main import run
 from bsd.core.logs import close_logs
 from tests.commands import Ended
 from tests.openclaw_tree import SHARED_DATA
-from tests.sessions.report_cases import CASES
+from tests.pictures import SVG
+from tests.sessions.report_cases import CASES, Claude, base64_block
 from tests.waiting import DEADLINE_SECONDS
 
 REPORTS = SHARED_DATA / "reports"
@@ -133,6 +134,30 @@ def test_case(tmp_path: Path, name: str, build: Build) -> None:
     place("restore-all", "--yes")
     assert place.files() == before
     place("verify")
+
+
+@pytest.mark.parametrize("by", ["extract", "discard"])
+def test_a_picture_that_has_just_broken_its_session_goes_when_asked(
+    tmp_path: Path, by: str
+) -> None:
+    made = Claude()
+    made.turns(2)
+    made.add("user", "what does it show?")
+    made.calls([base64_block("image", "image/svg+xml", SVG)])
+    made.fails("API Error: 400 Could not process image")
+    path = made.write(tmp_path)
+    place = Place(tmp_path)
+    [name] = place.names()
+    place("extract")
+    assert b'"image"' in path.read_bytes()  # among the newest messages
+    if by == "extract":
+        place("extract", name, "--keep-recent", "0")
+    else:
+        rows = place("context", name)["entries"]
+        place("discard", name, rows[-2]["hash"])
+    assert b'"image"' not in path.read_bytes()
+    place("undo", name)
+    assert b'"image"' in path.read_bytes()
 
 
 def test_all_shared_cases_are_here() -> None:

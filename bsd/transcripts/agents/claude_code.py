@@ -402,7 +402,7 @@ def _detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat |
 
 
 def _misshapen(entry: Entry, kind: str) -> str | None:
-    """What about a message does not have the form that is known; None if all of it has."""
+    """Return which part of a message does not have the known form; None if all parts have it."""
     message, parent = message_of(entry), entry.get("parentUuid", 0)
     if text_of(entry.get("uuid")) is None or text_of(entry.get("sessionId")) is None:
         return "a message without uuid or sessionId"
