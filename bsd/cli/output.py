@@ -155,7 +155,7 @@ def cache_wait(until: str, tokens: int | None, now: float) -> str:
     """
     moment = datetime.fromisoformat(until).astimezone()
     is_near = moment.timestamp() - now < _DAY_SECONDS
-    ready = f"{tokens / 1000:.0f}k" if tokens and tokens >= _MANY_TOKENS else f"{tokens or 0}"
+    ready = f"{tokens / 1000:.0f}k" if tokens and tokens >= _MANY_TOKENS else f"{tokens or 0:,}"
     time = f"{moment:%H:%M}" if is_near else f"{moment:%Y-%m-%d %H:%M}"
     return f"cache warm until {time}, {ready} tokens ready"
 

@@ -56,22 +56,27 @@ class PromptCache:
     """Follows a session entry by entry; of its answers the newest counts."""
 
     def __init__(self, seen: CacheSeen | None = None) -> None:
-        self.seen = seen or CacheSeen()
+        seen = seen or CacheSeen()
+        self._in_use, self._model = seen.in_use, seen.model
+        self._used_ms, self._life_seconds = seen.used_ms, seen.life_seconds
+
+    @property
+    def seen(self) -> CacheSeen:
+        """What was seen so far."""
+        return CacheSeen(self._in_use, self._used_ms, self._model, self._life_seconds)
 
     def follow(self, info: EntryInfo) -> None:
         """Note the next entry."""
-        use, seen = info.cache, self.seen
-        if use is None and not info.is_assistant:
-            return
-        model, life, in_use = seen.model, seen.life_seconds, seen.in_use
+        use = info.cache
         if use is not None:
-            if use.model is not None and use.model != model:
-                model, life = use.model, None  # what was known of another model's cache
-            in_use = in_use or use.in_use
-            life = life if use.life_seconds is None else use.life_seconds
+            if use.model is not None and use.model != self._model:
+                self._model, self._life_seconds = use.model, None  # another model's cache
+            if use.life_seconds is not None:
+                self._life_seconds = use.life_seconds
+            self._in_use = self._in_use or use.in_use
         is_answer = info.is_assistant or (use is not None and use.in_use)
-        used_ms = info.time_ms if is_answer and info.time_ms is not None else seen.used_ms
-        self.seen = CacheSeen(in_use, used_ms, model, life)
+        if is_answer and info.time_ms is not None:
+            self._used_ms = info.time_ms
 
     def warm_until(self, now: float, written: float) -> float | None:
         """Return until when the cache is warm; None: it is cold, or none is in use.
@@ -83,10 +88,10 @@ class PromptCache:
             now: epoch seconds, as the result is.
             written: when the session's file was last written to.
         """
-        seen = self.seen
-        if not seen.in_use:
+        if not self._in_use:
             return None
-        life = life_seconds(seen.model) if seen.life_seconds is None else seen.life_seconds
-        times = [written] if seen.used_ms is None else [seen.used_ms / 1000, written]
+        life = self._life_seconds
+        life = life_seconds(self._model) if life is None else life
+        times = [written] if self._used_ms is None else [self._used_ms / 1000, written]
         used = next((time for time in times if time <= now + life), None)
         return used + life if used is not None and used + life > now else None

@@ -229,7 +229,8 @@ class Survey:
         self.messages += info.is_message
         self._last_turn.follow(line.index, info)
         self._context.follow(line.index, info)
-        self._cache.follow(info)
+        if info.is_assistant or info.cache is not None:
+            self._cache.follow(info)
         if MARKER in entry or info.calls:
             self._note_bsd(line, entry, info)
         values = self._fmt.values(entry, self._shortest)

@@ -34,10 +34,10 @@ from bsd.transcripts.agents.claude_code_records import (
     unsent_values,
 )
 from bsd.transcripts.agents.claude_hooks import read_hook
+from bsd.transcripts.agents.claude_code_usage import cache_use
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
     TIES,
-    CacheUse,
     EntryInfo,
     NotOurs,
     Rank,
@@ -96,10 +96,6 @@ _NOT_TYPED = re.compile(
     re.DOTALL,
 )
 
-# How usage calls what was written to the cache, by its life.
-_LIFE = re.compile(r"ephemeral_([0-9]{1,4})([mh])_input_tokens")
-_SECONDS = {"m": 60.0, "h": 3600.0}
-
 # How a background task's report begins. On resume the program looks for it in the texts of all user
 # lines, and sends again each report that it does not find there.
 _NOTIFICATION = "<task-notification>"
@@ -153,7 +149,7 @@ class ClaudeCode(TranscriptFormat):
             kept_to=last,
             calls=calls,
             result_of=result,
-            cache=_cache_use(message) if is_assistant else None,
+            cache=cache_use(message) if is_assistant else None,
         )
 
     def directory(self, entry: Entry) -> str | None:
@@ -256,23 +252,6 @@ def _signed_by(message: Entry) -> str | None:
         if is_signed:
             return text_of(message.get("model")) or ""
     return None
-
-
-def _cache_use(message: Entry) -> CacheUse | None:
-    """What an answer tells of the cache; newer versions say how long each part of it lives."""
-    usage = message.get("usage")
-    if not isinstance(usage, dict):
-        return None
-    if not (usage.get("cache_read_input_tokens") or usage.get("cache_creation_input_tokens")):
-        return None
-    written = usage.get("cache_creation")
-    lives = [
-        int(found[1]) * _SECONDS[found[2]]
-        for name, tokens in (written.items() if isinstance(written, dict) else ())
-        if tokens and (found := _LIFE.fullmatch(name))
-    ]
-    model = text_of(message.get("model"))
-    return CacheUse(model, in_use=True, life_seconds=max(lives, default=None))
 
 
 # Of what was before a compaction: the entries that it lists, and the two ends of what it keeps.
