@@ -316,9 +316,9 @@ class Settings(BaseSettings):
     workspace_limits: WorkspaceLimits = Field(default_factory=WorkspaceLimits)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     sources: tuple[SourceSettings, ...] = ()
-    exclude: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = Field(
-        (), description="a list of agents, sessions and directories"
-    )
+    exclude: Annotated[
+        tuple[Annotated[str, AfterValidator(check_pattern)], ...], BeforeValidator(_split)
+    ] = Field((), description="a list of agents, sessions and directories")
 
     @property
     def threads(self) -> int:
@@ -370,7 +370,7 @@ def _overlap(one: Path, other: Path) -> bool:
 RELOADABLE = frozenset({"log_level", "log_format", "auto_refresh_ms"})
 
 # The root has older variables; tables are set in the file only.
-_WITHOUT_VARIABLE = {"config_file", "root", "workspace_limits", "memory", "sources", "exclude"}
+_WITHOUT_VARIABLE = {"config_file", "root", "workspace_limits", "memory", "sources"}
 # Environment variable → setting. Where two name the same one, the first that is set counts.
 VARIABLES = {"AUTO_REFRESH_MS": "auto_refresh_ms"} | {
     f"{PREFIX}{name.upper()}": name
