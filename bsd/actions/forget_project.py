@@ -80,7 +80,7 @@ def forget_whole_project(
     forgetting = Forget(layout, trash_keep=keep, actor=context.actor, budget=context.budget)
     by_name = {each.name: each for each in kept.sessions}
     results = []
-    for result in forget_project(forgetting, layout, kept):
+    for result in forget_project(forgetting, layout, kept, actor=context.actor):
         results.append(result)
         context.progress(0)  # which ends the run if a signal has come
     sessions = [_result(by_name[result.name], result) for result in results]

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bsd.actions.archive import (
+    MOST_GONE,
     CopiesKept,
     FoundGone,
     GoneEntries,
@@ -136,7 +137,8 @@ def _tell_prompts_only(found: GoneList) -> None:
         print_table(columns, rows, right=("PROMPTS",), last_may_shrink=True)
     if found.prompts_only_more:
         more = found.prompts_only_more
-        say(f"… and {counted(more, 'session')} more: --limit {len(rows) + more}")
+        limit = min(len(rows) + more, MOST_GONE)
+        say(f"… and {counted(more, 'session')} more: --limit {limit}")
     for problem in found.problems:
         note(problem)
 
@@ -199,7 +201,10 @@ def tell_copies(done: CopiesKept, *, named: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
 @click.pass_obj
 def search_command(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> None:
-    """Find entries of sessions that are gone, and prompts of those that have no copy."""
+    """Find entries of sessions that are gone.
+
+    Of those that have no copy, prompts are found.
+    """
     with call.context(changes=False) as context:
         answer = search_archive(context, " ".join(words), agent=agent, limit=limit, read=True)
     call.answer(answer, tell_found)
@@ -221,7 +226,10 @@ def tell_found(found: FoundGone) -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.pass_obj
 def show_command(call: Call, /, session: str, start: int, limit: int) -> None:
-    """Show the entries of a session that is gone; of one that has no copy, its prompts."""
+    """Show the entries of a session that is gone.
+
+    If there is no copy of it, its prompts are shown.
+    """
     name = archived_session(call.layout, session)
     with call.context(changes=False) as context:
         answer = show_archived(context, name, start=start, limit=limit)
@@ -279,8 +287,7 @@ def tell_back(done: BroughtBack) -> None:
     say(f"{done.session} is back{more}: {counted(done.files, 'file')}, {size(done.bytes)}")
     say(f"  {done.path}")
     if done.memory:
-        files = counted(len(done.memory), "file")
-        say(f"  {files} of the project's memory, which were gone: {', '.join(done.memory)}")
+        say(f"  of the project's memory is back, too: {', '.join(done.memory)}")
     for path in done.memory_stays:
         note(f"{path} is not as it was copied: that one stays")
     for key in done.keys:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bsd.core.audit import AuditLog
 from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.maintenance import catalog
@@ -90,7 +91,7 @@ def find_project(layout: Layout, text: str) -> KeptProject:
 
 
 def forget_project(
-    forgetting: Forget, layout: Layout, project: KeptProject
+    forgetting: Forget, layout: Layout, project: KeptProject, *, actor: str
 ) -> Iterator[ForgetResult]:
     """Forget the sessions of a project one by one, parts before their sessions; then its memory.
 
@@ -108,9 +109,17 @@ def forget_project(
             yield ForgetResult(session.name, None, os_problem(error, f"forgetting {session.name}"))
     for agent in project.memory:
         try:
-            forget_memory(layout, agent)
+            files, size = forget_memory(layout, agent)
         except OSError as error:
             raise os_problem(error, f"forgetting the memory of {agent}") from error
+        AuditLog(layout.audit_file).record(
+            actor=actor,
+            action="archive_forget",
+            agent=agent,
+            memory=True,
+            files_removed=files,
+            bytes_removed=size,
+        )
 
 
 # --- which sessions are a project's ---

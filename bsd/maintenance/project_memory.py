@@ -23,7 +23,7 @@ import structlog
 from bsd.core.config import OFF
 from bsd.core.directories import opened
 from bsd.core.errors import BsdError, os_problem
-from bsd.core.files import open_ours, open_plain, read_ours, sync_dir, write_private
+from bsd.core.files import is_there, open_ours, open_plain, read_ours, sync_dir, write_private
 from bsd.core.formatting import NEVER
 from bsd.core.layout import COPY, Layout
 from bsd.maintenance.expiry import (
@@ -195,13 +195,12 @@ def missing_memory(layout: Layout, agent: str) -> MissingMemory:
         source, place = memory_of(layout, agent), layout.memory_dir(agent)
         if source is None:
             return missing
-        if source.is_symlink():
-            if any(_files_below(place, [])):
-                missing.left_out.append(f"{source} is a symbolic link: nothing is put into it")
-            return missing
         for below, status in _files_below(place, missing.left_out):
             found = MemoryFile(below, place / below, source / below, status.st_mtime_ns)
-            if not os.path.lexists(found.target):
+            if (obstacle := _obstacle(found.target, source)) is not None:
+                what = "a symbolic link" if obstacle.is_symlink() else "no directory"
+                missing.left_out.append(f"{obstacle} is {what}: {found.target} does not come back")
+            elif not os.path.lexists(found.target):
                 try:
                     os.close(open_ours(found.copy, layout.root))
                 except OSError as error:
@@ -213,6 +212,16 @@ def missing_memory(layout: Layout, agent: str) -> MissingMemory:
     except (BsdError, OSError) as error:
         missing.left_out.append(os_problem(error, "bringing the memory back").message)
     return missing
+
+
+def _obstacle(target: Path, top: Path) -> Path | None:
+    """Return what lies in the place of a directory on the way to a file, if something does."""
+    for directory in target.parents:
+        if os.path.lexists(directory) and (directory.is_symlink() or not directory.is_dir()):
+            return directory
+        if directory == top:
+            break
+    return None
 
 
 def _is_same(found: MemoryFile, layout: Layout) -> bool:
@@ -286,7 +295,10 @@ class LoneMemories(RetentionTarget):
         source = self.layout.source_of(agent)
         if source is None or not source.path.is_dir():
             return False  # it may be on a disk that is not mounted
-        if os.path.lexists(self.layout.sessions_dir(agent)):
+        try:
+            if is_there(self.layout.sessions_dir(agent)):
+                return False
+        except (BsdError, OSError):  # that cannot be told
             return False
         archives = self.layout.archive.glob(f"{self.layout.memory_dir(agent).parent.name}_*")
         return not any(name.startswith(COPY) for each in archives for name in os.listdir(each))

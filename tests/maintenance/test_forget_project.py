@@ -10,13 +10,14 @@ import pytest
 
 from bsd.actions.forget_project import ForgottenProject, forget_whole_project
 from bsd.core.errors import Invalid, NotFound
-from bsd.core.layout import SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from tests.maintenance.keeping import DAY, ClaudeHome, extract, keep
 from tests.maintenance.remembering import id_of, prompt, write_history
-from tests.maintenance.test_forgetting import said
+from tests.maintenance.test_forgetting import LEAVING, said, secret_session
+from tests.maintenance.trashing import trash_of
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_caller
 
@@ -137,3 +138,17 @@ def test_a_name_that_none_can_have_is_refused(home: ClaudeHome, clock: Clock) ->
 def test_a_directory_that_is_no_project_is_refused(home: ClaudeHome, clock: Clock) -> None:
     with pytest.raises(NotFound, match="-home-me-nothing"):
         forget(home, clock, "/home/me/nothing")
+
+
+def test_an_agent_of_openclaw_is_forgotten_with_its_trash(layout: Layout, clock: Clock) -> None:
+    names = [SessionName.parse(name) for name in ("main/s1", "main/s2", "main_b/s1")]
+    for name in names:
+        secret_session(layout, name)
+        extract(layout, name, clock, trigger_types=LEAVING)
+    keep(layout, clock)
+    trash_of(layout, clock=clock.now).delete(names[1])
+    assert any(layout.trash_dir().iterdir())
+    done = forget_whole_project(make_caller(layout, clock), "main")
+    assert {one.session for one in done.sessions} == {"main/s1", "main/s2"}
+    assert not any(layout.trash_dir().iterdir())
+    assert [store.name for store in layout.extracted.iterdir()] == ["main~b_s1"]

@@ -165,6 +165,21 @@ def test_what_cannot_be_read_takes_no_copy_along(home: ClaudeHome, clock: Clock)
     assert len(copies(home)) == 3
 
 
+def test_a_file_in_the_place_of_a_directory_stops_no_session(
+    home: ClaudeHome, clock: Clock
+) -> None:
+    keep(home.layout, clock)
+    home.layout.session_file(home.names[0]).unlink()
+    shutil.rmtree(memory(home) / "topics")
+    (memory(home) / "topics").write_text("a file")
+    done = bring_back(home.layout, str(home.names[0]), clock)
+    assert home.layout.session_file(home.names[0]).exists()
+    assert [text.split(" is no directory")[0] for text in done.left_out] == [
+        str(memory(home) / "topics")
+    ] * 2
+    assert (memory(home) / "topics").read_text() == "a file"
+
+
 def test_a_copy_that_is_not_ours_stops_no_session(home: ClaudeHome, clock: Clock) -> None:
     keep(home.layout, clock)
     home.layout.session_file(home.names[0]).unlink()
