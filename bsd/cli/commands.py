@@ -21,6 +21,11 @@ _C = RegisteredCommand
 
 SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
     "Run": {
+        "init": _C(
+            "init:init_command",
+            "Find the agents on this machine, and look after their sessions.",
+            locks=True,
+        ),
         "run": _C("run:run", "Watch, extract and clean up, until told to stop.", locks=True),
         "status": _C("status:status", "Ask the running daemon how it is."),
         "jobs": _C("jobs:jobs", "List the scheduled jobs, or run one now."),

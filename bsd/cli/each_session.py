@@ -28,6 +28,7 @@ def each_session(
     *,
     dry_run: bool = False,
     may_go: bool = False,
+    waits: bool = True,
 ) -> Outcomes:
     """Apply an action to each session and return what became of them.
 
@@ -38,6 +39,7 @@ def each_session(
     Args:
         aim: the status of a session that the action changed.
         may_go: a session that its program deletes meanwhile is left alone and is no failure.
+        waits: False: busy sessions are left for later.
     """
     outcomes = Outcomes(aim, dry_run=dry_run, not_begun=len(names))
     with Progress(least=0) as bar:
@@ -50,7 +52,7 @@ def each_session(
                     run.begin(name)
                     outcomes.not_begun -= 1
                     outcomes.results.append(run.attempt(context))
-                if not dry_run:
+                if waits and not dry_run:
                     _try_busy_again(run, context, outcomes)
             except Stopped as stopped:
                 outcomes.stopped_by = stopped.number

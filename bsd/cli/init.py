@@ -1,0 +1,524 @@
+"""`bsd init`: finds the agents on this machine, and lets bsd look after their sessions."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import click
+
+from bsd.actions.archive import copy_sessions
+from bsd.actions.context import ActionContext
+from bsd.actions.extract import extract
+from bsd.actions.setup import foretell_extraction
+from bsd.cli.call import BsdCommand, Call
+from bsd.cli.client import Client
+from bsd.cli.each_session import each_session
+from bsd.cli.init_report import (
+    AgentInit,
+    Extraction,
+    FileDiff,
+    InitReport,
+    tell_agent,
+    tell_copied,
+    tell_diffs,
+    tell_done,
+    tell_extraction,
+)
+from bsd.cli.output import note, print_json, say, say_check
+from bsd.cli.problem import Problem
+from bsd.cli.progress import Progress
+from bsd.cli.service import (
+    LoginStart,
+    install_service,
+    login_start,
+    restart_service,
+)
+from bsd.cli.service_manager import Manager, manager_here
+from bsd.core.answers import as_json
+from bsd.core.config_file import ConfigService
+from bsd.core.errors import BsdError, ConfigError, Conflict, Invalid, NotFound, os_problem
+from bsd.core.files import make_private_dir
+from bsd.core.layout import Layout
+from bsd.core.locations import find_socket, named_root, read_settings_file, usual_roots
+from bsd.core.logs import configure_logs
+from bsd.maintenance.snapshots import SnapshotStatus
+from bsd.planning.result import Status
+from bsd.sessions.commit.reach import unreached
+from bsd.setup.additions import SetupContext
+from bsd.setup.commands import setup_commands
+from bsd.setup.discovery import AgentSessions, FoundAgent, find_agents, sessions_of
+from bsd.setup.record import read_record
+from bsd.setup.switch import SetupPlan, apply, plan_on
+from bsd.setup.unserved import note_told
+from bsd.transcripts.agents.programs import layout_of
+from bsd.transcripts.agents.setup_files import SetupPart
+
+_LOOK_SECONDS = 5.0  # for the dry run of one agent's sessions
+_YES = "bsd init --yes"
+
+
+@click.command("init", cls=BsdCommand)
+@click.option("--yes", is_flag=True, help="Agree to everything; do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what was found and what would change.")
+@click.option("--no-extract", is_flag=True, help="Extract nothing now.")
+@click.option("--no-service", is_flag=True, help="Do not start bsd at login.")
+@click.option(
+    "--no-permission", is_flag=True, help="Let agents' programs ask before bsd's tools are called."
+)
+@click.pass_obj
+def init_command(
+    call: Call, yes: bool, dry_run: bool, no_extract: bool, no_service: bool, no_permission: bool
+) -> int:
+    """Find the agents on this machine, and look after their sessions.
+
+    Shows for each agent its sessions, their size, what would leave them, and which of them its
+    program will delete within a week. Then it asks for each agent whether bsd shall look after it,
+    and shows which files change: bsd.toml, and the agent's own configuration, which gets bsd's
+    tools. Sessions that their program will delete soon are copied at once, and what is idle is
+    extracted. At last it asks whether bsd shall start at login. What is done already is left as it
+    is. `bsd restore-all` and `bsd agents off` take it all back.
+
+    \b
+    Examples:
+      bsd init --dry-run
+      bsd init
+      bsd init --yes
+      bsd init --yes --no-extract --no-service
+    """
+    setup = _Init(call, permission=not no_permission)
+    setup.look()
+    setup.tell_found()
+    if not setup.has_to_do(service=not no_service):
+        return setup.finish(told="everything is set up; nothing was changed")
+    asks = not (yes or dry_run or call.json) and sys.stdin.isatty()
+    if not (yes or asks):
+        return setup.foretell(dry_run=dry_run, service=not no_service)
+    call.refuse_if_readonly()
+    setup.turn_on(_ask if asks else None)
+    setup.copy_leaving()
+    code = 0 if no_extract else setup.extract_idle(_ask if asks else None)
+    if code == 0 and not no_service:
+        setup.start_at_login(_ask if asks else None)
+    return code or setup.finish()
+
+
+def _ask(question: str) -> bool:
+    return click.confirm(question, default=True, err=True)
+
+
+_Ask = Callable[[str], bool] | None  # None: agree without asking
+
+
+@dataclass(eq=False)
+class _Agent:
+    """An agent, and what was found out about it."""
+
+    found: FoundAgent
+    told: AgentInit
+    sessions: AgentSessions | None = None
+    plan: SetupPlan | None = None
+    is_new: bool = False  # its source was added by this call, or its root made
+
+
+class _Init:
+    """One call of `bsd init`."""
+
+    def __init__(self, call: Call, *, permission: bool) -> None:
+        self._call = call
+        self._permission = permission
+        self._agents: list[_Agent] = []
+        self._root = call.settings.root
+        self._writes_root = self._is_to_write_root()
+        self._wrote_root = False
+        self._extraction: Extraction | None = None
+        self._service = (LoginStart.ABSENT, "")
+        self._failed = False
+
+    # --- what there is ---
+
+    def look(self) -> None:
+        """Find the agents, and compute what would become of them; changes nothing."""
+        call = self._call
+        # The log of a root that is not there yet has no place; errors are told anyway.
+        configure_logs(None, call.settings.log_level, call.settings.log_format)
+        self._agents = [
+            _Agent(found, _told(found)) for found in find_agents(self._layout(), self._environ)
+        ]
+        if not self._agents:
+            raise NotFound(
+                "no agent has sessions in its usual directory on this machine",
+                hint=f"name another directory under [[sources]] in {call.settings_file}, or"
+                " OpenClaw's with --root DIR",
+            )
+        for agent in self._agents:
+            try:
+                self._look_at(agent)
+            except (BsdError, OSError) as error:
+                problem = os_problem(error, f"looking at {agent.found.directory}")
+                agent.told.problem, agent.told.hint = problem.message, problem.hint
+        self._service = login_start(call, self._manager)
+
+    def _look_at(self, agent: _Agent) -> None:
+        found, told = agent.found, agent.told
+        if found.problem is not None:
+            return
+        kind = None if found.is_root else found.kind
+        agent.sessions = sessions = sessions_of(found.layout, kind, time.time())
+        told.sessions, told.parts, told.bytes = sessions.sessions, sessions.parts, sessions.bytes
+        told.deleted_soon = len(sessions.deleted_soon)
+        with Progress() as bar:
+            context = _context(found.layout, lambda done, of=None: bar(done, of, found.title))
+            if not found.served:
+                told.would_leave = foretell_extraction(
+                    context, sessions.files, seconds=_LOOK_SECONDS
+                )
+            told.to_copy = _count_to_copy(context, sessions)
+        self._plan(agent)
+
+    def _plan(self, agent: _Agent, *, permission: bool = True) -> None:
+        """Plan which files change for an agent, as they are now."""
+        found, told = agent.found, agent.told
+        context = self._setup_context()
+        if found.kind in read_record(context.layout).turned_off:
+            agent.plan, told.files = None, []
+            told.notes = [f"you turned it off; `bsd agents on {found.kind}` turns it on"]
+            return
+        plan = plan_on(context, found.kind, root=self._writes_root)
+        # The rule is about the tools, and what the user has refused is not asked for again.
+        if permission and self._permission and _adds_tools(plan):
+            plan = plan_on(context, found.kind, permission=True, root=self._writes_root)
+        agent.plan = plan
+        told.files = [FileDiff(str(edit.path), edit.diff) for edit in plan.changes]
+        problems = [f"{edit.path}: {edit.problem}" for edit in plan.problems]
+        told.notes = [*(agent.sessions.problems if agent.sessions else ()), *problems]
+
+    def has_to_do(self, *, service: bool) -> bool:
+        """Return whether anything is left to be done."""
+        return (
+            any(_is_to_turn_on(agent) or agent.told.to_copy for agent in self._agents)
+            or (service and self._service[0] is LoginStart.ABSENT)
+        )
+
+    # --- what is told ---
+
+    def tell_found(self) -> None:
+        """Print what there is."""
+        if self._call.json:
+            return
+        for agent in self._agents:
+            tell_agent(agent.told)
+        new = "" if self._root.is_dir() else ", which is not there yet"
+        say(f"What bsd keeps lies in {self._root}{new}; settings are in {self._call.settings_file}")
+        say()
+
+    def foretell(self, *, dry_run: bool, service: bool) -> int:
+        """Show what would change; returns the exit code: 0 of a dry run, else that of a refusal."""
+        if not self._call.json:
+            for agent in self._agents:
+                tell_diffs(agent.told)
+            if service:
+                say(f"start at login: {self._service[1]}")
+        refusal = Invalid("this asks before it acts, and nobody is here to answer", hint=_YES)
+        if not dry_run and not self._call.json:
+            raise refusal
+        if self._call.json:
+            hint = None if dry_run else _YES
+            print_json(as_json(self._report(dry_run=dry_run, to_do=True, hint=hint)))
+        else:
+            say("\nThis was a dry run: nothing was changed.")
+        return 0 if dry_run else refusal.exit_code
+
+    def finish(self, told: str | None = None) -> int:
+        """Print what was done, and how to take it back; returns the exit code."""
+        changed = any(agent.told.changed or agent.told.copied for agent in self._agents)
+        if self._call.json:
+            print_json(as_json(self._report(dry_run=False, to_do=False, hint=None)))
+        elif told is not None:
+            say(told)
+        elif changed:
+            say()
+            say("To take it back: `bsd restore-all` puts every value that is kept back, and")
+            say("`bsd agents off NAME` takes out what was added to an agent's files.")
+        else:
+            say("nothing was changed")
+        return 1 if self._failed else 0
+
+    def _report(self, *, dry_run: bool, to_do: bool, hint: str | None) -> InitReport:
+        agents = [agent.told for agent in self._agents]
+        return InitReport(
+            dry_run=dry_run,
+            root=str(self._root),
+            root_written=self._wrote_root,
+            settings_file=str(self._call.settings_file),
+            agents=agents,
+            to_do=to_do,
+            changed=any(agent.changed or agent.copied for agent in agents),
+            extraction=self._extraction,
+            service=self._service[0].value,
+            service_message=self._service[1],
+            hint=hint,
+        )
+
+    # --- what is done ---
+
+    def turn_on(self, ask: _Ask) -> None:
+        """Let bsd look after each agent that it does not look after yet, if the user agrees."""
+        refused = []
+        for agent in filter(_is_to_turn_on, self._agents):
+            try:
+                if not self._turn_on(agent, ask):
+                    refused.append(agent.found)
+            except BsdError as problem:
+                self._failed = True
+                agent.told.problem, agent.told.hint = problem.message, problem.hint
+            if not self._call.json:
+                tell_done(agent.told)
+        if any(agent.told.changed for agent in self._agents):
+            self._call.forget_settings()
+            self._root = self._call.settings.root
+            note_told(self._layout(), [found.kind for found in refused])
+
+    def _turn_on(self, agent: _Agent, ask: _Ask) -> bool:
+        """Write the files of one agent; returns False if the user does not want that."""
+        found, told = agent.found, agent.told
+        self._plan(agent)  # bsd.toml has changed since, if another agent came first
+        if ask is not None:
+            tell_diffs(told)
+            if not ask(f"Let bsd look after {found.title}?"):
+                if found.is_root and not found.served:
+                    self._leave_root_alone()
+                return False
+            self._ask_for_permission(agent, ask)
+        self._make_root()
+        assert agent.plan is not None  # noqa: S101 - `_is_to_turn_on` has looked
+        done = apply(self._setup_context(), agent.plan)
+        told.changed, told.on, agent.is_new = True, True, not found.served
+        self._wrote_root |= self._writes_root
+        self._writes_root = False
+        for path, why in done.failed.items():
+            self._failed = True
+            told.notes.append(f"{path}: {why}")
+            note(f"{path} stays as it is: {why}")
+        self._say_what_is_in_the_way(found)
+        return True
+
+    def _ask_for_permission(self, agent: _Agent, ask: Callable[[str], bool]) -> None:
+        plan = agent.plan
+        if plan is None or not any(SetupPart.PERMISSION in edit.parts for edit in plan.changes):
+            return
+        if not ask(f"Let {agent.found.title} call bsd's tools without asking each time?"):
+            self._plan(agent, permission=False)
+
+    def _leave_root_alone(self) -> None:
+        """Take another root: that of an agent which bsd shall not look after is none."""
+        if self._call.root is None and named_root(None, os.environ) is None:
+            self._root = usual_roots(os.environ)[1]
+            self._writes_root = True
+
+    def _make_root(self) -> None:
+        if not self._root.is_dir():
+            try:
+                make_private_dir(self._root)
+            except OSError as error:
+                raise os_problem(error, f"making {self._root}") from error
+        self._layout().refuse_planted()
+
+    def _say_what_is_in_the_way(self, found: FoundAgent) -> None:
+        for source in found.layout.sources:
+            if source.kind == found.kind and (problem := unreached(self._layout(), source)):
+                note(f"{problem.why}\nTry: {problem.remedy}")
+
+    def copy_leaving(self) -> None:
+        """Copy the sessions that their programs delete soon, of agents that bsd looks after."""
+        leaving = [agent for agent in self._agents if agent.told.on and agent.told.to_copy]
+        if not leaving:
+            return
+        with self._call.context(changes=True, wait=0.0) as context:
+            for agent in leaving:
+                assert agent.sessions is not None  # noqa: S101 - they were counted
+                names = [*map(str, agent.sessions.deleted_soon)]
+                try:
+                    done = copy_sessions(context, names)
+                except BsdError as problem:
+                    self._failed = True
+                    Problem(problem.message, problem.exit_code, problem.hint).show()
+                    continue
+                copied = {
+                    one.session for one in done.sessions if one.status is SnapshotStatus.COPIED
+                }
+                agent.told.copied = len(copied & set(names))
+                agent.told.to_copy -= agent.told.copied
+                for one in done.sessions:
+                    if one.error is not None:
+                        self._failed |= one.status is SnapshotStatus.FAILED
+                        note(f"{one.session} was not copied: {one.reason}")
+                if not self._call.json:
+                    tell_copied(agent.told)
+
+    def extract_idle(self, ask: _Ask) -> int:
+        """Extract from the idle sessions of agents that are new; returns the exit code of a stop."""
+        new = [agent for agent in self._agents if agent.is_new and agent.sessions]
+        names = [name for agent in new if agent.sessions for name, _ in agent.sessions.files]
+        if not names:
+            return 0
+        if not self._call.pruning.current.enabled:
+            note("nothing is extracted: the setting `enabled` is false")
+            return 0
+        question = (
+            "Extract now from the sessions that are idle? Each value can be restored"
+            " (`bsd restore-all`: all of them)"
+        )
+        if ask is not None and not ask(question):
+            return 0
+        try:
+            done = each_session(
+                self._call, extract, names, Status.EXTRACTED, may_go=True, waits=False
+            )
+        except BsdError as problem:  # of the only session
+            self._failed = True
+            Problem(problem.message, problem.exit_code, problem.hint).show()
+            return 0
+        changed = [result for result in done.results if result.entries]
+        self._extraction = Extraction(
+            sessions=len(changed),
+            values=done.total("values"),
+            bytes_saved=done.total("bytes_saved"),
+            bytes_before=done.total("bytes_before"),
+            busy=done.count(Status.BUSY),
+            failed=done.count(Status.FAILED),
+        )
+        self._failed |= self._extraction.failed > 0
+        if not self._call.json:
+            tell_extraction(self._extraction)
+        if done.stopped_by is None:
+            return 0
+        note(f"Stopped; {_YES} goes on where it ended, `bsd extract` with the sessions")
+        self.finish()
+        return 128 + done.stopped_by
+
+    def start_at_login(self, ask: _Ask) -> None:
+        """Install the service, or say what runs bsd instead."""
+        call, manager = self._call, self._manager
+        if not any(agent.told.on for agent in self._agents):
+            return
+        state, message = self._service = login_start(call, manager)
+        sources_changed = any(agent.is_new and not agent.found.is_root for agent in self._agents)
+        try:
+            match state:
+                case LoginStart.ABSENT if ask is None or ask("Start bsd now and at each login?"):
+                    install_service(call, manager)
+                    self._service = login_start(call, manager)
+                    self._check("ok", f"bsd is a service of {manager.name} now: `bsd status`")
+                    return
+                case LoginStart.RUNS if sources_changed:
+                    restart_service(manager)
+                    self._check("ok", f"bsd was started again by {manager.name}: `bsd status`")
+                    return
+                case LoginStart.RUNS:
+                    return
+                case LoginStart.NO_MANAGER:
+                    self._check("warn", f"bsd does not start at login: {message}")
+                case LoginStart.OTHER_FILE:
+                    self._check("warn", f"{message}: `bsd service install` asks what to do")
+        except BsdError as problem:
+            self._failed = True
+            Problem(problem.message, problem.exit_code, problem.hint).show()
+        self._say_how_to_run(started_before=sources_changed)
+
+    def _say_how_to_run(self, *, started_before: bool) -> None:
+        with suppress(BsdError):
+            process = Client(self._call.settings.socket).get("/api/health")["pid"]
+            if started_before:
+                note(f"bsd runs as process {process}: start it again, so that it reads bsd.toml")
+            return
+        note("`bsd run` looks after the sessions from now on, for as long as it runs")
+
+    def _check(self, level: str, text: str) -> None:
+        if not self._call.json:
+            say_check(level, text)
+
+    # --- root and settings ---
+
+    def _is_to_write_root(self) -> bool:
+        """Whether bsd.toml shall name the root; raises ConfigError if it names another one."""
+        call = self._call
+        in_file = read_settings_file(call.settings_file, required=False).get("root")
+        if isinstance(in_file, str) and in_file:
+            named = named_root(None, {"HOME": os.environ.get("HOME", "")}, in_file)
+            if named != self._root:
+                raise ConfigError(
+                    f"{call.settings_file} names the root {named}, and this call {self._root}",
+                    hint=f"change `root` in {call.settings_file} first, or name another file with"
+                    " --config",
+                )
+            return False
+        if named_root(call.root, os.environ) is not None:
+            return True
+        _, own = usual_roots(os.environ)
+        return self._root == own and not (own / ".brainsurgeon").is_dir()
+
+    @property
+    def _manager(self) -> Manager:
+        return manager_here()
+
+    @property
+    def _environ(self) -> Mapping[str, str]:
+        """The environment, in which the root is named if it is an agent's directory."""
+        if (self._root / "agents").is_dir():
+            return {**os.environ, "OPENCLAW_ROOT": str(self._root)}
+        return os.environ
+
+    def _layout(self) -> Layout:
+        return layout_of(self._root, self._call.settings.sources)
+
+    def _setup_context(self) -> SetupContext:
+        call = self._call
+        options = ("--config", os.path.abspath(call.config)) if call.config else ()
+        socket = find_socket(self._root, os.environ)
+        commands = setup_commands(options, socket)
+        return SetupContext(self._layout(), call.settings_file, self._environ, commands)
+
+
+def _told(found: FoundAgent) -> AgentInit:
+    return AgentInit(
+        kind=found.kind,
+        title=found.title,
+        directory=str(found.directory),
+        on=found.served,
+        problem=found.problem,
+        hint=found.hint,
+    )
+
+
+def _adds_tools(plan: SetupPlan) -> bool:
+    return any(SetupPart.MCP in edit.parts for edit in plan.changes)
+
+
+def _is_to_turn_on(agent: _Agent) -> bool:
+    if agent.plan is None or agent.told.problem is not None:
+        return False
+    return not agent.found.served or bool(agent.plan.changes)
+
+
+def _context(layout: Layout, progress: Callable[..., None]) -> ActionContext:
+    """Return the context of a dry run, also where there is no root yet."""
+    config = ConfigService(layout.config_file, create=False)
+    return ActionContext(layout=layout, config=config, progress=progress)
+
+
+def _count_to_copy(context: ActionContext, sessions: AgentSessions) -> int:
+    """Return how many sessions that are deleted soon have no copy as they are."""
+    if not sessions.deleted_soon:
+        return 0
+    wanted = [*map(str, sessions.deleted_soon)]
+    try:
+        found = copy_sessions(context, wanted, dry_run=True)
+    except Conflict:  # the user wants no copies
+        return 0
+    copied = {one.session for one in found.sessions if one.status is SnapshotStatus.COPIED}
+    return len(copied & set(wanted))
