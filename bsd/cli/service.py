@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
-import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +19,7 @@ from bsd.core.errors import Conflict, os_problem
 from bsd.core.files import sync_dir, write_private
 from bsd.core.locations import settings_file
 from bsd.core.settings import VARIABLES
+from bsd.setup.commands import own_command
 
 _NOT_RUNNING = 3
 
@@ -51,7 +50,7 @@ def install(call: Call, dry_run: bool, yes: bool) -> None:
     The service works on the root that this call works on. Call it again after bsd has moved.
     """
     manager = manager_here()
-    content = _signed(manager.text([*_program(), *_options(call), "run"]), manager.comment)
+    content = _signed(manager.text([*own_command(), *_options(call), "run"]), manager.comment)
     origin, there = _read(manager.file)
     changed = there != content
     if dry_run:
@@ -132,14 +131,6 @@ def _state(manager: Manager) -> dict[str, Any]:
     origin, _ = _read(manager.file)
     place = {"manager": manager.name, "file": str(manager.file), "origin": origin.value}
     return {**place, **asdict(manager.state())}
-
-
-def _program() -> Argv:
-    """The command that calls this bsd from any directory."""
-    name = os.path.basename(sys.argv[0])
-    found = shutil.which(sys.argv[0]) if name == "bsd" else None
-    # A link is kept as it is: its target may move with the next version.
-    return [os.path.abspath(found)] if found else [sys.executable, "-m", "bsd"]
 
 
 def _options(call: Call) -> Argv:
