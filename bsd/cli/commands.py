@@ -92,6 +92,7 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "Archive what was kept long enough, or say what goes.",
             locks=True,
         ),
+        "agents": _C("agents:agents", "List the agents on this machine; turn one on or off."),
         "sources": _C("config:sources", "List other programs' directories, and who serves them."),
         "doctor": _C("checks:doctor_command", "Check this machine and this directory for trouble."),
         "service": _C("service:service", "Start bsd at login, as a service of this user."),

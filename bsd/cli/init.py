@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -15,6 +15,7 @@ from bsd.actions.archive import copy_sessions
 from bsd.actions.context import ActionContext
 from bsd.actions.extract import extract
 from bsd.actions.setup import foretell_extraction
+from bsd.cli.agents import setup_context
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.client import Client
 from bsd.cli.each_session import each_session
@@ -44,13 +45,12 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, ConfigError, Conflict, Invalid, NotFound, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout
-from bsd.core.locations import find_socket, named_root, read_settings_file, usual_roots
+from bsd.core.locations import named_root, read_settings_file, usual_roots
 from bsd.core.logs import configure_logs
 from bsd.maintenance.snapshots import SnapshotStatus
 from bsd.planning.result import Status
 from bsd.sessions.commit.reach import unreached
 from bsd.setup.additions import SetupContext
-from bsd.setup.commands import setup_commands
 from bsd.setup.discovery import AgentSessions, FoundAgent, find_agents, sessions_of
 from bsd.setup.record import read_record
 from bsd.setup.switch import SetupPlan, apply, plan_on
@@ -316,9 +316,11 @@ class _Init:
 
     def _leave_root_alone(self) -> None:
         """Take another root: that of an agent which bsd shall not look after is none."""
-        if self._call.root is None and named_root(None, os.environ) is None:
-            self._root = usual_roots(os.environ)[1]
-            self._writes_root = True
+        call = self._call
+        if call.root is None and named_root(None, os.environ) is None:
+            call.root = str(usual_roots(os.environ)[1])
+            call.forget_settings()
+            self._root, self._writes_root = call.settings.root, True
 
     def _make_root(self) -> None:
         if not self._root.is_dir():
@@ -477,11 +479,7 @@ class _Init:
         return layout_of(self._root, self._call.settings.sources)
 
     def _setup_context(self) -> SetupContext:
-        call = self._call
-        options = ("--config", os.path.abspath(call.config)) if call.config else ()
-        socket = find_socket(self._root, os.environ)
-        commands = setup_commands(options, socket)
-        return SetupContext(self._layout(), call.settings_file, self._environ, commands)
+        return replace(setup_context(self._call), environ=self._environ)
 
 
 def _told(found: FoundAgent) -> AgentInit:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
@@ -22,6 +20,7 @@ from bsd.core.errors import BsdError, Conflict, Unavailable, os_problem
 from bsd.core.files import sync_dir, write_private
 from bsd.core.locations import settings_file
 from bsd.core.settings import VARIABLES
+from bsd.setup.commands import own_command
 
 _NOT_RUNNING = 3
 
@@ -168,7 +167,7 @@ def restart_service(manager: Manager) -> None:
 
 
 def _content(call: Call, manager: Manager) -> bytes:
-    return _signed(manager.text([*_program(), *_options(call), "run"]), manager.comment)
+    return _signed(manager.text([*own_command(), *_options(call), "run"]), manager.comment)
 
 
 def _install(manager: Manager, content: bytes, *, changed: bool) -> None:
@@ -181,14 +180,6 @@ def _state(manager: Manager) -> dict[str, Any]:
     origin, _ = _read(manager.file)
     place = {"manager": manager.name, "file": str(manager.file), "origin": origin.value}
     return {**place, **asdict(manager.state())}
-
-
-def _program() -> Argv:
-    """The command that calls this bsd from any directory."""
-    name = os.path.basename(sys.argv[0])
-    found = shutil.which(sys.argv[0]) if name == "bsd" else None
-    # A link is kept as it is: its target may move with the next version.
-    return [os.path.abspath(found)] if found else [sys.executable, "-m", "bsd"]
 
 
 def _options(call: Call) -> Argv:

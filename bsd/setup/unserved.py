@@ -14,8 +14,10 @@ from enum import StrEnum
 import orjson
 import structlog
 
+from bsd.core.errors import BsdError
 from bsd.core.files import LARGEST_NOTE, read_ours, write_private
 from bsd.core.layout import Layout
+from bsd.setup.record import read_record
 from bsd.transcripts.agents.installed import InstalledAgent, agents_with_sessions
 from bsd.transcripts.agents.programs import KINDS
 
@@ -35,7 +37,7 @@ def untold(layout: Layout, environ: Mapping[str, str], place: ToldIn) -> list[In
     unserved = [kind for kind in KINDS if kind not in served]
     if not unserved:
         return []
-    told = _read(layout).get(place, [])
+    told = {*_read(layout).get(place, []), *_turned_off(layout)}
     wanted = [kind for kind in unserved if kind not in told]
     return [each for each in agents_with_sessions(environ, wanted) if each.problem is None]
 
@@ -88,6 +90,13 @@ def told_text(title: str) -> str:
 def how_to_turn_on(kind: str) -> str:
     """Return the command that makes bsd look after an agent."""
     return f"bsd agents on {kind}"
+
+
+def _turned_off(layout: Layout) -> set[str]:
+    """Return the agents that the user has turned off; none if the record cannot be read."""
+    with suppress(BsdError):  # `bsd agents` says what is wrong with it
+        return read_record(layout).turned_off
+    return set()
 
 
 def _read(layout: Layout) -> dict[str, list[str]]:

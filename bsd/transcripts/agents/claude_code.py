@@ -22,6 +22,7 @@ from typing import Any
 
 from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.processes import alive
+from bsd.transcripts.agents.claude_code_setup import additions
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
     TIES,
@@ -525,6 +526,7 @@ KIND = SourceKind(
     page_size=PageSize(most=60_000, texts=57_000, whole=60_000, as_json=False),
     title="Claude Code",
     usual_directory=directory_below("CLAUDE_CONFIG_DIR", ".claude", "projects"),
+    additions=additions,
 )
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bsd.core.locations import expand
 from bsd.transcripts.agents.entry import Entry, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat, Turn, Value
 from bsd.transcripts.agents.openclaw.format import OPENCLAW, OpenClaw, detect, header_ids
@@ -26,6 +27,13 @@ from bsd.transcripts.agents.program import (
     Process,
     SourceKind,
     directory_below,
+)
+from bsd.transcripts.agents.setup_files import (
+    Addition,
+    JsonMember,
+    SetupCommands,
+    SetupPart,
+    tools_skill,
 )
 
 _VERSIONS = (2, 3)
@@ -120,6 +128,20 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
         yield from (Path(path) for at, path in sorted(files, reverse=True) if at >= since)
 
 
+def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
+    """Return what bsd adds to the files of a user of pi.
+
+    Versions before 1.0 have no client for MCP and do not read its file; their agents use a shell.
+    """
+    directory = expand(environ.get("PI_CODING_AGENT_DIR") or "~/.pi/agent", environ)
+    program, *arguments = commands.mcp
+    server = {"command": program, "args": arguments}
+    return [
+        JsonMember(SetupPart.MCP, directory / "mcp.json", ("mcpServers", "bsd"), server),
+        tools_skill(directory / "skills"),
+    ]
+
+
 KIND = SourceKind(
     routes=((None,),),
     called=None,
@@ -127,4 +149,5 @@ KIND = SourceKind(
     at_work=_at_work,
     title="pi",
     usual_directory=directory_below("PI_CODING_AGENT_DIR", ".pi/agent", "sessions"),
+    additions=_additions,
 )

@@ -20,6 +20,7 @@ from bsd.core.sources import ProgramArchive, Route
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
+from bsd.transcripts.agents.setup_files import Addition, SetupCommands
 
 ENDING = ".jsonl"
 
@@ -274,6 +275,8 @@ class SourceKind(NamedTuple):
     title: str = ""  # the program's name as people write it
     # Where its sessions usually lie, by the environment.
     usual_directory: Callable[[Mapping[str, str]], Path] | None = None
+    # What bsd adds to the program's own files, by the environment; None: nothing.
+    additions: Callable[[SetupCommands, Mapping[str, str]], list[Addition]] | None = None
 
 
 def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:
