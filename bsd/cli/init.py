@@ -53,7 +53,7 @@ from bsd.sessions.commit.reach import unreached
 from bsd.setup.additions import SetupContext
 from bsd.setup.discovery import AgentSessions, FoundAgent, find_agents, sessions_of
 from bsd.setup.record import read_record
-from bsd.setup.switch import SetupPlan, apply, plan_on
+from bsd.setup.switch import SetupPlan, apply, plan_on, setup_of
 from bsd.setup.unserved import note_told
 from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.agents.setup_files import SetupPart
@@ -145,7 +145,8 @@ class _Init:
         """Find the agents, and compute what would become of them; changes nothing."""
         call = self._call
         # The log of a root that is not there yet has no place; errors are told anyway.
-        configure_logs(None, call.settings.log_level, call.settings.log_format)
+        settings = call.settings
+        configure_logs(None, settings.log_level, settings.log_format, stderr_level="error")
         self._agents = [
             _Agent(found, _told(found)) for found in find_agents(self._layout(), self._environ)
         ]
@@ -184,6 +185,8 @@ class _Init:
         """Plan which files change for an agent, as they are now."""
         found, told = agent.found, agent.told
         context = self._setup_context()
+        if found.served and found.directory != setup_of(found.kind).directory(context.environ):
+            return  # the user has named another directory, and knows how
         if found.kind in read_record(context.layout).turned_off:
             agent.plan, told.files = None, []
             told.notes = [f"you turned it off; `bsd agents on {found.kind}` turns it on"]
@@ -199,10 +202,11 @@ class _Init:
 
     def has_to_do(self, *, service: bool) -> bool:
         """Return whether anything is left to be done."""
-        return (
-            any(_is_to_turn_on(agent) or agent.told.to_copy for agent in self._agents)
-            or (service and self._service[0] is LoginStart.ABSENT)
-        )
+        agents = self._agents
+        if any(_is_to_turn_on(agent) or agent.told.to_copy for agent in agents):
+            return True
+        is_on = any(agent.told.on for agent in agents)
+        return service and is_on and self._service[0] is LoginStart.ABSENT
 
     # --- what is told ---
 
@@ -280,8 +284,7 @@ class _Init:
                 tell_done(agent.told)
         if any(agent.told.changed for agent in self._agents):
             self._call.forget_settings()
-            self._root = self._call.settings.root
-            note_told(self._layout(), [found.kind for found in refused])
+        note_told(self._layout(), [found.kind for found in refused])
 
     def _turn_on(self, agent: _Agent, ask: _Ask) -> bool:
         """Write the files of one agent; returns False if the user does not want that."""
@@ -328,7 +331,7 @@ class _Init:
                 make_private_dir(self._root)
             except OSError as error:
                 raise os_problem(error, f"making {self._root}") from error
-        self._layout().refuse_planted()
+        self._call.log(writes=True)
 
     def _say_what_is_in_the_way(self, found: FoundAgent) -> None:
         for source in found.layout.sources:

@@ -13,7 +13,7 @@ from bsd.core.answers import OMIT_EMPTY
 from bsd.setup.discovery import SOON_DAYS
 
 
-@dataclass
+@dataclass(slots=True)
 class FileDiff:
     """A file to which something is added, as a unified diff."""
 
@@ -21,7 +21,7 @@ class FileDiff:
     diff: str
 
 
-@dataclass
+@dataclass(slots=True)
 class AgentInit:
     """One agent's program, and what `bsd init` does for it. Sizes are bytes."""
 
@@ -45,7 +45,7 @@ class AgentInit:
     hint: Annotated[str | None, OMIT_EMPTY] = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Extraction:
     """What the first extraction has done. Sizes are bytes."""
 
@@ -57,7 +57,7 @@ class Extraction:
     failed: int
 
 
-@dataclass
+@dataclass(slots=True)
 class InitReport:
     """The answer of `bsd init`."""
 
@@ -77,8 +77,11 @@ class InitReport:
 def tell_agent(agent: AgentInit) -> None:
     """Print what an agent has, and what would become of it."""
     say(f"{agent.title}: {agent.directory}")
+    if agent.problem:
+        say(f"  {agent.problem}")
+        if agent.hint:
+            say(f"  Try: {agent.hint}")
     if agent.sessions is None:
-        say(f"  cannot be looked at: {agent.problem}")
         return
     parts = f" and {counted(agent.parts, 'subagent')}" if agent.parts else ""
     say(f"  {counted(agent.sessions, 'session')}{parts}, {size(agent.bytes or 0)}")
@@ -88,8 +91,6 @@ def tell_agent(agent: AgentInit) -> None:
         say(f"  {_deleted_soon(agent)}")
     for text in agent.notes:
         say(f"  {text}")
-    if agent.problem:
-        say(f"  {agent.problem}")
     if agent.on and not agent.files:
         say("  bsd looks after it")
 

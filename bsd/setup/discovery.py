@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from bsd.core.errors import BsdError
+from bsd.core.errors import BsdError, os_problem
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
 from bsd.maintenance import catalog
@@ -81,10 +81,19 @@ def find_agents(layout: Layout, environ: Mapping[str, str]) -> list[FoundAgent]:
     Args:
         layout: as the settings say; its root need not be there.
     """
-    found = []
+    found: list[FoundAgent | None] = []
     for kind, setup in agent_setups().items():
         find = _find_root_agent if setup.is_root else _find_source_agent
-        found.append(find(layout, kind, setup, environ))
+        try:
+            found.append(find(layout, kind, setup, environ))
+        except OSError as error:
+            why = os_problem(error, f"looking for {setup.title}")
+            place = setup.directory(environ)
+            found.append(
+                FoundAgent(
+                    kind, setup.title, place, setup.is_root, False, layout, why.message, why.hint
+                )
+            )
     return sorted(filter(None, found), key=lambda agent: not agent.is_root)
 
 
