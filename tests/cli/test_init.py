@@ -16,7 +16,7 @@ from bsd.cli.service_manager import ServiceState, Systemd
 from bsd.core.errors import Unavailable
 from tests.cli.conftest import snapshot
 from tests.cli.machine import Machine
-from tests.setup.homes import ALL, DAY, add_agent, add_all, add_claude_session, add_openclaw
+from tests.setup.agent_homes import ALL, DAY, add_agent, add_all, add_claude_session, add_openclaw
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
 
 SMALL = '{"min_value_length": 40, "keep_recent": 1}'

@@ -1,47 +1,70 @@
-"""A user's home directory with sessions of all agents, each where its program puts them."""
+"""A home in which all four agents have sessions and configurations of their own form."""
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
-from tests.openclaw_tree import add_session, set_idle
-from tests.session_files import sample
-from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
-from tests.transcripts.agents.sources.claude_code import claude_code_lines, subagent_lines
-from tests.transcripts.agents.sources.tree import Kind, raw
+from bsd.core.layout import Layout
+from bsd.core.settings import load_settings
+from bsd.setup.additions import SetupContext
+from bsd.setup.commands import setup_commands
+from bsd.transcripts.agents.programs import layout_of
+from tests.openclaw_tree import set_idle
+from tests.transcripts.agents.sources.claude_code import claude_code_lines
+from tests.transcripts.agents.sources.tree import raw
 
-DAY = 86_400.0
-ALL = (CLAUDE_CODE, CODEX, PI)
+AGENTS = ("claude-code", "codex", "pi", "openclaw")
 
+# Each in a form of its own: tabs, one line, comments, CRLF, no final newline.
+CONFIGURATIONS = {
+    ".claude.json": b'{\n\t"numStartups": 4,\n\t"projects": {"/home/me": {"mcpServers": {}}}\n}\n',
+    ".claude/settings.json": b'{"model": "opus", "permissions": {"allow": ["Bash(ls)"]}}',
+    ".codex/config.toml": b'# mine\r\nmodel = "gpt-6"   # the good one\r\n\r\n[features]\r\nx=true',
+    ".openclaw/openclaw.json": (
+        b'{\n  "meta": {\n    "lastTouchedVersion": "2026.7.1"\n  },\n  "mcp": {"servers": { }}\n}\n'
+    ),
+}
 
-def add_agent(home: Path, kind: Kind, *, days: float = 0.1) -> Path:
-    """Let a program have one session, last written to so many days ago; returns its path."""
-    path = home / kind.sessions / kind.directory / f"{kind.session}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(raw(kind.lines()))
-    set_idle(path, days * DAY)
-    return path
-
-
-def add_claude_session(home: Path, number: int, *, days: float, turns: int = 3) -> Path:
-    """Let Claude Code have a session with a subagent, written to so many days ago."""
-    project = home / CLAUDE_CODE.sessions / CLAUDE_CODE.directory
-    session = f"{number:08x}-a2ea-4c14-9efa-87158ebd9f20"
-    path = project / f"{session}.jsonl"
-    part = project / session / "subagents" / f"agent-a{number:x}.jsonl"
-    part.parent.mkdir(parents=True)
-    for file, lines in ((path, claude_code_lines(turns)), (part, subagent_lines(3))):
-        content = raw(lines).replace(CLAUDE_CODE.session.encode(), session.encode())
-        file.write_bytes(content.replace(b"00000000-0000-4000-8000-", b"%08x-0000-4000-8000-" % number))
-        set_idle(file, days * DAY)
-    return path
+_SESSIONS = (
+    ".claude/projects/-home-me/5c0f1a2b-0000-4000-8000-000000000001.jsonl",
+    ".codex/sessions/2026/11/25/"
+    "rollout-2026-11-25T10-00-00-5c0f1a2b-0000-4000-8000-000000000002.jsonl",
+    ".pi/agent/sessions/--home-me--/2026-11-25_5c0f.jsonl",
+    ".openclaw/agents/main/sessions/4f2a.jsonl",
+)
 
 
-def add_openclaw(home: Path, turns: int = 12) -> Path:
-    """Let OpenClaw have one session; returns its path."""
-    return add_session(home / ".openclaw", "main/sample", sample(turns))
+def fill_home(home: Path, *, configured: bool = True) -> Path:
+    """Give each agent a session; also a configuration, except pi, which need not have one."""
+    for name in _SESSIONS:
+        path = home / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(raw(claude_code_lines()))
+        set_idle(path)
+    for name, content in CONFIGURATIONS.items() if configured else ():
+        (home / name).write_bytes(content)
+    if configured:
+        (home / ".claude.json").chmod(0o600)
+    return home
 
 
-def add_all(home: Path) -> list[Path]:
-    """Let all four programs have a session; returns the paths."""
-    return [*(add_agent(home, kind) for kind in ALL), add_openclaw(home)]
+def foreign(home: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Everything below a home but bsd's own: mode and content; of a directory, mode alone."""
+    found = {}
+    for path in sorted(home.rglob("*")):
+        name = str(path.relative_to(home))
+        if ".brainsurgeon" in name or name.startswith((".local", ".openclaw/logs")):
+            continue
+        mode = path.lstat().st_mode
+        found[name] = (mode, path.read_bytes() if stat.S_ISREG(mode) else None)
+    return found
+
+
+def context_of(home: Path) -> SetupContext:
+    """What `bsd agents` goes by for this home, as it is now."""
+    settings = load_settings()
+    layout: Layout = layout_of(settings.root, settings.sources)
+    commands = setup_commands((), settings.socket)
+    return SetupContext(layout, home / ".config" / "bsd" / "bsd.toml", os.environ, commands)

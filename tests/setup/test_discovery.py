@@ -17,7 +17,7 @@ from bsd.setup.discovery import sessions_of
 from bsd.transcripts.agents.programs import layout_of
 from tests.openclaw_tree import add_session
 from tests.session_files import sample
-from tests.setup.homes import add_agent, add_claude_session, add_openclaw
+from tests.setup.agent_homes import add_agent, add_claude_session, add_openclaw
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.transcripts.agents.sources.tree import Kind
 

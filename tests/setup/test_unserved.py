@@ -15,7 +15,7 @@ from bsd.setup.unserved import ToldIn, note_told, untold
 from bsd.transcripts.agents.programs import layout_of
 from tests.commands import Ended
 from tests.daemon.running import running
-from tests.setup.homes import add_agent
+from tests.setup.agent_homes import add_agent
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX
 
 
