@@ -96,7 +96,7 @@ def init_command(
     if not setup.has_to_do(service=not no_service):
         return setup.finish(told="everything is set up; nothing was changed")
     asks = not (yes or dry_run or call.json) and sys.stdin.isatty()
-    if not (yes or asks):
+    if dry_run or not (yes or asks):
         return setup.foretell(dry_run=dry_run, service=not no_service)
     call.refuse_if_readonly()
     setup.turn_on(_ask if asks else None)

@@ -154,7 +154,8 @@ def take_snapshots(
         try:
             run.run()
         finally:
-            run.versions.save()
+            if not scope.dry_run:
+                run.versions.save()
     return run.totals
 
 

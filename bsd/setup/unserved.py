@@ -50,8 +50,9 @@ def note_told(layout: Layout, kinds: Iterable[str], *places: ToldIn) -> None:
     if not layout.own.is_dir():
         return
     told = _read(layout)
+    new = set(kinds)
     for place in places or tuple(ToldIn):
-        told[place] = sorted({*told.get(place, []), *kinds})
+        told[place.value] = sorted({*told.get(place, []), *new})
     try:
         write_private(layout.told_file, orjson.dumps(told) + b"\n")
     except OSError as error:
