@@ -366,7 +366,7 @@ class _Init:
                     tell_copied(agent.told)
 
     def extract_idle(self, ask: _Ask) -> int:
-        """Extract from the idle sessions of agents that are new; returns the exit code of a stop."""
+        """Extract from idle sessions of new agents; returns the exit code of a stop, else 0."""
         new = [agent for agent in self._agents if agent.is_new and agent.sessions]
         names = [name for agent in new if agent.sessions for name, _ in agent.sessions.files]
         if not names:

@@ -29,8 +29,12 @@ class AgentInit:
     title: str
     directory: str
     on: Annotated[bool, Field(description="bsd looks after its sessions")]
-    changed: Annotated[bool, Field(description="It was turned on, or completed, by this call")] = False
-    sessions: Annotated[int | None, Field(description="Without their parts; null: not readable")] = None
+    changed: Annotated[bool, Field(description="It was turned on, or completed, by this call")] = (
+        False
+    )
+    sessions: Annotated[
+        int | None, Field(description="Without their parts; null: not readable")
+    ] = None
     parts: Annotated[int | None, Field(description="Such as subagents")] = None
     bytes: int | None = None
     would_leave: WouldLeave | None = None
@@ -102,7 +106,9 @@ def _leaves(told: WouldLeave) -> str:
     if not told.is_sample:
         return f"{size(told.bytes_saved)} ({percent}) would leave by default"
     read = f"{told.read_sessions:,} of {counted(told.sessions, 'session')}"
-    return f"about {size(told.bytes_saved)} ({percent}) would leave by default, by a sample of {read}"
+    return (
+        f"about {size(told.bytes_saved)} ({percent}) would leave by default, by a sample of {read}"
+    )
 
 
 def _deleted_soon(agent: AgentInit) -> str:

@@ -168,7 +168,9 @@ def _trouble(status: Document) -> Iterator[str]:
             yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
         if problem := source["problem"]:
             yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
-    yield from unserved_lines(status.get("unserved", []))  # a daemon that was not restarted has none
+    yield from unserved_lines(
+        status.get("unserved", [])
+    )  # a daemon that was not restarted has none
     yield from _archive_trouble(status["retention"].get("archive", {}))
     if status["clock"]:
         yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")

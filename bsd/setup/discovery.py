@@ -6,15 +6,17 @@ no session is opened, and nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from bsd.core.errors import BsdError, os_problem
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
+from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.snapshots import SOON_SECONDS, deletion_of
 from bsd.transcripts.agents.installed import agents_with_sessions
@@ -25,7 +27,7 @@ from bsd.transcripts.change import Written
 SOON_DAYS = round(SOON_SECONDS / 86_400)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAgent:
     """An agent's program that has sessions here, or that the settings name.
 
@@ -41,8 +43,8 @@ class FoundAgent:
     title: str
     directory: Path
     is_root: bool
-    served: bool
     layout: Layout
+    served: bool = False
     problem: str | None = None
     hint: str | None = None
 
@@ -88,10 +90,15 @@ def find_agents(layout: Layout, environ: Mapping[str, str]) -> list[FoundAgent]:
             found.append(find(layout, kind, setup, environ))
         except OSError as error:
             why = os_problem(error, f"looking for {setup.title}")
-            place = setup.directory(environ)
             found.append(
                 FoundAgent(
-                    kind, setup.title, place, setup.is_root, False, layout, why.message, why.hint
+                    kind=kind,
+                    title=setup.title,
+                    directory=setup.directory(environ),
+                    is_root=setup.is_root,
+                    layout=layout,
+                    problem=why.message,
+                    hint=why.hint,
                 )
             )
     return sorted(filter(None, found), key=lambda agent: not agent.is_root)
@@ -100,46 +107,51 @@ def find_agents(layout: Layout, environ: Mapping[str, str]) -> list[FoundAgent]:
 def _find_root_agent(
     layout: Layout, kind: str, setup: AgentSetup, environ: Mapping[str, str]
 ) -> FoundAgent | None:
+    found = partial(FoundAgent, kind=kind, title=setup.title, is_root=True)
     if layout.agents.is_dir():
-        served = layout.own.is_dir()
-        return FoundAgent(kind, setup.title, layout.root, True, served, layout)
-    directory = setup.directory(environ)
-    other = Layout(directory)
+        return found(directory=layout.root, layout=layout, served=layout.own.is_dir())
+    other = Layout(setup.directory(environ))
     if not other.agents.is_dir():
         return None
-    return FoundAgent(
-        kind,
-        setup.title,
-        directory,
-        True,
-        False,
-        other,
-        f"its directory is a root of its own, and this one is {layout.root}",
-        f"bsd --root {directory} init",
+    return found(
+        directory=other.root,
+        layout=other,
+        problem=f"its directory is a root of its own, and this one is {layout.root}",
+        hint=f"bsd --root {other.root} init",
     )
 
 
 def _find_source_agent(
     layout: Layout, kind: str, setup: AgentSetup, environ: Mapping[str, str]
 ) -> FoundAgent | None:
-    sources = [source for source in layout.sources if source.kind == kind]
-    for installed in [] if sources else agents_with_sessions(environ, [kind]):
-        problem = installed.problem
-        wanted = SourceSettings(kind=kind, path=installed.directory)
-        try:
-            others = layout_of(layout.root, [wanted])
-        except BsdError as error:
-            others, problem = Layout(layout.root), problem or error.message
-        sources = list(others.sources)
-        if problem is not None:
-            return FoundAgent(kind, setup.title, installed.directory, False, False, others, problem)
-    if not sources:
+    found = partial(FoundAgent, kind=kind, title=setup.title, is_root=False)
+    if sources := [source for source in layout.sources if source.kind == kind]:
+        problem, hint = _served_elsewhere(layout, sources)
+        return found(
+            directory=sources[0].path, layout=layout, served=True, problem=problem, hint=hint
+        )
+    installed = next(iter(agents_with_sessions(environ, [kind])), None)
+    if installed is None:
         return None
-    served = sources[0] in layout.sources
-    own = layout if served else Layout(layout.root, tuple(sources))
-    why = next(filter(None, (elsewhere(layout, source) for source in sources)), None)
-    hint = f"bsd sources claim {sources[0].name}" if why else None
-    return FoundAgent(kind, setup.title, sources[0].path, False, served, own, why, hint)
+    directory, problem, hint = installed.directory, installed.problem, None
+    new = layout
+    if problem is None:
+        try:
+            new = layout_of(layout.root, [SourceSettings(kind=kind, path=directory)])
+            problem, hint = _served_elsewhere(new, new.sources)
+        except BsdError as error:
+            problem, hint = error.message, error.hint
+    return found(directory=directory, layout=new, problem=problem, hint=hint)
+
+
+def _served_elsewhere(
+    layout: Layout, sources: Iterable[Source]
+) -> tuple[str, str] | tuple[None, None]:
+    """Return which other root serves one of the sources, and what helps."""
+    for source in sources:
+        if why := elsewhere(layout, source):
+            return f"{why}: it is only looked at here", f"bsd sources claim {source.name}"
+    return None, None
 
 
 def sessions_of(layout: Layout, kind: str | None, now: float) -> AgentSessions:
@@ -156,7 +168,9 @@ def sessions_of(layout: Layout, kind: str | None, now: float) -> AgentSessions:
     files: list[tuple[SessionName, int]] = []
     leaving: list[tuple[float, SessionName]] = []
     parts = 0
-    for agent, listed in groupby(catalog.with_stats(layout, strays=False), lambda one: one[0].agent):
+    for agent, listed in groupby(
+        catalog.with_stats(layout, strays=False), lambda one: one[0].agent
+    ):
         if _kind_of(layout, agent) != kind:
             continue
         found = [(name, Written.of(status)) for name, status in listed]

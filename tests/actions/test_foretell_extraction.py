@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,12 +60,11 @@ def test_with_time_enough_it_is_what_an_extraction_does(layout: Layout, files: F
 def test_when_the_time_is_over_the_rest_is_estimated(layout: Layout, files: Files) -> None:
     caller = make_caller(layout, Clock())
     whole = foretell_extraction(caller, files, seconds=60.0, clock=lambda: 0.0)
-    told = next(
-        found
-        for seconds in (2 ** power for power in range(4, 20))
-        if (found := foretell_extraction(caller, files, seconds=seconds, clock=steps(1.0)))
-        and found.read_sessions
+    runs = (
+        foretell_extraction(caller, files, seconds=2.0**power, clock=steps(1.0))
+        for power in range(4, 20)
     )
+    told = next(run for run in runs if run.read_sessions)
     assert 0 < told.read_sessions < 6
     assert told.is_sample
     assert told.read_bytes < told.bytes == whole.bytes
@@ -88,8 +88,6 @@ def test_a_session_that_is_gone_counts_as_one_that_keeps_all(layout: Layout, fil
 def test_the_caller_may_end_it(layout: Layout, files: Files) -> None:
     class Enough(Exception):
         pass
-
-    from dataclasses import replace
 
     def progress(done: int, of: int | None = None) -> None:
         if done > 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from bsd.cli.service_manager import ServiceState, Systemd
 from bsd.core.errors import Unavailable
 from tests.cli.conftest import snapshot
 from tests.cli.machine import Machine
-from tests.setup.agent_homes import ALL, DAY, add_agent, add_all, add_claude_session, add_openclaw
+from tests.setup.agent_homes import ALL, add_agent, add_all, add_claude_session, add_openclaw
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
 
 SMALL = '{"min_value_length": 40, "keep_recent": 1}'
@@ -142,7 +141,9 @@ def test_agents_off_leaves_every_file_as_it_was(machine: Machine) -> None:
         ended = machine(f"agents off {kind} --yes")
         assert ended.code == 0, ended.err
     kept = ("/.openclaw/.brainsurgeon", "/.openclaw/logs", "/.openclaw/archive")
-    after = {path: raw for path, raw in files_of(machine).items() if not any(k in path for k in kept)}
+    after = {
+        path: raw for path, raw in files_of(machine).items() if not any(k in path for k in kept)
+    }
     assert after == before
     assert machine("init --json").document["to_do"] is False, "what was turned off stays off"
     ended = machine("init --yes")

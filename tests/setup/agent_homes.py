@@ -32,7 +32,9 @@ def add_claude_session(home: Path, number: int, *, days: float, turns: int = 3) 
     part.parent.mkdir(parents=True)
     for file, lines in ((path, claude_code_lines(turns)), (part, subagent_lines(3))):
         content = raw(lines).replace(CLAUDE_CODE.session.encode(), session.encode())
-        file.write_bytes(content.replace(b"00000000-0000-4000-8000-", b"%08x-0000-4000-8000-" % number))
+        file.write_bytes(
+            content.replace(b"00000000-0000-4000-8000-", b"%08x-0000-4000-8000-" % number)
+        )
         set_idle(file, days * DAY)
     return path
 
