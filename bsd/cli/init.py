@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import click
 
@@ -41,8 +41,9 @@ from bsd.cli.service import (
 )
 from bsd.cli.service_manager import Manager, manager_here
 from bsd.core.answers import as_json
+from bsd.core.config import OFF, PruningConfig
 from bsd.core.config_file import ConfigService
-from bsd.core.errors import BsdError, ConfigError, Conflict, Invalid, NotFound, os_problem
+from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout
 from bsd.core.locations import named_root, read_settings_file, usual_roots
@@ -122,6 +123,7 @@ class _Agent:
     told: AgentInit
     sessions: AgentSessions | None = None
     plan: SetupPlan | None = None
+    to_copy: list[str] = field(default_factory=list)  # sessions
     is_new: bool = False  # its source was added by this call, or its root made
 
 
@@ -178,7 +180,8 @@ class _Init:
                 told.would_leave = foretell_extraction(
                     context, sessions.files, seconds=_LOOK_SECONDS
                 )
-            told.to_copy = _count_to_copy(context, sessions)
+        agent.to_copy = _to_copy(found, sessions, context.config.current)
+        told.to_copy = len(agent.to_copy)
         self._plan(agent)
 
     def _plan(self, agent: _Agent, *, permission: bool = True) -> None:
@@ -345,10 +348,8 @@ class _Init:
             return
         with self._call.context(changes=True, wait=0.0) as context:
             for agent in leaving:
-                assert agent.sessions is not None  # noqa: S101 - they were counted
-                names = [*map(str, agent.sessions.deleted_soon)]
                 try:
-                    done = copy_sessions(context, names)
+                    done = copy_sessions(context, agent.to_copy)
                 except BsdError as problem:
                     self._failed = True
                     Problem(problem.message, problem.exit_code, problem.hint).show()
@@ -356,7 +357,7 @@ class _Init:
                 copied = {
                     one.session for one in done.sessions if one.status is SnapshotStatus.COPIED
                 }
-                agent.told.copied = len(copied & set(names))
+                agent.told.copied = len(copied & set(agent.to_copy))
                 agent.told.to_copy -= agent.told.copied
                 for one in done.sessions:
                     if one.error is not None:
@@ -512,14 +513,11 @@ def _context(layout: Layout, progress: Callable[..., None]) -> ActionContext:
     return ActionContext(layout=layout, config=config, progress=progress)
 
 
-def _count_to_copy(context: ActionContext, sessions: AgentSessions) -> int:
-    """Return how many sessions that are deleted soon have no copy as they are."""
-    if not sessions.deleted_soon:
-        return 0
-    wanted = [*map(str, sessions.deleted_soon)]
-    try:
-        found = copy_sessions(context, wanted, dry_run=True)
-    except Conflict:  # the user wants no copies
-        return 0
-    copied = {one.session for one in found.sessions if one.status is SnapshotStatus.COPIED}
-    return len(copied & set(wanted))
+def _to_copy(found: FoundAgent, sessions: AgentSessions, config: PruningConfig) -> list[str]:
+    """Return the sessions that are deleted soon and have no copy, if copies are wanted.
+
+    Nothing but bsd has written to them since they were copied, or they would not go soon.
+    """
+    if config.archive_sessions.strip().casefold() == OFF:
+        return []
+    return [str(name) for name in sessions.deleted_soon if not found.layout.has_copy(name)]

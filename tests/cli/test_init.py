@@ -148,7 +148,7 @@ def test_agents_off_leaves_every_file_as_it_was(machine: Machine) -> None:
     assert machine("init --json").document["to_do"] is False, "what was turned off stays off"
     ended = machine("init --yes")
     assert "you turned it off; `bsd agents on codex` turns it on" in ended.out
-    assert "sources" not in settings_of(machine)
+    assert not machine.settings.exists()
 
 
 # --- Claude Code alone ------------------------------------------------------------------------
