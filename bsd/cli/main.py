@@ -28,7 +28,7 @@ Keeps AI-agent session files lean by moving large old values into a store.
 They stay there for 24 hours, unless you set it, and then in an archive.
 
 \b
-bsd init                 finds the agents of this machine, and looks after their sessions
+bsd init                 finds your agents, and looks after their sessions
 bsd extract --dry-run    shows what would leave your sessions; changes nothing
 bsd extract              moves it into the store, a placeholder stays
 bsd restore-all          puts back every value that is kept, exact to the byte
