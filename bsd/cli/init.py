@@ -60,6 +60,7 @@ from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.agents.setup_files import SetupPart
 
 _LOOK_SECONDS = 5.0  # for the dry run of one agent's sessions
+_EXTRACT_SECONDS = 30.0  # for the first extraction; the daemon goes on
 _YES = "bsd init --yes"
 
 
@@ -383,7 +384,13 @@ class _Init:
             return 0
         try:
             done = each_session(
-                self._call, extract, names, Status.EXTRACTED, may_go=True, waits=False
+                self._call,
+                extract,
+                names,
+                Status.EXTRACTED,
+                may_go=True,
+                waits=False,
+                seconds=_EXTRACT_SECONDS,
             )
         except BsdError as problem:  # of the only session
             self._failed = True
@@ -397,10 +404,11 @@ class _Init:
             bytes_before=done.total("bytes_before"),
             busy=done.count(Status.BUSY),
             failed=done.count(Status.FAILED),
+            not_begun=done.not_begun,
         )
         self._failed |= self._extraction.failed > 0
         if not self._call.json:
-            tell_extraction(self._extraction)
+            tell_extraction(self._extraction, self._call.pruning.current)
         if done.stopped_by is None:
             return 0
         note(f"Stopped; {_YES} goes on where it ended, `bsd extract` with the sessions")

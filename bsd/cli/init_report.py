@@ -10,6 +10,8 @@ from pydantic import Field
 from bsd.actions.setup import WouldLeave
 from bsd.cli.output import counted, note, say, say_check, share, size
 from bsd.core.answers import OMIT_EMPTY
+from bsd.core.config import PruningConfig
+from bsd.core.formatting import NEVER
 from bsd.setup.discovery import SOON_DAYS
 
 
@@ -59,6 +61,7 @@ class Extraction:
     bytes_before: int
     busy: int
     failed: int
+    not_begun: Annotated[int, Field(description="Sessions that are left for the daemon")]
 
 
 @dataclass(slots=True)
@@ -143,11 +146,17 @@ def tell_copied(agent: AgentInit) -> None:
         say_check("ok", f"copied {what} that {agent.title} deletes within {SOON_DAYS} days")
 
 
-def tell_extraction(done: Extraction) -> None:
-    """Print what the first extraction has done."""
+def tell_extraction(done: Extraction, config: PruningConfig) -> None:
+    """Print what the first extraction has done, and where the values are."""
     values = f"{counted(done.values, 'value')} of {counted(done.sessions, 'session')}"
     percent = share(done.bytes_saved, done.bytes_before)
     say_check("ok", f"extracted {values}: {size(done.bytes_saved)} ({percent}) saved")
+    if done.values:
+        later = "the archive keeps them, compressed" if config.archive else "they are deleted"
+        kept = "for ever" if config.retention == NEVER else f"for {config.retention}, then {later}"
+        say(f"  the store keeps them as they were {kept}")
+    if done.not_begun:
+        say(f"  {counted(done.not_begun, 'session')} left for `bsd run`, or `bsd extract`")
     if done.busy:
         say_check("warn", f"{counted(done.busy, 'session')} in use left for later")
     if done.failed:

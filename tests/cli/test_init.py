@@ -105,6 +105,7 @@ def test_one_command_sets_up_all_agents(machine: Machine) -> None:
     for title in ("Claude Code", "Codex", "pi", "OpenClaw"):
         assert f"bsd looks after {title} now" in ended.out
     assert "saved" in ended.out
+    assert "the store keeps them as they were for 24h, then the archive keeps them" in ended.out
     assert "bsd restore-all" in ended.out
     assert {source["kind"] for source in settings_of(machine)["sources"]} == {
         kind.kind for kind in ALL
@@ -197,6 +198,16 @@ def test_its_sessions_are_extracted(claude_only: Machine) -> None:
     assert agent["would_leave"]["bytes_saved"] == done["bytes_saved"]
     assert agent["copied"] == agent["deleted_soon"] == 2
     assert (document["changed"], document["root_written"]) == (True, True)
+
+
+def test_the_first_extraction_is_bounded_by_time(
+    claude_only: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init, "_EXTRACT_SECONDS", 0.0)
+    ended = claude_only("init --yes")
+    assert ended.code == 0, ended.err
+    assert "8 sessions left for `bsd run`, or `bsd extract`" in ended.out
+    assert "everything is set up" in claude_only("init --yes").out
 
 
 def test_without_extraction_the_sessions_stay_as_they_are(claude_only: Machine) -> None:
