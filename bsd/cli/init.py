@@ -6,39 +6,27 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import click
 
-from bsd.actions.archive import copy_sessions
 from bsd.actions.context import ActionContext
-from bsd.actions.extract import extract
 from bsd.actions.setup import foretell_extraction
 from bsd.cli.agents import setup_context
 from bsd.cli.call import BsdCommand, Call
-from bsd.cli.client import Client
-from bsd.cli.each_session import each_session
 from bsd.cli.init_report import (
     AgentInit,
     Extraction,
     FileDiff,
     InitReport,
     tell_agent,
-    tell_copied,
     tell_diffs,
     tell_done,
-    tell_extraction,
 )
-from bsd.cli.output import note, print_json, say, say_check
-from bsd.cli.problem import Problem
+from bsd.cli.init_work import Ask, InitAgent, copy_leaving, extract_idle, start_at_login
+from bsd.cli.output import note, print_json, say
 from bsd.cli.progress import Progress
-from bsd.cli.service import (
-    LoginStart,
-    install_service,
-    login_start,
-    restart_service,
-)
+from bsd.cli.service import LoginStart, login_start
 from bsd.cli.service_manager import Manager, manager_here
 from bsd.core.answers import as_json
 from bsd.core.config import OFF, PruningConfig
@@ -48,8 +36,6 @@ from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout
 from bsd.core.locations import named_root, read_settings_file, usual_roots
 from bsd.core.logs import configure_logs
-from bsd.maintenance.snapshots import SnapshotStatus
-from bsd.planning.result import Status
 from bsd.sessions.commit.reach import unreached
 from bsd.setup.additions import SetupContext
 from bsd.setup.discovery import AgentSessions, FoundAgent, find_agents, sessions_of
@@ -60,7 +46,6 @@ from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.agents.setup_files import SetupPart
 
 _LOOK_SECONDS = 5.0  # for the dry run of one agent's sessions
-_EXTRACT_SECONDS = 30.0  # for the first extraction; the daemon goes on
 _YES = "bsd init --yes"
 
 
@@ -101,31 +86,13 @@ def init_command(
     if dry_run or not (yes or asks):
         return setup.foretell(dry_run=dry_run, service=not no_service)
     call.refuse_if_readonly()
-    setup.turn_on(_ask if asks else None)
-    setup.copy_leaving()
-    code = 0 if no_extract else setup.extract_idle(_ask if asks else None)
-    if code == 0 and not no_service:
-        setup.start_at_login(_ask if asks else None)
-    return code or setup.finish()
+    return setup.carry_out(
+        _ask if asks else None, extracts=not no_extract, installs_service=not no_service
+    )
 
 
 def _ask(question: str) -> bool:
     return click.confirm(question, default=True, err=True)
-
-
-_Ask = Callable[[str], bool] | None  # None: agree without asking
-
-
-@dataclass(eq=False)
-class _Agent:
-    """An agent, and what was found out about it."""
-
-    found: FoundAgent
-    told: AgentInit
-    sessions: AgentSessions | None = None
-    plan: SetupPlan | None = None
-    to_copy: list[str] = field(default_factory=list)  # sessions
-    is_new: bool = False  # its source was added by this call, or its root made
 
 
 class _Init:
@@ -134,8 +101,13 @@ class _Init:
     def __init__(self, call: Call, *, permission: bool) -> None:
         self._call = call
         self._permission = permission
-        self._agents: list[_Agent] = []
+        self._agents: list[InitAgent] = []
         self._root = call.settings.root
+        if os.path.lexists(self._root) and not self._root.is_dir():
+            raise ConfigError(
+                f"{self._root} is not a directory",
+                hint=f"name the root with --root DIR, or `root` in {call.settings_file}",
+            )
         self._writes_root = self._is_to_write_root()
         self._wrote_root = False
         self._extraction: Extraction | None = None
@@ -151,7 +123,7 @@ class _Init:
         settings = call.settings
         configure_logs(None, settings.log_level, settings.log_format, stderr_level="error")
         self._agents = [
-            _Agent(found, _told(found)) for found in find_agents(self._layout(), self._environ)
+            InitAgent(found, _told(found)) for found in find_agents(self._layout(), self._environ)
         ]
         if not self._agents:
             raise NotFound(
@@ -165,9 +137,14 @@ class _Init:
             except (BsdError, OSError) as error:
                 problem = os_problem(error, f"looking at {agent.found.directory}")
                 agent.told.problem, agent.told.hint = problem.message, problem.hint
+        # That a directory is a root of its own is no failure.
+        self._failed = any(
+            agent.told.problem and not (agent.found.is_root and agent.found.problem)
+            for agent in self._agents
+        )
         self._service = login_start(call, self._manager)
 
-    def _look_at(self, agent: _Agent) -> None:
+    def _look_at(self, agent: InitAgent) -> None:
         found, told = agent.found, agent.told
         if found.problem is not None:
             return
@@ -185,7 +162,7 @@ class _Init:
         told.to_copy = len(agent.to_copy)
         self._plan(agent)
 
-    def _plan(self, agent: _Agent, *, permission: bool = True) -> None:
+    def _plan(self, agent: InitAgent, *, permission: bool = True) -> None:
         """Plan which files change for an agent, as they are now."""
         found, told = agent.found, agent.told
         context = self._setup_context()
@@ -274,7 +251,23 @@ class _Init:
 
     # --- what is done ---
 
-    def turn_on(self, ask: _Ask) -> None:
+    def carry_out(self, ask: Ask, *, extracts: bool, installs_service: bool) -> int:
+        """Turn agents on, copy, extract, start at login; returns the exit code."""
+        call, agents = self._call, self._agents
+        self.turn_on(ask)
+        self._failed |= not copy_leaving(call, agents)
+        if extracts and (first := extract_idle(call, agents, ask)) is not None:
+            self._extraction, code = first.told, first.stop_code
+            self._failed |= first.failed
+            if code:
+                self.finish()
+                return code
+        if installs_service and any(agent.told.on for agent in agents):
+            self._service, done = start_at_login(call, self._manager, agents, ask)
+            self._failed |= not done
+        return self.finish()
+
+    def turn_on(self, ask: Ask) -> None:
         """Let bsd look after each agent that it does not look after yet, if the user agrees."""
         refused = []
         for agent in filter(_is_to_turn_on, self._agents):
@@ -290,7 +283,7 @@ class _Init:
             self._call.forget_settings()
         note_told(self._layout(), [found.kind for found in refused])
 
-    def _turn_on(self, agent: _Agent, ask: _Ask) -> bool:
+    def _turn_on(self, agent: InitAgent, ask: Ask) -> bool:
         """Write the files of one agent; returns False if the user does not want that."""
         found, told = agent.found, agent.told
         self._plan(agent)  # bsd.toml has changed since, if another agent came first
@@ -307,14 +300,15 @@ class _Init:
         told.changed, told.on, agent.is_new = True, True, not found.served
         self._wrote_root |= self._writes_root
         self._writes_root = False
-        for path, why in done.failed.items():
-            self._failed = True
-            told.notes.append(f"{path}: {why}")
+        self._failed |= bool(done.failed)
+        kept = {str(edit.path): edit.problem for edit in agent.plan.problems} | done.failed
+        for path, why in kept.items():
             note(f"{path} stays as it is: {why}")
+        told.notes = [f"{path}: {why}" for path, why in kept.items()]
         self._say_what_is_in_the_way(found)
         return True
 
-    def _ask_for_permission(self, agent: _Agent, ask: Callable[[str], bool]) -> None:
+    def _ask_for_permission(self, agent: InitAgent, ask: Callable[[str], bool]) -> None:
         plan = agent.plan
         if plan is None or not any(SetupPart.PERMISSION in edit.parts for edit in plan.changes):
             return
@@ -341,120 +335,6 @@ class _Init:
         for source in found.layout.sources:
             if source.kind == found.kind and (problem := unreached(self._layout(), source)):
                 note(f"{problem.why}\nTry: {problem.remedy}")
-
-    def copy_leaving(self) -> None:
-        """Copy the sessions that their programs delete soon, of agents that bsd looks after."""
-        leaving = [agent for agent in self._agents if agent.told.on and agent.told.to_copy]
-        if not leaving:
-            return
-        with self._call.context(changes=True, wait=0.0) as context:
-            for agent in leaving:
-                try:
-                    done = copy_sessions(context, agent.to_copy)
-                except BsdError as problem:
-                    self._failed = True
-                    Problem(problem.message, problem.exit_code, problem.hint).show()
-                    continue
-                copied = {
-                    one.session for one in done.sessions if one.status is SnapshotStatus.COPIED
-                }
-                agent.told.copied = len(copied & set(agent.to_copy))
-                agent.told.to_copy -= agent.told.copied
-                for one in done.sessions:
-                    if one.error is not None:
-                        self._failed |= one.status is SnapshotStatus.FAILED
-                        note(f"{one.session} was not copied: {one.reason}")
-                if not self._call.json:
-                    tell_copied(agent.told)
-
-    def extract_idle(self, ask: _Ask) -> int:
-        """Extract from idle sessions of new agents; returns the exit code of a stop, else 0."""
-        new = [agent for agent in self._agents if agent.is_new and agent.sessions]
-        names = [name for agent in new if agent.sessions for name, _ in agent.sessions.files]
-        if not names:
-            return 0
-        if not self._call.pruning.current.enabled:
-            note("nothing is extracted: the setting `enabled` is false")
-            return 0
-        question = (
-            "Extract now from the sessions that are idle? Each value can be restored"
-            " (`bsd restore-all`: all of them)"
-        )
-        if ask is not None and not ask(question):
-            return 0
-        try:
-            done = each_session(
-                self._call,
-                extract,
-                names,
-                Status.EXTRACTED,
-                may_go=True,
-                waits=False,
-                seconds=_EXTRACT_SECONDS,
-            )
-        except BsdError as problem:  # of the only session
-            self._failed = True
-            Problem(problem.message, problem.exit_code, problem.hint).show()
-            return 0
-        changed = [result for result in done.results if result.entries]
-        self._extraction = Extraction(
-            sessions=len(changed),
-            values=done.total("values"),
-            bytes_saved=done.total("bytes_saved"),
-            bytes_before=done.total("bytes_before"),
-            busy=done.count(Status.BUSY),
-            failed=done.count(Status.FAILED),
-            not_begun=done.not_begun,
-        )
-        self._failed |= self._extraction.failed > 0
-        if not self._call.json:
-            tell_extraction(self._extraction, self._call.pruning.current)
-        if done.stopped_by is None:
-            return 0
-        note(f"Stopped; {_YES} goes on where it ended, `bsd extract` with the sessions")
-        self.finish()
-        return 128 + done.stopped_by
-
-    def start_at_login(self, ask: _Ask) -> None:
-        """Install the service, or say what runs bsd instead."""
-        call, manager = self._call, self._manager
-        if not any(agent.told.on for agent in self._agents):
-            return
-        state, message = self._service = login_start(call, manager)
-        sources_changed = any(agent.is_new and not agent.found.is_root for agent in self._agents)
-        try:
-            match state:
-                case LoginStart.ABSENT if ask is None or ask("Start bsd now and at each login?"):
-                    install_service(call, manager)
-                    self._service = login_start(call, manager)
-                    self._check("ok", f"bsd is a service of {manager.name} now: `bsd status`")
-                    return
-                case LoginStart.RUNS if sources_changed:
-                    restart_service(manager)
-                    self._check("ok", f"bsd was started again by {manager.name}: `bsd status`")
-                    return
-                case LoginStart.RUNS:
-                    return
-                case LoginStart.NO_MANAGER:
-                    self._check("warn", f"bsd does not start at login: {message}")
-                case LoginStart.OTHER_FILE:
-                    self._check("warn", f"{message}: `bsd service install` asks what to do")
-        except BsdError as problem:
-            self._failed = True
-            Problem(problem.message, problem.exit_code, problem.hint).show()
-        self._say_how_to_run(started_before=sources_changed)
-
-    def _say_how_to_run(self, *, started_before: bool) -> None:
-        with suppress(BsdError):
-            process = Client(self._call.settings.socket).get("/api/health")["pid"]
-            if started_before:
-                note(f"bsd runs as process {process}: start it again, so that it reads bsd.toml")
-            return
-        note("`bsd run` looks after the sessions from now on, for as long as it runs")
-
-    def _check(self, level: str, text: str) -> None:
-        if not self._call.json:
-            say_check(level, text)
 
     # --- root and settings ---
 
@@ -509,7 +389,7 @@ def _adds_tools(plan: SetupPlan) -> bool:
     return any(SetupPart.MCP in edit.parts for edit in plan.changes)
 
 
-def _is_to_turn_on(agent: _Agent) -> bool:
+def _is_to_turn_on(agent: InitAgent) -> bool:
     if agent.plan is None or agent.told.problem is not None:
         return False
     return not agent.found.served or bool(agent.plan.changes)

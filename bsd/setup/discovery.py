@@ -133,20 +133,19 @@ def _find_source_agent(
     installed = next(iter(agents_with_sessions(environ, [kind])), None)
     if installed is None:
         return None
-    directory, problem, hint = installed.directory, installed.problem, None
-    new = layout
-    if problem is None:
-        try:
-            new = layout_of(layout.root, [SourceSettings(kind=kind, path=directory)])
-            problem, hint = _served_elsewhere(new, new.sources)
-        except BsdError as error:
-            problem, hint = error.message, error.hint
+    directory = installed.directory
+    if installed.problem is not None:
+        problem = f"reading {directory}: {installed.problem}"
+        return found(directory=directory, layout=layout, problem=problem)
+    try:
+        new = layout_of(layout.root, [SourceSettings(kind=kind, path=directory)])
+    except BsdError as error:
+        return found(directory=directory, layout=layout, problem=error.message, hint=error.hint)
+    problem, hint = _served_elsewhere(new, new.sources)
     return found(directory=directory, layout=new, problem=problem, hint=hint)
 
 
-def _served_elsewhere(
-    layout: Layout, sources: Iterable[Source]
-) -> tuple[str, str] | tuple[None, None]:
+def _served_elsewhere(layout: Layout, sources: Iterable[Source]) -> tuple[str | None, str | None]:
     """Return which other root serves one of the sources, and what helps."""
     for source in sources:
         if why := elsewhere(layout, source):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bsd.cli import init
+from bsd.cli import init, init_work
 from bsd.cli.service_manager import ServiceState, Systemd
 from bsd.core.errors import Unavailable
 from tests.cli.conftest import snapshot
@@ -203,11 +203,22 @@ def test_its_sessions_are_extracted(claude_only: Machine) -> None:
 def test_the_first_extraction_is_bounded_by_time(
     claude_only: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(init, "_EXTRACT_SECONDS", 0.0)
+    monkeypatch.setattr(init_work, "_EXTRACT_SECONDS", 0.0)
     ended = claude_only("init --yes")
     assert ended.code == 0, ended.err
     assert "8 sessions left for `bsd run`, or `bsd extract`" in ended.out
     assert "everything is set up" in claude_only("init --yes").out
+
+
+def test_a_session_in_use_is_left_for_later(machine: Machine) -> None:
+    path = add_agent(machine.home, PI)
+    before = path.read_bytes()
+    path.write_bytes(before)  # just now
+    ended = machine("init --yes")
+    assert ended.code == 0, ended.err
+    assert "nothing is extracted: " in ended.err
+    assert path.read_bytes() == before
+    assert "everything is set up" in machine("init --yes").out
 
 
 def test_without_extraction_the_sessions_stay_as_they_are(claude_only: Machine) -> None:
@@ -404,8 +415,9 @@ def test_an_agent_that_cannot_be_read_does_not_stop_the_others(
 
     monkeypatch.setattr(os, "scandir", refusing)
     ended = claude_only("init --yes")
+    assert ended.code == 1
     assert "bsd looks after Claude Code now" in ended.out
-    assert "Permission denied" in ended.out
+    assert f"reading {closed}: Permission denied" in ended.out
     assert [source["kind"] for source in settings_of(claude_only)["sources"]] == ["claude-code"]
 
 
@@ -413,9 +425,18 @@ def test_a_file_that_cannot_be_edited_is_named_and_the_rest_is_done(claude_only:
     broken = claude_only.home / ".claude.json"
     broken.write_text("{ // mine\n}")
     ended = claude_only("init --yes")
-    assert f"{broken}: " in ended.out
+    assert ended.code == 0
+    assert f"{broken} stays as it is: " in ended.err
     assert broken.read_text() == "{ // mine\n}"
     assert settings_of(claude_only)["sources"][0]["kind"] == "claude-code"
+
+
+def test_a_root_that_is_a_file_is_named(claude_only: Machine) -> None:
+    claude_only.own.parent.mkdir(parents=True)
+    claude_only.own.touch()
+    ended = claude_only("init --yes")
+    assert ended.code == 78
+    assert f"{claude_only.own} is not a directory" in ended.err
 
 
 def test_openclaw_in_a_root_of_its_own_is_named(claude_only: Machine) -> None:

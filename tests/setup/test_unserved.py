@@ -11,6 +11,7 @@ from bsd.cli.main import run
 from bsd.core.layout import Layout
 from bsd.core.logs import close_logs
 from bsd.core.settings import SourceSettings
+from bsd.setup.record import SetupRecord, write_record
 from bsd.setup.unserved import ToldIn, note_told, untold
 from bsd.transcripts.agents.programs import layout_of
 from tests.commands import Ended
@@ -50,6 +51,12 @@ def test_each_place_tells_once(layout: Layout, clean_environment: Path) -> None:
     note_told(layout, ["codex"])
     assert kinds_untold(layout, ToldIn.STATUS) == []
     assert layout.told_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_the_user_has_turned_off_is_not_told(layout: Layout, clean_environment: Path) -> None:
+    add_agent(clean_environment, CODEX)
+    write_record(layout, SetupRecord(turned_off={"codex"}))
+    assert kinds_untold(layout, ToldIn.STATUS) == []
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"status": 1}', '{"status": [["codex"]]}'])
