@@ -1,4 +1,4 @@
-"""What `bsd init` does after it has turned agents on: copies, a first extraction, start at login."""
+"""What `bsd init` does once agents are on: copies, a first extraction, the start at login."""
 
 from __future__ import annotations
 
