@@ -191,9 +191,7 @@ def _carry_out(
     return _FAILED if plan.problems or done.failed else 0
 
 
-def _document(
-    plan: SetupPlan, done: SetupDone, *, dry_run: bool, stored: int
-) -> dict[str, Any]:
+def _document(plan: SetupPlan, done: SetupDone, *, dry_run: bool, stored: int) -> dict[str, Any]:
     results = as_json(done)
     more = {"stored_sessions": stored} if plan.turn == "off" else {}
     return {

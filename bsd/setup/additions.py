@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,12 @@ from bsd.transcripts.agents.setup_files import (
     JsonMember,
     SetupCommands,
     SetupPart,
+    TomlKey,
     TomlTable,
     WholeFile,
 )
+
+_Value = JsonMember | JsonElement | TomlTable | TomlKey
 
 _SKILLS = Path(__file__).with_name("skills")
 _THERE = "it is there already"
@@ -78,10 +81,10 @@ def source_addition(context: SetupContext, agent: str, setup: AgentSetup) -> Tom
     return TomlTable(SetupPart.SOURCE, context.settings_file, ("sources",), value, in_array=True)
 
 
-def root_addition(context: SetupContext) -> TomlTable:
+def root_addition(context: SetupContext) -> TomlKey:
     """Return the key of bsd.toml that names the root."""
     root = _as_written(context.layout.root, context.environ)
-    return TomlTable(SetupPart.ROOT, context.settings_file, ("root",), root, after="# root = ")
+    return TomlKey(SetupPart.ROOT, context.settings_file, ("root",), root, after="# root = ")
 
 
 def sources_in(content: str | None, kind: str) -> list[dict[str, Any]]:
@@ -135,7 +138,6 @@ def _put_file(content: str | None, addition: WholeFile, earlier: Added | None) -
 def _put_source(
     content: str | None, addition: TomlTable, earlier: Added | None, environ: Mapping[str, str]
 ) -> Outcome:
-    assert isinstance(addition.value, dict)
     text = content or ""
     directory = expand(addition.value["path"], environ)
     for source in sources_in(text, addition.value["kind"]):
@@ -151,9 +153,7 @@ def _put_source(
     return Outcome(text, added)
 
 
-def _put_value(
-    content: str | None, addition: JsonMember | JsonElement | TomlTable, earlier: Added | None
-) -> Outcome:
+def _put_value(content: str | None, addition: _Value, earlier: Added | None) -> Outcome:
     text = content or ""
     now = _present(text, addition)
     if now is not json_text.ABSENT:
@@ -164,23 +164,26 @@ def _put_value(
         if now == addition.value:
             return Outcome(content, earlier)
         text = take_away(text, earlier) or ""
-    if isinstance(addition, TomlTable):
-        text, added_table = toml_text.add(
-            text, addition.path, addition.value, after=addition.after
-        )
-        return Outcome(text, added_table)
-    if isinstance(addition, JsonMember) and addition.why_not is not None:
-        why = addition.why_not(json_text.parse(text))
-        if why is not None:
-            raise NotEditable(why)
+    match addition:
+        case TomlTable():
+            return Outcome(*toml_text.add(text, addition.path, addition.value))
+        case TomlKey():
+            path, value = addition.path, addition.value
+            return Outcome(*toml_text.add(text, path, value, after=addition.after))
+        case JsonMember(why_not=why_not) if why_not is not None:
+            if (why := why_not(json_text.parse(text))) is not None:
+                raise NotEditable(why)
     is_element = isinstance(addition, JsonElement)
     text, added = json_text.add(text, addition.path, addition.value, is_element=is_element)
+    if isinstance(earlier, AddedJson) and earlier.made > added.made:
+        # What was made for the earlier one is kept by another addition to this file.
+        added = replace(added, made=earlier.made, inner=earlier.inner)
     return Outcome(text, added)
 
 
-def _present(text: str, addition: JsonMember | JsonElement | TomlTable) -> Any:
+def _present(text: str, addition: _Value) -> Any:
     """Return the value that stands in the place of an addition, else `json_text.ABSENT`."""
-    if isinstance(addition, TomlTable):
+    if isinstance(addition, TomlTable | TomlKey):
         return json_text.member(toml_text.parse(text), addition.path)
     document = json_text.parse(text)
     if isinstance(addition, JsonMember):
@@ -190,14 +193,13 @@ def _present(text: str, addition: JsonMember | JsonElement | TomlTable) -> Any:
     return next(marked, json_text.ABSENT)
 
 
-def is_there(content: str | None, addition: Addition, environ: Mapping[str, str]) -> bool:
+def is_there(content: str | None, addition: Addition) -> bool:
     """Return True if the addition is in the file, whoever has written it; raises NotEditable."""
     if content is None:
         return False
     if isinstance(addition, WholeFile):
         return True
     if isinstance(addition, TomlTable) and addition.in_array:
-        assert isinstance(addition.value, dict)
         return bool(sources_in(content, addition.value["kind"]))
     return _present(content, addition) is not json_text.ABSENT
 

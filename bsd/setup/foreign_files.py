@@ -129,6 +129,7 @@ def remove_empty(directories: tuple[Path, ...]) -> None:
 
 
 def _replace(file: ForeignFile, content: bytes, *, private: bool) -> None:
+    _refuse_changed(file)
     temporary = file.target.with_name(f".{file.target.name[:200]}.{os.urandom(6).hex()}.tmp")
     descriptor = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE
@@ -183,9 +184,7 @@ def changed(path: Path) -> Conflict:
 
 
 @contextmanager
-def _locked(
-    lock: Path | None, sleep: Callable[[float], None] = time.sleep
-) -> Iterator[None]:
+def _locked(lock: Path | None, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Hold a program's lock, a directory; raises Busy, OSError."""
     if lock is None or not lock.parent.is_dir():
         yield
@@ -220,4 +219,3 @@ def text_of(file: ForeignFile) -> str:
         return (file.content or b"").decode()
     except UnicodeDecodeError:
         raise Conflict(f"{file.path} is not UTF-8 text", hint="save it as UTF-8") from None
-

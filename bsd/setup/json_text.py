@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ class AddedJson:
     inner: str | None
 
 
-class _Slot(NamedTuple):
+class _JsonSlot(NamedTuple):
     """A member or an element; positions in the text."""
 
     key: str | None
@@ -57,12 +57,12 @@ class _Slot(NamedTuple):
     end: int
 
 
-class _Container(NamedTuple):
+class _JsonContainer(NamedTuple):
     """An object or an array in the text; `close` is the position of its closing bracket."""
 
     open: int
     close: int
-    slots: list[_Slot]
+    slots: list[_JsonSlot]
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -95,15 +95,13 @@ def add(
     steps = path if is_element else path[:-1]
     container, found = _walk(text, steps)
     missing = path[found:]
-    if not missing:  # the array is there
-        if text[container.open] != "[":
-            raise NotEditable(f"{'.'.join(path)} is not an array")
-        key, content = None, value
-    else:
-        key, *rest = missing
-        content = [value] if is_element else value
-        for step in reversed(rest):
-            content = {step: content}
+    if (text[container.open] == "[") is bool(missing):
+        wanted = "object" if missing else "array"
+        raise NotEditable(f"{'.'.join(path[:found])} is not an {wanted}")
+    key, *rest = missing or (None,)  # an element of an array that is there has no key
+    content = [value] if is_element and missing else value
+    for step in reversed(rest):
+        content = {step: content}
     made = len(missing) if is_element else len(missing) - 1
     inner = None if container.slots else text[container.open + 1 : container.close]
     new = _insert(text, container, key, content)
@@ -155,7 +153,7 @@ def member(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 # --- where things stand ---
 
 
-def _walk(text: str, path: tuple[str, ...]) -> tuple[_Container, int]:
+def _walk(text: str, path: tuple[str, ...]) -> tuple[_JsonContainer, int]:
     """Return the last object or array on a path that is there, and how many keys lead to it.
 
     Raises NotEditable if something else stands on the path, or a key of it twice.
@@ -172,7 +170,7 @@ def _walk(text: str, path: tuple[str, ...]) -> tuple[_Container, int]:
     return container, len(path)
 
 
-def _container(text: str, at: int) -> _Container:
+def _container(text: str, at: int) -> _JsonContainer:
     """Return the object or array that begins at a position of a text that is valid JSON."""
     is_object = text[at] == "{"
     slots, position = [], _skip(text, at + 1)
@@ -182,11 +180,11 @@ def _container(text: str, at: int) -> _Container:
             key, end = _DECODER.raw_decode(text, position)
             position = _skip(text, _skip(text, end) + 1)
         _, end = _DECODER.raw_decode(text, position)
-        slots.append(_Slot(key, begin, position, end))
+        slots.append(_JsonSlot(key, begin, position, end))
         position = _skip(text, end)
         if text[position] == ",":
             position = _skip(text, position + 1)
-    return _Container(at, position, slots)
+    return _JsonContainer(at, position, slots)
 
 
 def _skip(text: str, position: int) -> int:
@@ -194,7 +192,7 @@ def _skip(text: str, position: int) -> int:
     return found.end() if found else position
 
 
-def _member(container: _Container, key: str) -> int | None:
+def _member(container: _JsonContainer, key: str) -> int | None:
     """Return the index of the member of this name; raises NotEditable if there are several."""
     found = [index for index, slot in enumerate(container.slots) if slot.key == key]
     if len(found) > 1:
@@ -202,19 +200,19 @@ def _member(container: _Container, key: str) -> int | None:
     return found[0] if found else None
 
 
-def _element(text: str, container: _Container, value: Any) -> int | None:
+def _element(text: str, container: _JsonContainer, value: Any) -> int | None:
     found = (n for n, slot in enumerate(container.slots) if _value(text, slot) == value)
     return next(found, None)
 
 
-def _value(text: str, slot: _Slot) -> Any:
+def _value(text: str, slot: _JsonSlot) -> Any:
     return _DECODER.raw_decode(text, slot.value)[0]
 
 
 # --- how the file is written ---
 
 
-def _insert(text: str, container: _Container, key: str | None, content: Any) -> str:
+def _insert(text: str, container: _JsonContainer, key: str | None, content: Any) -> str:
     """Write a new last member or element as the others are written."""
     indent, newline = _indent(text), "\r\n" if "\r\n" in text else "\n"
     if container.slots:
@@ -269,7 +267,7 @@ def _indent_of_line(text: str, position: int) -> str:
 
 
 def _remove(
-    text: str, container: _Container, index: int, added: AddedJson, keys: list[str]
+    text: str, container: _JsonContainer, index: int, added: AddedJson, keys: list[str]
 ) -> str:
     """Remove one member or element, and the objects that were made for it and are empty then."""
     slots = container.slots

@@ -30,7 +30,7 @@ class AddedFile:
 
 
 Added = AddedJson | AddedToml | AddedFile
-_FORMS: dict[str, type[Added]] = {"json": AddedJson, "toml": AddedToml, "file": AddedFile}
+_FORMS: dict[str, type[Added]] = {"json": AddedJson, "toml": AddedToml, "whole_file": AddedFile}
 
 
 @dataclass(frozen=True, slots=True)

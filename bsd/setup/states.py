@@ -52,9 +52,7 @@ def available(context: SetupContext) -> list[AgentState]:
     ]
 
 
-def _state(
-    context: SetupContext, agent: str, setup: AgentSetup, *, turned_off: bool
-) -> AgentState:
+def _state(context: SetupContext, agent: str, setup: AgentSetup, *, turned_off: bool) -> AgentState:
     sources = [source for source in context.layout.sources if source.kind == agent]
     directory = sources[0].path if sources else setup.directory(context.environ)
     problem, count = None, 0
@@ -70,7 +68,7 @@ def _state(
         for addition in setup.additions(context.commands, context.environ):
             file = read_foreign(addition.file)
             content = None if file.content is None else text_of(file)
-            there = is_there(content, addition, context.environ)
+            there = is_there(content, addition)
             parts[addition.part] = there and parts.get(addition.part, True)
     except BsdError as error:
         problem = problem or error.message

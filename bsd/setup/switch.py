@@ -193,7 +193,7 @@ def lacks_permission(context: SetupContext, agent: str) -> bool:
         if addition.part is SetupPart.PERMISSION:
             file = read_foreign(addition.file)
             content = None if file.content is None else text_of(file)
-            return not is_there(content, addition, context.environ)
+            return not is_there(content, addition)
     return False
 
 
@@ -277,7 +277,9 @@ def _written_by_hand(
         plan.kept.extend(KeptAddition(SetupPart.SOURCE, path, why) for _ in sources)
         return []
     return [
-        RecordedAddition(SetupPart.SOURCE, path, AddedToml(("sources",), source, True, ""))
+        RecordedAddition(
+            SetupPart.SOURCE, path, AddedToml(("sources",), source, in_array=True, text="")
+        )
         for source in sources
     ]
 
@@ -351,11 +353,10 @@ def _refused(
 
 def _diff(path: Path, before: str | None, after: str | None) -> str:
     """Return a unified diff as `diff -u` writes it."""
-    names = ["/dev/null" if text is None else str(path) for text in (before, after)]
-    lines = [_LINE.findall(text or "") for text in (before, after)]
+    old, new = ("/dev/null" if text is None else str(path) for text in (before, after))
+    lines = difflib.unified_diff(_LINE.findall(before or ""), _LINE.findall(after or ""), old, new)
     return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(*lines, *names)
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
 
 
@@ -430,9 +431,11 @@ def _take_away(agent: str, edit: FileEdit, record: SetupRecord) -> None:
 
 
 def _write(edit: FileEdit) -> None:
-    assert edit.file is not None
+    file = edit.file
+    if file is None:  # it could not be read, so nothing is planned for it
+        return
     content = None if edit.content is None else edit.content.encode()
     if content is not None:
-        make_directories(edit.file.target)
+        make_directories(file.target)
     is_private = SetupPart.SKILL not in edit.parts
-    replace_foreign(edit.file, content, private=is_private, lock=edit.lock)
+    replace_foreign(file, content, private=is_private, lock=edit.lock)

@@ -153,7 +153,7 @@ def _place_of_key(text: str, after: str | None) -> int:
     return 0
 
 
-def _with(before: dict[str, Any], path: tuple[str, ...], value: Any, *, in_array: bool) -> Any:
+def _with(before: Any, path: tuple[str, ...], value: Any, *, in_array: bool) -> Any:
     if not path:
         return [*before, value] if in_array else value
     key, *rest = path

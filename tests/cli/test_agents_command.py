@@ -62,7 +62,10 @@ def test_on_and_off_with_diffs(home: Path, capsys: pytest.CaptureFixture[str]) -
     done = call(capsys, "agents", "on", "claude-code", "--yes", "--json").document
     assert (done["agent"], done["turn"], done["dry_run"]) == ("claude-code", "on", False)
     assert {Path(path).name for path in done["written"]} == {
-        "bsd.toml", ".claude.json", "SKILL.md", "settings.json"
+        "bsd.toml",
+        ".claude.json",
+        "SKILL.md",
+        "settings.json",
     }
     assert all(edit["diff"].startswith("--- ") for edit in done["files"])
     again = call(capsys, "agents", "on", "claude-code")  # nothing is asked where nothing changes
@@ -73,9 +76,7 @@ def test_on_and_off_with_diffs(home: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Try:" not in call(capsys, "agents", "list").out.partition("pi")[0]
 
 
-def test_without_a_terminal_nothing_is_done(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_nothing_is_done(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = foreign(home)
     for arguments in (("on", "pi"), ("on", "claude-code"), ("on", "codex", "--json")):
         refused = call(capsys, "agents", *arguments)
@@ -107,7 +108,11 @@ def test_off_tells_what_stays(home: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_on_a_terminal_it_asks_twice(home: Path) -> None:
     program = "import sys; from bsd.cli.main import run; sys.exit(run(sys.argv[1:]))"
-    for answers, written in ((b"n\nn\n", None), (b"n\ny\n", ["Bash(ls)"]), (b"y\ny\n", ["Bash(ls)", "mcp__bsd"])):
+    for answers, written in (
+        (b"n\nn\n", None),
+        (b"n\ny\n", ["Bash(ls)"]),
+        (b"y\ny\n", ["Bash(ls)", "mcp__bsd"]),
+    ):
         ours, theirs = pty.openpty()
         os.write(ours, answers)
         done = subprocess.run(

@@ -23,14 +23,15 @@ CONFIGURATIONS = {
     ".claude/settings.json": b'{"model": "opus", "permissions": {"allow": ["Bash(ls)"]}}',
     ".codex/config.toml": b'# mine\r\nmodel = "gpt-6"   # the good one\r\n\r\n[features]\r\nx=true',
     ".openclaw/openclaw.json": (
-        b'{\n  "meta": {\n    "lastTouchedVersion": "2026.7.1"\n  },\n  "mcp": {"servers": { }}\n}\n'
+        b'{\n  "meta": {\n    "lastTouchedVersion": "2026.7.1"\n  },\n'
+        b'  "mcp": {"servers": { }}\n}\n'
     ),
 }
 
+_THREAD = "rollout-2026-11-25T10-00-00-5c0f1a2b-0000-4000-8000-000000000002.jsonl"
 _SESSIONS = (
     ".claude/projects/-home-me/5c0f1a2b-0000-4000-8000-000000000001.jsonl",
-    ".codex/sessions/2026/11/25/"
-    "rollout-2026-11-25T10-00-00-5c0f1a2b-0000-4000-8000-000000000002.jsonl",
+    f".codex/sessions/2026/11/25/{_THREAD}",
     ".pi/agent/sessions/--home-me--/2026-11-25_5c0f.jsonl",
     ".openclaw/agents/main/sessions/4f2a.jsonl",
 )

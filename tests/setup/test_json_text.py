@@ -14,13 +14,11 @@ from bsd.setup.json_text import NotEditable, add, parse, take_away
 SERVER = {"command": "/usr/bin/bsd", "args": ["mcp"]}
 PATH = ("mcpServers", "bsd")
 
-_KEYS = st.text(alphabet="abcµ\"\\ \U0001f600", max_size=4)
+_KEYS = st.text(alphabet='abcµ"\\ \U0001f600', max_size=4)
 _SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5))
 _VALUES = st.recursive(
     _SCALARS,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(_KEYS, inner, max_size=3)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_KEYS, inner, max_size=3)),
     max_leaves=6,
 )
 _SPACE = st.text(alphabet=" \t\n\r", max_size=3)
@@ -28,7 +26,10 @@ _SPACE = st.text(alphabet=" \t\n\r", max_size=3)
 
 def _write(draw: st.DrawFn, value: Any) -> str:
     """A value in any form that JSON allows."""
-    space = lambda: draw(_SPACE)  # noqa: E731
+
+    def space() -> str:
+        return draw(_SPACE)
+
     if isinstance(value, dict):
         members = [
             f"{space()}{json.dumps(key, ensure_ascii=draw(st.booleans()))}{space()}:{space()}"
@@ -63,7 +64,8 @@ def test_a_member_comes_and_goes(text: str) -> None:
     new, added = add(text, PATH, SERVER)
     document = parse(text)
     assert parse(new) == {
-        **document, "mcpServers": {**document.get("mcpServers", {}), "bsd": SERVER}
+        **document,
+        "mcpServers": {**document.get("mcpServers", {}), "bsd": SERVER},
     }
     assert take_away(new, added) == text
 
@@ -131,7 +133,7 @@ def test_what_is_not_plain_is_left_alone(text: str) -> None:
 
 def test_what_a_person_has_changed_stays() -> None:
     new, added = add("{}", PATH, SERVER)
-    edited = new.replace("mcp\"", "mcp\", \"--session\"")
+    edited = new.replace('mcp"', 'mcp", "--session"')
     with pytest.raises(NotEditable, match="changed"):
         take_away(edited, added)
     assert take_away(edited, added, force=True) == "{}"

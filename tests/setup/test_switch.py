@@ -127,9 +127,7 @@ def test_what_was_there_before_stays_at_off(home: Path) -> None:
     settings.write_text(f"[[sources]]\nkind = 'claude-code'\npath = '{home}/.claude/projects'\n")
     before = foreign(home)
     plan, _ = turn_on(home, "claude-code")
-    assert {kept.part for kept in plan.kept} == {
-        SetupPart.MCP, SetupPart.SKILL, SetupPart.SOURCE
-    }
+    assert {kept.part for kept in plan.kept} == {SetupPart.MCP, SetupPart.SKILL, SetupPart.SOURCE}
     assert [edit.path.name for edit in plan.changes] == ["settings.json"]
     plan, _ = turn_off(home, "claude-code")
     assert [kept.part for kept in plan.kept] == [SetupPart.SOURCE]
@@ -152,7 +150,8 @@ def test_only_ours_goes_when_others_have_come(home: Path) -> None:
         plan, _ = turn_off(home, agent)
         assert plan.problems == []
     assert read_json(home / ".pi/agent/mcp.json") == {
-        "mcpServers": {"other": {"command": "x"}}, "hooks": {"Stop": [{"hooks": []}]}
+        "mcpServers": {"other": {"command": "x"}},
+        "hooks": {"Stop": [{"hooks": []}]},
     }
     settings = read_json(home / ".claude/settings.json")
     assert settings["hooks"] == {"Stop": [{"hooks": []}]}
@@ -223,7 +222,9 @@ def test_a_file_that_cannot_be_written_is_told_and_not_recorded(
     assert [*done.failed] == [str(home / ".claude/settings.json")]
     record = read_record(context_of(home).layout)
     assert {each.file.name for each in record.additions["claude-code"]} == {
-        "bsd.toml", ".claude.json", "SKILL.md"
+        "bsd.toml",
+        ".claude.json",
+        "SKILL.md",
     }
     turn_off(home, "claude-code")
     assert foreign(home) == before

@@ -42,7 +42,7 @@ def test_sources_come_and_go_in_any_order(text: str) -> None:
     assert take_away(str(take_away(two, second)), first) == text
 
 
-@pytest.mark.parametrize("text", [*FILES, "# head\n\n# root = \"~/.openclaw\"\n\n# tail\n[memory]\n"])
+@pytest.mark.parametrize("text", [*FILES, '# head\n\n# root = "~/.openclaw"\n\n# tail\n[memory]\n'])
 def test_a_key_goes_before_the_tables(text: str) -> None:
     new, added = add(text, ("root",), "~/.local/share/bsd", after="# root = ")
     assert tomllib.loads(new)["root"] == "~/.local/share/bsd"
@@ -72,13 +72,12 @@ def test_a_source_that_a_person_has_written_goes_if_that_is_wanted() -> None:
     by_hand = AddedToml(("sources",), {"kind": "codex", "path": "~/c"}, in_array=True, text="")
     with pytest.raises(NotEditable):
         take_away(text, by_hand)
-    assert tomllib.loads(str(take_away(text, by_hand, force=True))) == {
-        "memory": {"enabled": True}
-    }
+    assert tomllib.loads(str(take_away(text, by_hand, force=True))) == {"memory": {"enabled": True}}
 
 
 @pytest.mark.parametrize(
-    "text", ["sources = []\n", "mcp_servers = 1\n", "mcp_servers = {x = {}}\n", "a = \n", "\ufeffa=1"]
+    "text",
+    ["sources = []\n", "mcp_servers = 1\n", "mcp_servers = {x = {}}\n", "a = \n", "\ufeffa=1"],
 )
 def test_what_cannot_be_added_to_is_left_alone(text: str) -> None:
     in_array = text.startswith("sources")

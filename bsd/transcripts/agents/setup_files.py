@@ -60,21 +60,34 @@ class JsonElement:
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """A table of a TOML file, or a key of its top level, or a new element of an array of tables.
+    """A table of a TOML file, or a new element of an array of tables (`in_array`).
 
     Attributes:
         path: the keys that lead to it.
-        value: its members; a text for a key of the top level.
-        in_array: it is an element of an array of tables.
-        after: the beginning of the line after which a key of the top level is best read.
+        value: its members.
     """
 
     part: SetupPart
     file: Path
     path: tuple[str, ...]
-    value: dict[str, Any] | str
+    value: dict[str, Any]
     in_array: bool = False
-    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TomlKey:
+    """A key of the top level of a TOML file.
+
+    Attributes:
+        path: the key alone.
+        after: the beginning of the line after which the key is best read, if there is one.
+    """
+
+    part: SetupPart
+    file: Path
+    path: tuple[str]
+    value: str
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ class WholeFile:
     content: str
 
 
-Addition = JsonMember | JsonElement | TomlTable | WholeFile
+Addition = JsonMember | JsonElement | TomlTable | TomlKey | WholeFile
 
 
 @dataclass(frozen=True, slots=True)
