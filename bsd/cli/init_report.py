@@ -148,16 +148,18 @@ def tell_copied(agent: AgentInit) -> None:
 
 def tell_extraction(done: Extraction, config: PruningConfig) -> None:
     """Print what the first extraction has done, and where the values are."""
-    values = f"{counted(done.values, 'value')} of {counted(done.sessions, 'session')}"
-    percent = share(done.bytes_saved, done.bytes_before)
-    say_check("ok", f"extracted {values}: {size(done.bytes_saved)} ({percent}) saved")
     if done.values:
+        values = f"{counted(done.values, 'value')} of {counted(done.sessions, 'session')}"
+        percent = share(done.bytes_saved, done.bytes_before)
+        say_check("ok", f"extracted {values}: {size(done.bytes_saved)} ({percent}) saved")
         later = "the archive keeps them, compressed" if config.archive else "they are deleted"
         kept = "for ever" if config.retention == NEVER else f"for {config.retention}, then {later}"
         say(f"  the store keeps them as they were {kept}")
+    else:
+        say("nothing was extracted")
     if done.not_begun:
         say(f"  {counted(done.not_begun, 'session')} left for `bsd run`, or `bsd extract`")
     if done.busy:
-        say_check("warn", f"{counted(done.busy, 'session')} in use left for later")
+        say(f"  {counted(done.busy, 'session')} in use left for later")
     if done.failed:
         say_check("fail", f"{counted(done.failed, 'session')} failed; `bsd extract` says why")
