@@ -354,7 +354,11 @@ class _Init:
         if named_root(call.root, os.environ) is not None:
             return True
         _, own = usual_roots(os.environ)
-        return self._root == own and not (own / ".brainsurgeon").is_dir()
+        if self._root != own:
+            return False
+        # The service does not see the variables of this shell.
+        is_usual = own == usual_roots({"HOME": os.environ.get("HOME", "")})[1]
+        return not (is_usual and (own / ".brainsurgeon").is_dir())
 
     @property
     def _manager(self) -> Manager:

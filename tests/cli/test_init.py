@@ -401,6 +401,15 @@ def test_a_root_that_bsd_has_worked_on_is_not_written_down(claude_only: Machine)
     assert claude_only.root() == claude_only.own
 
 
+def test_a_root_that_only_this_shell_knows_is_written_down(
+    claude_only: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "bsd" / ".brainsurgeon").mkdir(parents=True, mode=0o700)
+    assert claude_only("init --yes").code == 0
+    assert settings_of(claude_only)["root"] == str(tmp_path / "bsd")
+
+
 def test_an_agent_that_cannot_be_read_does_not_stop_the_others(
     claude_only: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
