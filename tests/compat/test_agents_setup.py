@@ -143,7 +143,7 @@ def test_an_ordinary_user_does_it_too(programs: str) -> None:
         for agent in AGENTS:
             ours.bsd("agents", "on", agent, "--yes")
         assert {path.stat().st_uid for path in home.rglob("*")} == {home.stat().st_uid}
-        assert "Connected" in ours.run(*claude_code.newest(), "mcp", "list")
+        assert "bsd:" in ours.run(*claude_code.newest(), "mcp", "list")
         for agent in AGENTS:
             ours.bsd("agents", "off", agent, "--yes")
         after = foreign(home)
