@@ -37,8 +37,8 @@ def setup_commands(options: tuple[str, ...], socket: Path) -> SetupCommands:
     hook = [sys.executable, "-I", "-S", script]
     if not _is_usual(socket):
         hook += ["--socket", str(socket)]
-    # If bsd is removed without `bsd agents off`, Python ends with 2, which would keep the agent from
-    # ending its turn.
+    # If bsd is removed without `bsd agents off`, Python ends with 2: Claude Code would not let the
+    # agent end its turn.
     command = f"{shlex.join(hook)} 2>/dev/null || true"
     return SetupCommands((*own_command(), *options, "mcp"), command, script)
 
