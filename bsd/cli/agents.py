@@ -15,6 +15,7 @@ from bsd.cli.output import counted, note, print_json, print_table, say
 from bsd.core.answers import as_json
 from bsd.core.files import make_private_dir
 from bsd.core.locations import settings_file
+from bsd.daemon.instance import is_running
 from bsd.setup.additions import SetupContext
 from bsd.setup.commands import setup_commands
 from bsd.setup.states import AgentState, available
@@ -176,7 +177,7 @@ def _carry_out(
         tell_plan(plan)
         if stored:
             note(_stays(plan, stored))
-    done = SetupDone(plan.agent, plan.turn, [], {})
+    done = SetupDone(plan.agent, plan.turn)
     if not dry_run:
         call.refuse_if_readonly()
         if plan.changes and not yes:
@@ -188,6 +189,8 @@ def _carry_out(
         print_json(_document(plan, done, dry_run=dry_run, stored=stored))
     elif not dry_run:
         tell_done(plan, done)
+        if done.written and is_running(context.layout):
+            note("the daemon that runs now goes by this when it is started anew")
     return _FAILED if plan.problems or done.failed else 0
 
 
@@ -217,7 +220,7 @@ def tell_plan(plan: SetupPlan) -> None:
         if edit.diff:
             say(edit.diff.rstrip("\n"))
         if edit.problem is not None:
-            note(f"{edit.path}: {edit.problem}\nTry: {edit.hint}")
+            _note_problem(str(edit.path), edit.problem, edit.hint)
     for kept in plan.kept:
         note(f"({kept.part} in {kept.path}: {kept.why}; it stays)")
 
@@ -227,10 +230,17 @@ def tell_done(plan: SetupPlan, done: SetupDone) -> None:
     for path in done.written:
         say(f"wrote {path}" if path.exists() else f"removed {path}")
     for path_, why in done.failed.items():
-        note(f"{path_}: {why}")
+        _note_problem(path_, why, done.hints.get(path_))
     if not done.written and not done.failed:
         say(f"nothing to change: {plan.title} is {plan.turn}")
     elif plan.turn == "on":
         say(f"{plan.title} is on; `bsd agents off {plan.agent}` takes all of this away")
+    elif setup_of(plan.agent).is_root:
+        say(f"bsd still looks after {plan.title}'s sessions: its directory is bsd's root")
     else:
         say(f"{plan.title} is off")
+
+
+def _note_problem(path: str, problem: str, hint: str | None) -> None:
+    where = "" if path in problem else f"{path}: "
+    note(f"{where}{problem}" + (f"\nTry: {hint}" if hint else ""))

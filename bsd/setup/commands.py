@@ -37,7 +37,10 @@ def setup_commands(options: tuple[str, ...], socket: Path) -> SetupCommands:
     hook = [sys.executable, "-I", "-S", script]
     if not _is_usual(socket):
         hook += ["--socket", str(socket)]
-    return SetupCommands((*own_command(), *options, "mcp"), shlex.join(hook), script)
+    # If bsd is removed without `bsd agents off`, Python ends with 2: Claude Code would not let the
+    # agent end its turn.
+    command = f"{shlex.join(hook)} 2>/dev/null || true"
+    return SetupCommands((*own_command(), *options, "mcp"), command, script)
 
 
 def _is_usual(socket: Path) -> bool:

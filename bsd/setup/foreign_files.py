@@ -106,6 +106,9 @@ def make_directories(path: Path) -> tuple[Path, ...]:
             directory.mkdir(exist_ok=True)
             _give_to_owner_above(directory)
             sync_dir(directory.parent)
+    except (FileExistsError, NotADirectoryError):
+        hint = "move away the file that lies in the place of a directory"
+        raise Conflict(f"{path.parent} cannot be made a directory", hint=hint) from None
     except OSError as error:
         raise os_problem(error, f"making {path.parent}") from error
     return missing

@@ -64,14 +64,15 @@ def _state(context: SetupContext, agent: str, setup: AgentSetup, *, turned_off: 
         problem = f"{directory}: {error.strerror}"
     is_on = bool(sources) or (setup.is_root and found and is_the_root(context, setup))
     parts = {SetupPart.SOURCE: is_on}
-    try:
-        for addition in setup.additions(context.commands, context.environ):
+    for addition in setup.additions(context.commands, context.environ):
+        there = False
+        try:
             file = read_foreign(addition.file)
-            content = None if file.content is None else text_of(file)
-            there = is_there(content, addition)
-            parts[addition.part] = there and parts.get(addition.part, True)
-    except BsdError as error:
-        problem = problem or error.message
+            there = is_there(None if file.content is None else text_of(file), addition)
+        except BsdError as error:
+            where = "" if str(addition.file) in error.message else f"{addition.file}: "
+            problem = problem or f"{where}{error.message}"
+        parts[addition.part] = there and parts.get(addition.part, True)
     return AgentState(
         agent, setup.title, directory, found, count, is_on, parts, turned_off, problem
     )

@@ -118,8 +118,9 @@ class SetupDone:
 
     agent: str
     turn: str
-    written: list[Path]
-    failed: dict[str, str]
+    written: list[Path] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    hints: Internal[dict[str, str]] = field(default_factory=dict)
 
 
 def setup_of(agent: str) -> AgentSetup:
@@ -379,7 +380,7 @@ def apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
         record.turned_off.discard(plan.agent)
     else:
         record.turned_off.add(plan.agent)
-    done = SetupDone(plan.agent, plan.turn, [], {})
+    done = SetupDone(plan.agent, plan.turn)
     for edit in plan.files:
         try:
             if plan.turn == "on":
@@ -388,6 +389,7 @@ def apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
                 _take_away(plan.agent, edit, record)
         except SetupFailed as failed:
             done.failed[str(edit.path)] = failed.message
+            done.hints[str(edit.path)] = failed.hint or _BY_HAND
         else:
             done.written.extend([edit.path] if edit.action != "keep" else [])
     if plan.changes or encode_record(record) != known:

@@ -97,8 +97,12 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
     if not is_there(document, added):
         return None
     wanted = _without(document, added)
-    for piece in (added.text, added.text.lstrip("\r\n")):
-        for found in re.finditer(re.escape(piece), text) if piece else ():
+    # A program that writes its file anew may write other line breaks.
+    plain = added.text.replace("\r\n", "\n")
+    forms = (added.text, plain, plain.replace("\n", "\r\n"))
+    pieces = [*forms, *(form.lstrip("\r\n") for form in forms)]
+    for piece in filter(None, dict.fromkeys(pieces)):
+        for found in re.finditer(re.escape(piece), text):
             new = text[: found.start()] + text[found.end() :]
             if _pruned(parse_or_none(new), added.path) == wanted:
                 return new

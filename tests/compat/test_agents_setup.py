@@ -131,6 +131,21 @@ def test_a_running_claude_code_keeps_the_server(claude: ClaudeCode, model: Model
     assert "mcpServers" not in json.loads(own.read_bytes())
 
 
+def test_the_hooks_are_called(claude: ClaudeCode, session: str, tmp_path: Path) -> None:
+    """As they are written, but for the command: SessionStart only where a session goes on."""
+    claude.beside.bsd("agents", "on", "claude-code", "--yes")
+    settings = claude.beside.source.parent / "settings.json"
+    document = json.loads(settings.read_bytes())
+    for event, [group] in document["hooks"].items():
+        group["hooks"][0]["command"] = f"cat >> {tmp_path}/{event}"
+    settings.write_text(json.dumps(document))
+    claude.run("Hello.")
+    told = {path.name for path in tmp_path.iterdir()} & document["hooks"].keys()
+    assert told == {"Stop", "SessionEnd"}
+    claude.run("Hello again.", "--resume", session)
+    assert json.loads((tmp_path / "SessionStart").read_bytes())["source"] == "resume"
+
+
 def test_an_ordinary_user_does_it_too(programs: str) -> None:
     user = as_ordinary_user()
     with tempfile.TemporaryDirectory() as directory:
@@ -143,7 +158,7 @@ def test_an_ordinary_user_does_it_too(programs: str) -> None:
         for agent in AGENTS:
             ours.bsd("agents", "on", agent, "--yes")
         assert {path.stat().st_uid for path in home.rglob("*")} == {home.stat().st_uid}
-        assert "Connected" in ours.run(*claude_code.newest(), "mcp", "list")
+        assert "bsd:" in ours.run(*claude_code.newest(), "mcp", "list")
         for agent in AGENTS:
             ours.bsd("agents", "off", agent, "--yes")
         after = foreign(home)

@@ -195,6 +195,24 @@ def test_one_file_that_cannot_be_edited_does_not_stop_the_others(home: Path) -> 
     assert foreign(home) == before
 
 
+def test_a_file_in_the_place_of_a_directory_is_told(home: Path) -> None:
+    (home / ".claude/skills").write_text("mine")
+    before = foreign(home)
+    _, done = turn_on(home, "claude-code")
+    assert [Path(path).name for path in done.failed] == ["SKILL.md"]
+    assert "move away the file" in next(iter(done.hints.values()))
+    turn_off(home, "claude-code")
+    assert foreign(home) == before
+
+
+def test_one_broken_file_does_not_hide_what_the_others_hold(home: Path) -> None:
+    turn_on(home, "claude-code")
+    (home / ".claude.json").write_text("{ broken")
+    state = states(home)["claude-code"]
+    assert {part: there for part, there in state.parts.items() if not there} == {"mcp": False}
+    assert "not plain JSON" in str(state.problem)
+
+
 def test_nothing_is_written_if_one_file_has_changed_since(home: Path) -> None:
     context = context_of(home)
     plan = plan_on(context, "claude-code")

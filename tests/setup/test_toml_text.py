@@ -58,6 +58,15 @@ def test_what_comes_after_stays() -> None:
     )
 
 
+@pytest.mark.parametrize("text", FILES)
+def test_the_program_may_write_other_line_breaks(text: str) -> None:
+    new, added = add(text, PATH, SERVER)
+    rewritten = new.replace("\r\n", "\n")
+    rewritten = rewritten if "\r\n" in new else rewritten.replace("\n", "\r\n")
+    left = str(take_away(rewritten, added))
+    assert left.split() == text.split()
+
+
 def test_what_a_person_has_changed_stays() -> None:
     new, added = add("a = 1\n", PATH, SERVER)
     edited = new.replace('"mcp"', '"mcp", "-v"')
