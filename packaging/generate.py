@@ -1,4 +1,4 @@
-"""Writes what is made from other files: man page, completions, config.json, the plugin's script.
+"""Writes files that are made from others: man page, completions, config.json, skill, hook script.
 
 python packaging/generate.py           writes them into contrib/ and config/
 python packaging/generate.py --check   names those that are not up to date; exit code 1
@@ -17,7 +17,8 @@ from bsd.core.config_file import default_text
 
 _TOP = Path(__file__).parents[1]
 _CONTRIB = _TOP / "contrib"
-_HOOK = _TOP / "bsd" / "setup" / "claude_hook.py"
+_PACKAGE = _TOP / "bsd"
+_HOOK = _PACKAGE / "setup" / "claude_hook.py"
 _COMPLETIONS = {"bash": "bsd.bash", "zsh": "_bsd", "fish": "bsd.fish"}
 
 
@@ -28,6 +29,9 @@ def generated() -> dict[Path, str]:
         _TOP / "config" / "config.json": default_text(),
         _CONTRIB / "claude-code" / "hooks" / _HOOK.name: _HOOK.read_text(encoding="utf-8"),
     }
+    for path in (_PACKAGE / "setup" / "skills" / "openclaw").iterdir():
+        skill = _CONTRIB / "openclaw" / "skills" / "brainsurgeon" / path.name
+        files[skill] = path.read_text(encoding="utf-8")
     for shell, name in _COMPLETIONS.items():
         files[_CONTRIB / "completions" / name] = _completion(shell)
     return files

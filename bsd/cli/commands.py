@@ -21,6 +21,11 @@ _C = RegisteredCommand
 
 SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
     "Run": {
+        "init": _C(
+            "init:init_command",
+            "Find the agents on this machine, and look after their sessions.",
+            locks=True,
+        ),
         "run": _C("run:run", "Watch, extract and clean up, until told to stop.", locks=True),
         "status": _C("status:status", "Ask the running daemon how it is."),
         "jobs": _C("jobs:jobs", "List the scheduled jobs, or run one now."),
@@ -87,6 +92,7 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "Archive what was kept long enough, or say what goes.",
             locks=True,
         ),
+        "agents": _C("agents:agents", "List the agents on this machine; turn one on or off."),
         "sources": _C("config:sources", "List other programs' directories, and who serves them."),
         "doctor": _C("checks:doctor_command", "Check this machine and this directory for trouble."),
         "service": _C("service:service", "Start bsd at login, as a service of this user."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ def each_session(
     *,
     dry_run: bool = False,
     may_go: bool = False,
+    waits: bool = True,
+    seconds: float = math.inf,
 ) -> Outcomes:
     """Apply an action to each session and return what became of them.
 
@@ -38,8 +41,11 @@ def each_session(
     Args:
         aim: the status of a session that the action changed.
         may_go: a session that its program deletes meanwhile is left alone and is no failure.
+        waits: False: busy sessions are left for later.
+        seconds: after so many no further session is begun.
     """
     outcomes = Outcomes(aim, dry_run=dry_run, not_begun=len(names))
+    end = time.monotonic() + seconds
     with Progress(least=0) as bar:
         run = _SessionRun(call, _leave_deleted_alone(action) if may_go else action, names, bar)
         with call.context(
@@ -47,10 +53,12 @@ def each_session(
         ) as context:
             try:
                 for name in names:
+                    if time.monotonic() >= end:
+                        break
                     run.begin(name)
                     outcomes.not_begun -= 1
                     outcomes.results.append(run.attempt(context))
-                if not dry_run:
+                if waits and not dry_run:
                     _try_busy_again(run, context, outcomes)
             except Stopped as stopped:
                 outcomes.stopped_by = stopped.number

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from bsd.cli.output import cache_wait, counted, one_line, size
 from bsd.core.durations import spell_seconds
+from bsd.setup.unserved import told_text
 
 Document = Mapping[str, Any]
 
@@ -175,6 +176,9 @@ def _trouble(status: Document) -> Iterator[str]:
             yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
         if problem := source["problem"]:
             yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
+    yield from unserved_lines(
+        status.get("unserved", [])
+    )  # a daemon that was not restarted has none
     yield from _archive_trouble(status["retention"].get("archive", {}))
     if status["clock"]:
         yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
@@ -187,6 +191,12 @@ def _trouble(status: Document) -> Iterator[str]:
         yield _row("! orphans", f"{orphans} of late lines without a place (`bsd verify`)")
     for reason, count in status["left_alone"]["reasons"].items():
         yield _row("left alone", f"{counted(count, 'session')}: {one_line(reason, 200)}")
+
+
+def unserved_lines(agents: Iterable[Document]) -> Iterator[str]:
+    """Return a line for each agent of `unserved`."""
+    for agent in agents:
+        yield _row("! agent", f"{told_text(agent['title'])}. Try: {agent['hint']}")
 
 
 def _recent(sessions: list[Document], now: float) -> Iterator[str]:

@@ -111,6 +111,10 @@ class Layout:
     """The full-text index of sessions and their figures; it can be rebuilt."""
     root_id_file = _Place(".brainsurgeon/root-id")
     """By which a root is known to the sources that it serves, wherever it is moved."""
+    told_file = _Place(".brainsurgeon/told.json")
+    """Which agents that bsd does not look after the user was told about."""
+    agents_file = _Place(".brainsurgeon/agents.json")
+    """What bsd has added to files of agents' programs, so that it can be taken away."""
     clock_file = _Place(".brainsurgeon/clock.json")
     """What is known of this machine's clock, so that no run deletes by a wrong one."""
     forgetting = _Place(".brainsurgeon/forgetting")

@@ -36,6 +36,7 @@ from bsd.maintenance.retention import archive_forecast
 from bsd.maintenance.targets import ArchivePacks, ExtractedFiles, TrashedSessions
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.commit.reach import unreached
+from bsd.setup.unserved import unserved
 from bsd.store.snapshots import NO_COPIES, copies_use
 from bsd.transcripts.agents.programs import elsewhere, served_by
 
@@ -126,6 +127,7 @@ class DaemonReport:
             orphans=_orphans(state.layout),
             disk=self._disk_use.answer(),
             sources=_sources(state.layout),
+            unserved=unserved(state.layout, os.environ),
             clock=self._jobs.clock_in_doubt,
             search=self._indexer.state(),
             config={

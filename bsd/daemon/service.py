@@ -37,6 +37,7 @@ from bsd.daemon.state import DaemonState
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.worker import Worker, Workers
 from bsd.sessions.commit.protocol import CommitOutcome
+from bsd.setup.unserved import tell_in_log
 
 _log = structlog.stdlib.get_logger(module="daemon")
 
@@ -209,6 +210,7 @@ class Daemon:
         self._add_jobs()
         if not settings.readonly:
             self._jobs.explain_retention()
+            tell_in_log(state.layout, os.environ)
             self._jobs.claim_sources()
             began = state.clocks.wall()
             if self._recovery.run():

@@ -180,6 +180,13 @@ class DaemonStatus:
     sources: Annotated[
         list[EntryInfo], Field(description="name, kind, path, served_by, left_alone, problem")
     ]
+    unserved: Annotated[
+        list[EntryInfo],
+        Field(
+            description="Agents with sessions here that bsd does not look after, until `bsd status`"
+            " has told of them: kind, title, directory, hint"
+        ),
+    ]
     clock: Annotated[
         str | None, Field(description="Why the clock is not believed, and nothing deleted")
     ]

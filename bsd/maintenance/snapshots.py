@@ -59,7 +59,7 @@ from bsd.transcripts.reader import TranscriptFile
 _log = structlog.stdlib.get_logger(module="archive")
 
 _REST_SECONDS = 24 * 3600.0
-_SOON_SECONDS = 7 * 24 * 3600.0
+SOON_SECONDS = 7 * 24 * 3600.0  # before its program deletes a session, it is copied at once
 # What one run reads, since other jobs of the daemon wait for it; the next run goes on.
 _MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
 _LOCK_SECONDS = 10.0  # for which another bsd that works on a session is waited for
@@ -157,7 +157,8 @@ def take_snapshots(
         try:
             run.run()
         finally:
-            run.versions.save()
+            if not scope.dry_run:
+                run.versions.save()
     return run.totals
 
 
@@ -251,7 +252,7 @@ class _Run:
         return False
 
     def _is_due(self, candidate: _Candidate, now: float) -> bool:
-        if candidate.deleted_at - now <= _SOON_SECONDS:
+        if candidate.deleted_at - now <= SOON_SECONDS:
             return True
         if self.scope.first and candidate.deleted_at == math.inf:
             return False
@@ -358,7 +359,7 @@ def _candidates(layout: Layout, agents: list[str], wanted: set[str]) -> Iterator
     for agent in agents:
         with suppress(BsdError):  # `catalog.agents` says what is wrong with it
             program = program_of(layout, agent)
-            part_of, deleted_at = parent_of(layout, program), _deletion(program)
+            part_of, deleted_at = parent_of(layout, program), deletion_of(program)
             found = [
                 _Candidate(name, written, deleted_at=deleted_at(written))
                 for name, stat in catalog.with_stats(layout, agent, strays=False)
@@ -392,7 +393,7 @@ def _renamed(layout: Layout, agent: str, in_place: set[SessionName]) -> Iterable
     return latest.values()
 
 
-def _deletion(program: AgentProgram) -> Callable[[Written], float]:
+def deletion_of(program: AgentProgram) -> Callable[[Written], float]:
     """Return when a program deletes a session that was last written to then; epoch seconds.
 
     A part of a session goes with the session, if that is there; else by its own age.

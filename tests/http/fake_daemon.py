@@ -105,6 +105,7 @@ def sample_status() -> dict[str, Any]:
                 "problem": None,
             }
         ],
+        "unserved": [],
         "clock": None,
         "disk": {
             "store": 40 * _MB,

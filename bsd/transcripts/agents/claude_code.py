@@ -35,6 +35,7 @@ from bsd.transcripts.agents.claude_code_records import (
 )
 from bsd.transcripts.agents.claude_hooks import read_hook
 from bsd.transcripts.agents.claude_code_usage import cache_use
+from bsd.transcripts.agents.claude_code_setup import additions
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
     TIES,
@@ -624,6 +625,7 @@ KIND = SourceKind(
     usual_directory=directory_below("CLAUDE_CONFIG_DIR", ".claude", "projects"),
     remembered=remembered_prompts,
     read_hook=read_hook,
+    additions=additions,
 )
 
 

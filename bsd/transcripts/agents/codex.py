@@ -15,7 +15,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any
 from bsd.core.errors import Busy
 from bsd.core.files import open_plain
 from bsd.core.layout import SessionName
+from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
 from bsd.transcripts.agents.entry import (
     Entry,
@@ -58,6 +59,13 @@ from bsd.transcripts.agents.program import (
     SourceKind,
     directory_below,
     is_sync_copy,
+)
+from bsd.transcripts.agents.setup_files import (
+    Addition,
+    SetupCommands,
+    SetupPart,
+    TomlTable,
+    tools_skill,
 )
 from bsd.transcripts.agents.values import leaf_values, result_values, text_value
 from bsd.transcripts.spans import ValuePath
@@ -527,6 +535,17 @@ def _open_files(pid: int) -> list[Path]:
     return list(found)
 
 
+def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
+    """Return what bsd adds to the files of a user of Codex."""
+    directory = expand(environ.get("CODEX_HOME") or "~/.codex", environ)
+    program, *arguments = commands.mcp
+    server = {"command": program, "args": arguments}
+    return [
+        TomlTable(SetupPart.MCP, directory / "config.toml", ("mcp_servers", "bsd"), server),
+        tools_skill(directory / "skills"),
+    ]
+
+
 KIND = SourceKind(
     routes=((None, None, None),),
     called="sessions",
@@ -537,4 +556,5 @@ KIND = SourceKind(
     at_work=_at_work,
     title="Codex",
     usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
+    additions=_additions,
 )

@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from bsd.core.locations import expand
 from bsd.transcripts.agents.entry import Entry, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat, Turn, Value
 from bsd.transcripts.agents.openclaw.format import OPENCLAW, OpenClaw, detect, header_ids
@@ -33,6 +34,13 @@ from bsd.transcripts.agents.program import (
     SourceKind,
     directory_below,
     is_sync_copy,
+)
+from bsd.transcripts.agents.setup_files import (
+    Addition,
+    JsonMember,
+    SetupCommands,
+    SetupPart,
+    tools_skill,
 )
 
 _VERSIONS = (2, 3)
@@ -169,6 +177,20 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
         yield from (Path(path) for at, path in sorted(files, reverse=True) if at >= since)
 
 
+def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
+    """Return what bsd adds to the files of a user of pi.
+
+    Versions before 1.0 have no client for MCP and do not read its file; their agents use a shell.
+    """
+    directory = expand(environ.get("PI_CODING_AGENT_DIR") or "~/.pi/agent", environ)
+    program, *arguments = commands.mcp
+    server = {"command": program, "args": arguments}
+    return [
+        JsonMember(SetupPart.MCP, directory / "mcp.json", ("mcpServers", "bsd"), server),
+        tools_skill(directory / "skills"),
+    ]
+
+
 KIND = SourceKind(
     routes=((None,), (), (_PROJECT, _STEM, "tasks"), (_PROJECT, _STEM, None, _RUN)),
     called=None,
@@ -177,4 +199,5 @@ KIND = SourceKind(
     at_work=_at_work,
     title="pi",
     usual_directory=directory_below("PI_CODING_AGENT_DIR", ".pi/agent", "sessions"),
+    additions=_additions,
 )

@@ -21,6 +21,7 @@ from bsd.core.sources import ProgramArchive, Route
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
+from bsd.transcripts.agents.setup_files import Addition, SetupCommands
 
 ENDING = ".jsonl"
 
@@ -340,6 +341,8 @@ class SourceKind(NamedTuple):
     )
     # What a hook tells, by its JSON; None: nothing that matters here.
     read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
+    # What bsd adds to the program's own files, by the environment; None: nothing.
+    additions: Callable[[SetupCommands, Mapping[str, str]], list[Addition]] | None = None
 
 
 def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:

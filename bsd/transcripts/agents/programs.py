@@ -44,8 +44,10 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locations import home
 from bsd.core.sources import Source
 from bsd.transcripts.agents.openclaw.home import RootAgent
+from bsd.transcripts.agents.openclaw.setup import SETUP
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 from bsd.transcripts.agents.program import ENDING, AgentProgram, Process, SourceKind
+from bsd.transcripts.agents.setup_files import AgentSetup
 
 if TYPE_CHECKING:  # start-up stays light: most calls load no settings
     from bsd.core.settings import SourceSettings
@@ -60,6 +62,10 @@ KINDS: dict[str, str] = {
 }
 
 
+# The word for the program whose directory is a root of bsd: it is no kind of source.
+ROOT_KIND = "openclaw"
+
+
 def kind_of(word: str) -> SourceKind:
     """The program that the settings call by a word; raises KeyError."""
     kind: SourceKind = import_module(KINDS[word]).KIND
@@ -69,6 +75,16 @@ def kind_of(word: str) -> SourceKind:
 def page_size_for(client: str | None) -> PageSize:
     """How much one answer may carry to a program that calls itself so over MCP."""
     return kind_of(client).page_size if client in KINDS else OTHERS
+
+
+def agent_setups() -> dict[str, AgentSetup]:
+    """Return the programs that bsd can be set up for, by the words for them."""
+    found = {}
+    for word in KINDS:
+        kind = kind_of(word)
+        if kind.additions is not None and kind.usual_directory is not None:
+            found[word] = AgentSetup(kind.title, kind.usual_directory, kind.additions)
+    return {**found, ROOT_KIND: SETUP}
 
 
 def program_of(layout: Layout, agent: str) -> AgentProgram:
