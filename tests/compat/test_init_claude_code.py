@@ -13,7 +13,7 @@ import pytest
 
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import Model, asking
-from tests.compat.test_clean_up import DAY, clean_up, old_files, old_session
+from tests.compat.test_clean_up import DAY, Projects, clean_up, old_session
 from tests.openclaw_tree import set_idle
 
 pytestmark = pytest.mark.compat
@@ -44,19 +44,19 @@ def fresh(claude: ClaudeCode, session: str) -> ClaudeCode:
 
 
 def test_what_claude_code_deletes_after_init_comes_back(fresh: ClaudeCode, tmp_path: Path) -> None:
-    project = next(fresh.beside.source.glob(f"*/{old_session(0)}.jsonl")).parent
-    before = old_files(project)
+    projects = Projects(fresh, (fresh.beside.work, fresh.beside.work))
+    before = projects.files()
     done = bsd(fresh, "init", "--yes", "--no-service", "--no-extract")
     [agent] = done["agents"]
     assert agent["kind"] == "claude-code"
     assert agent["copied"] >= SESSIONS
     assert done["root"] == str(fresh.beside.home / ".local" / "share" / "bsd")
-    clean_up(fresh, project, tmp_path)
+    clean_up(projects, tmp_path)
     gone = bsd(fresh, "archive", "list")["sessions"]
     assert len([one for one in gone if one["parent"] is None]) == SESSIONS
     for one in gone:
         bsd(fresh, "archive", "bring-back", one["session"])
-    assert old_files(project) == before
+    assert projects.files() == before
 
 
 def test_claude_code_goes_on_with_a_session_that_init_has_extracted(

@@ -33,9 +33,9 @@ from bsd.transcripts.agents.claude_code_records import (
     record_id,
     unsent_values,
 )
-from bsd.transcripts.agents.claude_hooks import read_hook
-from bsd.transcripts.agents.claude_code_usage import cache_use
 from bsd.transcripts.agents.claude_code_setup import additions
+from bsd.transcripts.agents.claude_code_usage import cache_use
+from bsd.transcripts.agents.claude_hooks import read_hook
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
     TIES,
