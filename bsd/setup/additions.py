@@ -77,13 +77,13 @@ def source_addition(context: SetupContext, agent: str, setup: AgentSetup) -> Tom
             hint=f"run {setup.title} once; if its directory is another one, set the variable that"
             " names it, as for the program itself",
         )
-    value = {"kind": agent, "path": _as_written(directory, context.environ)}
+    value = {"kind": agent, "path": _with_tilde(directory, context.environ)}
     return TomlTable(SetupPart.SOURCE, context.settings_file, ("sources",), value, in_array=True)
 
 
 def root_addition(context: SetupContext) -> TomlKey:
     """Return the key of bsd.toml that names the root."""
-    root = _as_written(context.layout.root, context.environ)
+    root = _with_tilde(context.layout.root, context.environ)
     return TomlKey(SetupPart.ROOT, context.settings_file, ("root",), root, after="# root = ")
 
 
@@ -94,7 +94,7 @@ def sources_in(content: str | None, kind: str) -> list[dict[str, Any]]:
     return [each for each in tables if each.get("kind") == kind]
 
 
-def _as_written(path: Path, environ: Mapping[str, str]) -> str:
+def _with_tilde(path: Path, environ: Mapping[str, str]) -> str:
     """Write a path as people do, with `~` for the home directory."""
     own = home(environ)
     return f"~/{path.relative_to(own)}" if path.is_relative_to(own) else str(path)

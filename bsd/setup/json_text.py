@@ -221,18 +221,18 @@ def _insert(text: str, container: _JsonContainer, key: str | None, content: Any)
             before = _skip(text, container.slots[-2].end)  # the comma
         space = text[before + 1 : last.begin]
         line = _LINE_START.search(space)
-        body = _written(key, content, line[1] if line else None, indent, newline)
+        body = _render(key, content, line[1] if line else None, indent, newline)
         return f"{text[: last.end]},{space}{body}{text[last.end :]}"
     if indent is None and _is_one_line(text):
-        body = _written(key, content, None, indent, newline)
+        body = _render(key, content, None, indent, newline)
         return text[: container.open + 1] + body + text[container.close :]
     outer = _indent_of_line(text, container.open)
     own = outer + (indent or _USUAL_INDENT)
-    body = newline + own + _written(key, content, own, indent, newline) + newline + outer
+    body = newline + own + _render(key, content, own, indent, newline) + newline + outer
     return text[: container.open + 1] + body + text[container.close :]
 
 
-def _written(
+def _render(
     key: str | None, content: Any, line: str | None, indent: str | None, newline: str
 ) -> str:
     """Write a member or an element; `line` is the indent of its line, None: all on one line."""

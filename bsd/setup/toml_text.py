@@ -70,7 +70,7 @@ def add(
     before = parse(text)
     newline = "\r\n" if "\r\n" in text else "\n"
     is_table = isinstance(value, dict)
-    rendered = _rendered(path, value, in_array=in_array).replace("\n", newline)
+    rendered = _render(path, value, in_array=in_array).replace("\n", newline)
     if is_table:
         position = len(text)
         gap = "" if not text else newline if text.endswith("\n") else newline * 2
@@ -79,7 +79,7 @@ def add(
         position = _place_of_key(text, after)
         added = rendered if position == 0 or text[position - 1] == "\n" else newline + rendered
     new = text[:position] + added + text[position:]
-    if parse_or_none(new) != _with(before, path, value, in_array=in_array):
+    if parse_or_none(new) != _content_with(before, path, value, in_array=in_array):
         raise NotEditable(f"{'.'.join(path)} is written there in a form to which bsd adds nothing")
     return new, AddedToml(path, value, in_array, added)
 
@@ -96,7 +96,7 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
     document = parse(text)
     if not is_there(document, added):
         return None
-    wanted = _without(document, added)
+    wanted = _content_without(document, added)
     # A program that writes its file anew may write other line breaks.
     plain = added.text.replace("\r\n", "\n")
     forms = (added.text, plain, plain.replace("\n", "\r\n"))
@@ -124,19 +124,19 @@ def parse_or_none(text: str) -> dict[str, Any] | None:
 
 def is_there(document: dict[str, Any], added: AddedToml) -> bool:
     """Return True if the table or key is there, changed or not; an element only as it was."""
-    found = _at(document, added.path)
+    found = _value_at(document, added.path)
     if added.in_array:
         return isinstance(found, list) and added.value in found
     return found is not None
 
 
-def _at(document: Any, path: tuple[str, ...]) -> Any:
+def _value_at(document: Any, path: tuple[str, ...]) -> Any:
     for key in path:
         document = document.get(key) if isinstance(document, dict) else None
     return document
 
 
-def _rendered(path: tuple[str, ...], value: Any, *, in_array: bool) -> str:
+def _render(path: tuple[str, ...], value: Any, *, in_array: bool) -> str:
     """Write a table with its header, or a key with its value; ends with a line break."""
     if not isinstance(value, dict):
         return tomlkit.dumps({path[-1]: value})
@@ -157,22 +157,22 @@ def _place_of_key(text: str, after: str | None) -> int:
     return 0
 
 
-def _with(before: Any, path: tuple[str, ...], value: Any, *, in_array: bool) -> Any:
+def _content_with(before: Any, path: tuple[str, ...], value: Any, *, in_array: bool) -> Any:
     if not path:
         return [*before, value] if in_array else value
     key, *rest = path
     inner: Any = before.get(key, [] if in_array and not rest else {})
     if not isinstance(inner, list if in_array and not rest else dict):
         raise NotEditable(f"{key} is not a table")
-    return {**before, key: _with(inner, tuple(rest), value, in_array=in_array)}
+    return {**before, key: _content_with(inner, tuple(rest), value, in_array=in_array)}
 
 
-def _without(document: dict[str, Any], added: AddedToml) -> dict[str, Any]:
+def _content_without(document: dict[str, Any], added: AddedToml) -> dict[str, Any]:
     """Return the content without what was added, and without tables that are empty then."""
     key, *rest = added.path
     inner: Any = document[key]
     if rest:
-        inner = _without(inner, AddedToml(tuple(rest), added.value, added.in_array, ""))
+        inner = _content_without(inner, AddedToml(tuple(rest), added.value, added.in_array, ""))
     elif added.in_array:
         inner = list(inner)
         inner.remove(added.value)
