@@ -48,6 +48,7 @@ class Surgeon:
         worth: Worth | None = None,
         goes_on: Callable[[], bool] = lambda: True,
         watch: object | None = None,
+        told_idle: float | None = None,
     ) -> SessionResult | None:
         if watch is not None:
             return None  # calls are due

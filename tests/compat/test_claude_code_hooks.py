@@ -178,8 +178,7 @@ def test_without_a_daemon_all_is_as_without_hooks(
                 events = dict.fromkeys(("Stop", "SessionEnd", "SessionStart"), hook)
                 settings = home.beside.source.parent / "settings.json"
                 settings.write_text(json.dumps({"hooks": events}))
-            command = [*home.program, "-p", "Go on.", "--resume", session]
-            done = home.beside.run(*command)
+            done = home.beside.run(*home.program, "-p", "Go on.", "--resume", session)
             assert done.stderr == ""
             asked.append((done.stdout, newest(model)))
             content = home.path(session).read_bytes()
