@@ -50,6 +50,7 @@ class Surgeon:
         worth: Worth | None = None,
         goes_on: Callable[[], bool] = lambda: True,
         watch: object | None = None,
+        told_idle: float | None = None,
     ) -> SessionResult | None:
         self.asked = asked
         if watch is not None:

@@ -46,7 +46,7 @@ def hook(
 ) -> bytes:
     """Run the script; returns what it prints. It succeeds and says nothing else."""
     given: dict[str, Any] = {"input": said} if isinstance(said, bytes) else {"stdin": said}
-    done = subprocess.run(
+    done: subprocess.CompletedProcess[bytes] = subprocess.run(
         [*user, sys.executable, "-I", "-S", str(script), *arguments],
         check=False,
         capture_output=True,
