@@ -147,8 +147,9 @@ class WatchedTranscript:
     def waits_until(self) -> float | None:
         """Return until when (epoch seconds) calls wait for the prompt cache; None: none does."""
         until = self._warm_until()
-        waiting = until is not None and any(call.is_done for call in self._due(self.calls))
-        return until if waiting else None
+        # The results of tools that only read are their answers, and stay.
+        done = [call for call in self.calls if call.is_done and call.tool not in READING_TOOLS]
+        return until if until is not None and self._due(done) else None
 
     def _warm_until(self) -> float | None:
         if self._waits_at is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from typing import Any
 
 from bsd.actions.extract import extract_due
 from bsd.core.formatting import iso_utc
 from bsd.mcp.inband import InBand
 from tests.actions import performed
-from tests.mcp.conftest import NAME, UNKNOWN, Agent, Desk, text_of
+from tests.mcp.conftest import NAME, UNKNOWN, Agent, Desk, call, text_of
 
 LIFE_SECONDS = 3600.0  # of the cache of the model that writes here
 
@@ -92,3 +93,21 @@ def test_what_an_agent_asks_for_is_done_at_once(desk: Desk, agent: Agent) -> Non
     assert desk.entry("e3")["_extractable"] is False
     assert text_of(desk.entry(pinned)) == "[_extractable=false for entry e3]"
     assert text_of(desk.entry(answer)) == first, "the other one waits"
+
+
+def test_an_answer_that_stays_is_not_waited_for(desk: Desk, agent: Agent) -> None:
+    old = agent.past()
+    desk.look()
+    asked: dict[str, Any] = {"session": "main/s1", "entry_id": old}
+    answer = call(desk, "read_extracted", **asked)
+    agent.user("what was it?")
+    agent.calls(("c1", "mcp__bsd__read_extracted", asked))
+    agent.result("c1", "mcp__bsd__read_extracted", json.dumps(answer))
+    agent.says("ok")
+    warm(desk)
+    calls = InBand(desk.caller(actor="agent"), NAME)
+    with desk.caller().reader(NAME) as opened:
+        watched = calls.watch(opened)
+        deque(watched.lines(), maxlen=0)
+    assert [call.is_done for call in watched.calls] == [True]
+    assert watched.waits_until() is None
