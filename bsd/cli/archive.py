@@ -24,6 +24,7 @@ from bsd.actions.archive import (
 )
 from bsd.actions.forget_project import ForgottenProject, forget_whole_project
 from bsd.actions.vanished import PromptsShown
+from bsd.cli import completion
 from bsd.cli.call import BsdGroup, Call, ask_first
 from bsd.cli.each_session import is_there
 from bsd.cli.entries import print_entries
@@ -307,7 +308,12 @@ def tell_back(done: BroughtBack) -> None:
 @archive_group.command("forget")
 @click.argument("session", required=False, metavar="[AGENT/SESSION]")
 @click.argument("entry", required=False, metavar="[ENTRY]")
-@click.option("--project", metavar="P", help="All sessions of this agent, or of this directory.")
+@click.option(
+    "--project",
+    metavar="P",
+    shell_complete=completion.agents,
+    help="All sessions of this agent, or of this directory.",
+)
 @click.option("--dry-run", is_flag=True, help="With --project: say what would be deleted.")
 @yes_option
 @click.pass_obj

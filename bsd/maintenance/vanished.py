@@ -19,7 +19,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.trashed import transcripts
 from bsd.store.snapshots import archive_directories, snapshot_directories, snapshots_in
 from bsd.transcripts.agents.program import RememberedPrompt
-from bsd.transcripts.agents.programs import kind_of
+from bsd.transcripts.agents.programs import elsewhere, kind_of
 
 # A session whose first prompt was just typed may not have a transcript yet.
 _JUST_NOW_SECONDS = 60.0
@@ -70,7 +70,8 @@ def vanished_sessions(
     """
     vanished = Vanished()
     for source in layout.sources:
-        _read_history(layout, source, agent, vanished, look)
+        if elsewhere(layout, source) is None:  # else another root has the copies
+            _read_history(layout, source, agent, vanished, look)
     vanished.sessions = sorted(
         (
             each

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from bsd.core.layout import SessionName
+from bsd.core.settings import SourceSettings
 from bsd.maintenance.vanished import Vanished, prompts_of, prompts_of_agents, vanished_sessions
+from bsd.transcripts.agents.programs import layout_of, take
 from tests.maintenance.keeping import ClaudeHome, keep
 from tests.maintenance.remembering import HOUR_MS, LATE_2026, id_of, prompt, write_history
 from tests.session_files import Clock
@@ -105,6 +107,21 @@ def test_what_cannot_be_read_is_told(home: ClaudeHome) -> None:
     assert found.sessions == []
     [problem] = found.problems
     assert "history.jsonl" in problem
+
+
+def test_where_another_root_has_the_copies_none_are_listed(
+    home: ClaudeHome, tmp_path: Path
+) -> None:
+    write_history(home.source, prompt("look", id_of(1)))
+    other = tmp_path / "other-root"
+    other.mkdir()
+    take(
+        layout_of(other, [SourceSettings(kind="claude-code", path=home.source)]),
+        home.layout.sources[0],
+    )
+    assert vanished(home).sessions == []
+    take(home.layout, home.layout.sources[0])
+    assert len(vanished(home).sessions) == 1
 
 
 def test_a_history_of_another_agent_is_read_for_no_other(home: ClaudeHome) -> None:
