@@ -145,7 +145,7 @@ def sends_the_same(
 RECORDS = {
     "api-request": {"params", "tail"},
     "api-request-shape": {"shape"},
-    "api-request-blob": {"message"},
+    "api-request-blob": {"message.content"},
 }
 UNSENT = RECORDS | {
     "progress": {"data.normalizedMessages"},

@@ -26,13 +26,14 @@ from typing import Any, TypeGuard
 from bsd.transcripts.agents.entry import Entry, is_structural, text_of
 from bsd.transcripts.agents.format import Value
 from bsd.transcripts.agents.values import unit_values
-from bsd.transcripts.spans import ValuePath
+from bsd.transcripts.spans import ValuePath, value_at
 
-# Members of a line whose content leaves, by its type.
-_RECORDS = {
-    "api-request": ("params", "tail"),
-    "api-request-shape": ("shape",),
-    "api-request-blob": ("message",),
+# What leaves a line, by its type. A message stays an object, as other programs that read sessions
+# expect of a `message`.
+_RECORDS: dict[str, tuple[ValuePath, ...]] = {
+    "api-request": (("params",), ("tail",)),
+    "api-request-shape": (("shape",),),
+    "api-request-blob": (("message", "content"),),
 }
 # Members of such a line that stay, and that a copy of it in a fork has, too.
 _TELLING = ("type", "agentId", "id", "shapeHash", "hash", "timestamp")
@@ -83,7 +84,7 @@ def unsent_values(entry: Entry, at_least: int) -> list[Value]:
 def _unsent(entry: Entry) -> Iterator[tuple[ValuePath, Any]]:
     kind = entry.get("type")
     if is_record(kind):
-        yield from (((key,), entry[key]) for key in entry if key in _RECORDS[kind])
+        yield from ((path, value_at(entry, path)) for path in _RECORDS[kind])
     elif text_of(entry.get("uuid")) is None:
         return
     elif kind == "progress":

@@ -116,7 +116,10 @@ def test_of_attachments_only_the_output_of_hooks_leaves(entry: dict[str, Any], k
 
 def test_of_records_of_requests_the_content_leaves_as_one_value() -> None:
     assert leaving(SHAPE) == {"shape": Shape.WHOLE}
-    assert leaving(BLOB) == {"message": Shape.WHOLE}
+    assert leaving(BLOB) == {"message.content": Shape.WHOLE}
+    text = {"role": "user", "content": LONG}
+    assert leaving(BLOB | {"message": text}) == {"message.content": Shape.TEXT}
+    assert leaving(BLOB | {"message": LONG}) == {}
     assert leaving(REQUEST) == {"tail": Shape.WHOLE}
     assert leaving(record("api-request-resumed", message=SHORT)) == {}
     assert leaving(record("cost-state", shape=SHORT)) == {}
@@ -127,8 +130,12 @@ def test_a_record_has_one_id_before_and_after_its_content_left(entry: dict[str, 
     info = CLAUDE_CODE.info(entry)
     assert info.id is not None
     assert (info.kind, info.is_note, info.is_message) == (entry["type"], True, False)
-    [gone] = [str(value.path[0]) for value in values(entry)]
-    lean = entry | {gone: f"[[extracted-{info.id}]]", "_extracted": {}, "_restored": "now"}
+    lean: dict[str, Any] = {**json.loads(json.dumps(entry)), "_extracted": {}, "_restored": "now"}
+    [[*above, last]] = [value.path for value in values(entry)]
+    holder = lean
+    for step in above:
+        holder = holder[str(step)]
+    holder[str(last)] = f"[[extracted-{info.id}]]"
     assert CLAUDE_CODE.info(lean).id == info.id
     assert CLAUDE_CODE.info(entry | {"sessionId": "another"}).id == info.id, "as in a fork"
     for key in {"shapeHash", "hash", "id"} & entry.keys():
