@@ -161,9 +161,6 @@ class SessionDetail(SessionInList):
     damaged: Annotated[
         DamagedLines | None, Field(description="Of the whole session; null if it was not read")
     ]
-    left_alone: Annotated[
-        str | None, Field(description="Why bsd does not edit the session, if it does not")
-    ]
 
 
 def show_session(
@@ -182,6 +179,7 @@ def show_session(
     except FileNotFoundError:
         raise layout.no_session(session) from None
     [row] = listed(layout, [catalog.describe(layout, session, stat)], time.time())
+    row = replace(row, left_alone=page.left_alone or row.left_alone)
     return SessionDetail(
         **vars(row),
         children=children(layout, session),
@@ -189,5 +187,4 @@ def show_session(
         next=page.next,
         previous=page.previous,
         damaged=page.damaged,
-        left_alone=page.left_alone,
     )

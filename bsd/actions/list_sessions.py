@@ -75,7 +75,7 @@ class SessionRow:
         int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
     ] = field(default=None, kw_only=True)
     left_alone: Annotated[
-        str | None, Field(description="Why this root does not edit it"), OMIT_EMPTY
+        str | None, Field(description="Why bsd does not edit it"), OMIT_EMPTY
     ] = field(default=None, kw_only=True)
     paused: Annotated[
         str | None, Field(description="By which pause it is not edited, and until when"), OMIT_EMPTY
