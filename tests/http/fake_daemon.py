@@ -88,6 +88,8 @@ def sample_status() -> dict[str, Any]:
             "crashes": 0,
         },
         "left_alone": {"count": 2, "reasons": {"the transcript is of version 1": 2}},
+        "exclude": ["secret"],
+        "pauses": [{"name": "main", "since": "2026-11-22T09:00:00.000Z", "until": None}],
         "sessions": [
             sample_result("main/a", "extracted", values=12, bytes_saved=5_000_000),
             sample_result("main/bad", "failed", reason="disk full", hint="free some space"),
