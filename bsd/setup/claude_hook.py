@@ -13,7 +13,7 @@ import select
 import sys
 import time
 
-_SECONDS = 0.03  # from here to the end; half of it for the input
+_SECONDS = 0.025  # from here to the end; half of it for the input
 _LARGEST = 1 << 20  # bytes, of a request that the daemon takes
 _LONGEST_SOCKET_PATH = 103  # bytes
 _REQUEST = (

@@ -16,10 +16,12 @@ from bsd.core.settings import SourceSettings
 from bsd.daemon.enqueue import Enqueuer
 from bsd.daemon.hooks import HookReceiver, sentence
 from bsd.daemon.loops import Clocks
+from bsd.daemon.queue import TryLater
 from bsd.daemon.state import DaemonState
-from bsd.planning.result import Status
+from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.agents.programs import session_at
 from tests.daemon.taking import take_at
+from tests.daemon.work_house import NAME, House
 from tests.loading import load_settings
 from tests.searching import read_all
 from tests.session_files import Clock, make_caller
@@ -126,6 +128,16 @@ def test_a_session_that_is_idle_is_queued(home: Home, state: DaemonState, event:
     assert state.enqueuer.told_idle(home.name) == WALL
 
 
+def test_a_worker_hands_on_what_was_said_until_it_can_be_acted_on(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.write()
+    house.enqueuer.put_idle(NAME, house.steady, 123.0)
+    house.caller.answer = SessionResult(str(NAME), Status.BUSY)
+    assert house.on(NAME) == TryLater()
+    house.on(NAME)
+    assert [each.told_idle for each in house.handed] == [123.0, 123.0]
+
+
 def test_only_the_latest_sessions_are_remembered(state: DaemonState) -> None:
     enqueuer: Enqueuer = state.enqueuer
     names = [SessionName("main", f"s{number}") for number in range(1002)]
@@ -165,7 +177,7 @@ def test_a_model_is_told_how_much_can_be_restored(
     assert text == sentence(result.entries)
     assert f" {result.entries} entries of this session " in text
     assert "the tool restore of the MCP server bsd" in text
-    assert state.queue.next_due() is None, "nobody has said that it is idle"
+    assert state.queue.next_due() is None, "no hook has said that it is idle"
 
 
 def test_a_damaged_index_is_no_reason_to_fail(home: Home, state: DaemonState) -> None:

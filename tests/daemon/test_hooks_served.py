@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from bsd.core.filesystem import strength
+from bsd.setup.claude_hook import _REQUEST
 from tests.daemon.running import Running, configure, running
 from tests.needs import require_linux
 from tests.setup.patient_hook import patient
@@ -26,6 +28,7 @@ from tests.waiting import DEADLINE_SECONDS, wait_for
 pytestmark = pytest.mark.daemon
 
 OTHER = "00000000-0000-4000-8000-000000000001"
+THIRD = "00000000-0000-4000-8000-000000000002"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, H
     if strength(top).level != "strong":
         pytest.skip("needs a file system with leases that prove something")
     home = Home.of(CLAUDE_CODE, top, claude_code_lines())
-    home.path.with_name(f"{OTHER}.jsonl").write_bytes(home.path.read_bytes())
+    for name in (OTHER, THIRD):
+        home.path.with_name(f"{name}.jsonl").write_bytes(home.path.read_bytes())
     os.utime(home.path)
     settings = top / "config" / "bsd" / "bsd.toml"
     settings.parent.mkdir(parents=True)
@@ -76,7 +80,7 @@ def test_a_session_that_is_idle_is_lean_soon_and_its_model_is_told(
 
     wait_for(is_lean, "the session to be extracted")
     other = home.path.with_name(f"{OTHER}.jsonl")
-    assert b"[[extracted-" not in other.read_bytes(), "nobody has said that it is idle"
+    assert b"[[extracted-" not in other.read_bytes(), "no hook has said that it is idle"
 
     def told() -> str:
         return hook(daemon, script, home.path, hook_event_name="SessionStart", source="resume")
@@ -89,6 +93,16 @@ def test_a_session_that_is_idle_is_lean_soon_and_its_model_is_told(
     resumed = {"hook_event_name": "SessionStart", "source": "resume"}
     assert hook(daemon, script, other, **resumed) == ""
     assert hook(daemon, script, Path("/etc/passwd"), **resumed) == ""
+
+
+def test_a_hook_that_does_not_wait_for_the_answer_is_heard(world: tuple[Running, Home]) -> None:
+    daemon, home = world
+    path = home.path.with_name(f"{THIRD}.jsonl")
+    said = json.dumps({"hook_event_name": "SessionEnd", "transcript_path": str(path)}).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(daemon.socket))
+        connection.sendall(_REQUEST % (len(said), said))
+    wait_for(lambda: b"[[extracted-" in path.read_bytes(), "the session to be extracted")
 
 
 @pytest.mark.parametrize(
