@@ -6,7 +6,6 @@ The content is a text, None where there is no file. Files are read and written i
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -178,7 +177,7 @@ def _put_value(content: str | None, addition: _Value, earlier: Added | None) -> 
     if isinstance(earlier, AddedJson) and earlier.made > added.made:
         # What was made for the earlier one is kept by another addition to this file.
         added = replace(added, made=earlier.made, inner=earlier.inner)
-    return Outcome(text, added)
+    return Outcome(text, replace(added, mark=getattr(addition, "mark", "")))
 
 
 def _present(text: str, addition: _Value) -> Any:
@@ -189,7 +188,7 @@ def _present(text: str, addition: _Value) -> Any:
     if isinstance(addition, JsonMember):
         return json_text.member(document, addition.path)
     found = json_text.elements(document, addition.path)
-    marked = (one for one in found if addition.mark in json.dumps(one, ensure_ascii=False))
+    marked = (one for one in found if json_text.has_mark(one, addition.mark))
     return next(marked, json_text.ABSENT)
 
 

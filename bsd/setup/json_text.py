@@ -39,6 +39,7 @@ class AddedJson:
         made: how many objects and arrays on the way were created, the innermost ones.
         inner: the space between the brackets of the object or array in which something was added,
             if it was empty; else None.
+        mark: a text by which an element is recognised that was changed since; or empty.
     """
 
     path: tuple[str, ...]
@@ -46,6 +47,7 @@ class AddedJson:
     is_element: bool
     made: int
     inner: str | None
+    mark: str = ""
 
 
 class _JsonSlot(NamedTuple):
@@ -123,14 +125,11 @@ def take_away(text: str, added: AddedJson, *, force: bool = False) -> str | None
     container, found = _walk(text, path if added.is_element else path[:-1])
     if found < len(path) - (0 if added.is_element else 1):
         return None
-    if added.is_element:
-        index = _element(text, container, added.value)
-    else:
-        index = _member(container, keys.pop())
-        if index is not None and not force and _value(text, container.slots[index]) != added.value:
-            raise NotEditable(f"{'.'.join(path)} was changed since bsd added it")
+    index = _element(text, container, added) if added.is_element else _member(container, keys.pop())
     if index is None:
         return None
+    if not force and _value(text, container.slots[index]) != added.value:
+        raise NotEditable(f"{'.'.join(path)} was changed since bsd added it")
     return _remove(text, container, index, added, keys)
 
 
@@ -200,9 +199,18 @@ def _member(container: _JsonContainer, key: str) -> int | None:
     return found[0] if found else None
 
 
-def _element(text: str, container: _JsonContainer, value: Any) -> int | None:
-    found = (n for n, slot in enumerate(container.slots) if _value(text, slot) == value)
-    return next(found, None)
+def _element(text: str, container: _JsonContainer, added: AddedJson) -> int | None:
+    """Return the index of the element that was added, or of what it has become."""
+    values = [_value(text, slot) for slot in container.slots]
+    if added.value in values:
+        return values.index(added.value)
+    marked = (n for n, value in enumerate(values) if has_mark(value, added.mark))
+    return next(marked, None)
+
+
+def has_mark(value: Any, mark: str) -> bool:
+    """Return True if a text stands in a value; an empty one stands in none."""
+    return bool(mark) and mark in json.dumps(value, ensure_ascii=False)
 
 
 def _value(text: str, slot: _JsonSlot) -> Any:

@@ -254,8 +254,7 @@ def plan_off(context: SetupContext, agent: str, *, force: bool = False) -> Setup
     record = read_record(context.layout)
     plan = SetupPlan(agent, setup.title, "off")
     found = record.additions.get(agent, [])
-    if not any(each.file == context.settings_file for each in found):
-        found = [*found, *_written_by_hand(context, plan, force=force)]
+    found = [*found, *_written_by_hand(context, plan, found, force=force)]
     for path in dict.fromkeys(each.file for each in reversed(found)):
         own = [each for each in found if each.file == path]
         _plan_removal(plan, path, own, record, force=force)
@@ -263,25 +262,28 @@ def plan_off(context: SetupContext, agent: str, *, force: bool = False) -> Setup
 
 
 def _written_by_hand(
-    context: SetupContext, plan: SetupPlan, *, force: bool
+    context: SetupContext, plan: SetupPlan, found: list[RecordedAddition], *, force: bool
 ) -> list[RecordedAddition]:
     """Return the `[[sources]]` of the agent that bsd has not added; without `force` they stay."""
     path = context.settings_file
+    ours = [e.added.value for e in found if e.file == path and isinstance(e.added, AddedToml)]
     try:
         file = read_foreign(path)
         sources = sources_in(None if file.content is None else text_of(file), plan.agent)
     except BsdError as problem:
-        plan.files.append(_refused(path, [SetupPart.SOURCE], problem))
+        if not ours:  # else the removal tells
+            plan.files.append(_refused(path, [SetupPart.SOURCE], problem))
         return []
+    others = [each for each in sources if not any(each == {**each, **own} for own in ours)]
     if not force:
-        why = "it was there before; `--force` removes it"
-        plan.kept.extend(KeptAddition(SetupPart.SOURCE, path, why) for _ in sources)
+        why = "bsd has not added it; `--force` removes it"
+        plan.kept.extend(KeptAddition(SetupPart.SOURCE, path, why) for _ in others)
         return []
     return [
         RecordedAddition(
             SetupPart.SOURCE, path, AddedToml(("sources",), source, in_array=True, text="")
         )
-        for source in sources
+        for source in others
     ]
 
 

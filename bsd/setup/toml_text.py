@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tomlkit
@@ -94,8 +94,13 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
         NotEditable: the file cannot be edited, or what was added was changed.
     """
     document = parse(text)
-    if not is_there(document, added):
+    now = _present(document, added)
+    if now is None:
         return None
+    if now != added.value:
+        if not force:
+            raise NotEditable(f"{'.'.join(added.path)} was changed since bsd added it")
+        added = replace(added, value=now, text="")
     wanted = _content_without(document, added)
     # A program that writes its file anew may write other line breaks.
     plain = added.text.replace("\r\n", "\n")
@@ -122,12 +127,18 @@ def parse_or_none(text: str) -> dict[str, Any] | None:
         return None
 
 
-def is_there(document: dict[str, Any], added: AddedToml) -> bool:
-    """Return True if the table or key is there, changed or not; an element only as it was."""
+def _present(document: dict[str, Any], added: AddedToml) -> Any:
+    """Return what has become of what was added, None if it is gone.
+
+    An element of an array is the one that has all members that were added, if others have come.
+    """
     found = _value_at(document, added.path)
-    if added.in_array:
-        return isinstance(found, list) and added.value in found
-    return found is not None
+    if not added.in_array:
+        return found
+    tables = [each for each in found if isinstance(each, dict)] if found else []
+    if added.value in tables:
+        return added.value
+    return next((each for each in tables if each == {**each, **added.value}), None)
 
 
 def _value_at(document: Any, path: tuple[str, ...]) -> Any:

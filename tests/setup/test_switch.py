@@ -167,14 +167,28 @@ def test_what_a_person_has_changed_stays_unless_forced(home: Path) -> None:
     (home / ".claude.json").write_text(json.dumps(before))
     skill = home / ".claude/skills/brainsurgeon/SKILL.md"
     skill.write_text("mine")
-    plan, _ = turn_off(home, "claude-code")
-    assert {edit.path.name for edit in plan.problems} == {".claude.json", "SKILL.md"}
-    assert all("changed" in str(edit.problem) for edit in plan.problems)
+    settings = read_json(home / ".claude/settings.json")
+    settings["hooks"]["Stop"][0]["hooks"][0]["timeout"] = 9
+    (home / ".claude/settings.json").write_text(json.dumps(settings))
+    sources = home / ".config/bsd/bsd.toml"
+    sources.write_text(sources.read_text() + 'name = "claude"\n')
+    for _ in range(2):
+        plan, _ = turn_off(home, "claude-code")
+        assert {edit.path.name for edit in plan.problems} == {
+            ".claude.json",
+            "SKILL.md",
+            "settings.json",
+            "bsd.toml",
+        }
+        assert all("changed" in str(edit.problem) for edit in plan.problems)
     assert read_json(home / ".claude.json") == before
     assert skill.read_text() == "mine"
-    assert "hooks" not in read_json(home / ".claude/settings.json")
+    assert [*read_json(home / ".claude/settings.json")["hooks"]] == ["Stop"]
+    assert states(home)["claude-code"].on
     plan, _ = turn_off(home, "claude-code", force=True)
     assert plan.problems == []
+    assert "hooks" not in read_json(home / ".claude/settings.json")
+    assert not states(home)["claude-code"].on
     assert "mcpServers" not in read_json(home / ".claude.json")
     assert not skill.exists()
 
