@@ -74,9 +74,9 @@ class SessionRow:
     tokens_ready: Annotated[
         int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
     ] = field(default=None, kw_only=True)
-    left_alone: Annotated[
-        str | None, Field(description="Why bsd does not edit it"), OMIT_EMPTY
-    ] = field(default=None, kw_only=True)
+    left_alone: Annotated[str | None, Field(description="Why bsd does not edit it"), OMIT_EMPTY] = (
+        field(default=None, kw_only=True)
+    )
     paused: Annotated[
         str | None, Field(description="By which pause it is not edited, and until when"), OMIT_EMPTY
     ] = field(default=None, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.claude_code_history import project_name
+from bsd.transcripts.agents.claude_code.history import project_name
 from tests import forked
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import asking

@@ -12,7 +12,7 @@ import pytest
 from bsd.core.layout import SessionName
 from bsd.core.settings import SourceSettings
 from bsd.maintenance.vanished import prompts_of, vanished_sessions
-from bsd.transcripts.agents.claude_code_history import project_name
+from bsd.transcripts.agents.claude_code.history import project_name
 from bsd.transcripts.agents.programs import layout_of
 from tests.compat.claude_code import ClaudeCode
 

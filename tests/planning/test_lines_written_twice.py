@@ -11,7 +11,7 @@ from bsd.core.errors import Conflict
 from bsd.planning.copies import are_copies
 from bsd.planning.extract import plan_extraction
 from bsd.planning.view import extracted_content
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from tests.planning.in_memory import NOW, Session, config
 from tests.session_files import jsonl

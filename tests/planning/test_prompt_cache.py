@@ -13,7 +13,7 @@ from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Plan
 from bsd.planning.prompt_cache import PromptCache, life_seconds
 from bsd.store.state import CacheSeen, Checkpoint
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.format import CacheUse, EntryInfo, TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import OPENCLAW

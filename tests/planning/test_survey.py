@@ -10,7 +10,7 @@ from bsd.core.formatting import iso_utc
 from bsd.planning.context_window import id_hash
 from bsd.planning.rules import Policy
 from bsd.planning.survey import Survey
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.reader import BytesTranscript

@@ -33,14 +33,6 @@ PLACEHOLDER = b"[[extracted-"
 
 # Cases that are to come out right with changes that are under way elsewhere: take a line out once
 # its change is here, and the case is checked like the others.
-PENDING = {
-    "progress": "the course of a subagent leaves as one value",
-    "attachment": "output of hooks that is never sent leaves",
-    "twice": "lines of one uuid leave alike",
-    "links": "a linked project is served, or named with the reason",
-    "piflat": "a flat directory of pi is served",
-    "pinest": "nested runs of pi are served, or named with the reason",
-}
 # Pictures in Codex's threads: not yet.
 LATER = {"codeximg"}
 
@@ -112,9 +104,7 @@ def all_cases() -> Iterator[Any]:
     for origin, names in (("ours", CASES), ("shared", SHARED)):
         for name in names:
             build = CASES[name] if origin == "ours" else shared_case(name)
-            pending = pytest.mark.xfail(reason=PENDING.get(name, ""), strict=False)
-            marks = [pending] if name in PENDING else []
-            yield pytest.param(name, build, id=f"{origin}-{name}", marks=marks)
+            yield pytest.param(name, build, id=f"{origin}-{name}")
 
 
 @pytest.mark.parametrize(("name", "build"), list(all_cases()))

@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # start-up stays light: most calls load no settings
 # By the word for it in the settings: the module whose `KIND` says what it is. A program is loaded
 # when there is a source of its kind: most calls have none, and none has all of them.
 KINDS: dict[str, str] = {
-    "claude-code": "bsd.transcripts.agents.claude_code",
+    "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
     "pi": "bsd.transcripts.agents.pi",
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.transcripts.agents import claude_code_history
-from bsd.transcripts.agents.claude_code_history import project_name, remembered_prompts
+from bsd.transcripts.agents.claude_code import history as claude_code_history
+from bsd.transcripts.agents.claude_code.history import project_name, remembered_prompts
 from bsd.transcripts.agents.program import RememberedPrompt
 from tests.maintenance.remembering import LATE_2026, id_of, prompt, write_history
 from tests.needs import NOBODY

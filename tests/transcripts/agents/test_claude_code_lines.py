@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE, KIND, SUBAGENT, ClaudeCodeProject
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE, SUBAGENT
+from bsd.transcripts.agents.claude_code.program import KIND, ClaudeCodeProject
 from bsd.transcripts.agents.format import NotOurs, Shape, TranscriptFormat, Turn
 from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.spans import format_path

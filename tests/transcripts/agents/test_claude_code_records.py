@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
-from bsd.transcripts.agents.claude_code_records import made_of, record_id
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.records import made_of, record_id
 from bsd.transcripts.agents.format import Shape, Value
 from bsd.transcripts.spans import format_path
 from tests.transcripts.agents.test_claude_code_lines import LONG, SESSION, line

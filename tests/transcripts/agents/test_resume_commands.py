@@ -17,7 +17,7 @@ from bsd.actions.summary import summarize_session
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
 from bsd.maintenance.catalog import resume_command
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE as CLAUDE_CODE_FORMAT
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE as CLAUDE_CODE_FORMAT
 from bsd.transcripts.agents.codex import CODEX as CODEX_FORMAT
 from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.agents.programs import layout_of
