@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -192,13 +191,6 @@ class WatchedTranscript:
                 call.result_index = line.index
                 call.failed = any(flag for _, flag in self._format.error_flags(entry))
                 return
-
-
-def own_calls(source: Transcript, fmt: TranscriptFormat, policy: Policy) -> list[OwnCall]:
-    """Return the calls in a session that are not marked as dealt with."""
-    watched = WatchedTranscript(source, fmt, policy, due=lambda calls: calls)
-    deque(watched.lines(), maxlen=0)
-    return watched.calls
 
 
 def _calls_of(
