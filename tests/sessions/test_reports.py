@@ -31,9 +31,7 @@ from tests.waiting import DEADLINE_SECONDS
 REPORTS = SHARED_DATA / "reports"
 PLACEHOLDER = b"[[extracted-"
 
-# Cases that are to come out right with changes that are under way elsewhere: take a line out once
-# its change is here, and the case is checked like the others.
-# Pictures in Codex's threads: not yet.
+# Pictures in Codex's threads do not leave yet.
 LATER = {"codeximg"}
 
 
