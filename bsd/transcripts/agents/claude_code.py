@@ -356,6 +356,7 @@ def _not_a_subagents(entry: Entry) -> str | None:
 # --- directories: projects/<project>/<session>.jsonl, sessions/<pid>.json beside projects/ ---
 
 _SESSION = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_LONGEST_PROJECT = 200
 _SUBAGENT = re.compile(r"agent-[A-Za-z0-9_@-]+")
 _PROCESS = re.compile(r"[0-9]+\.json")
 # Its setting cleanupPeriodDays, where none is set; the administrator's settings go before others.
@@ -499,8 +500,12 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
 
 
 def _directory_of_project(path: str) -> str:
-    """How it names the directory of a project's sessions; `*` and `?` stay."""
-    return re.sub(r"[^A-Za-z0-9*?]", "-", path)
+    """How it names the directory of a project's sessions; `*` and `?` stay.
+
+    Newer versions cut a long name and add a hash, which may be any here.
+    """
+    name = re.sub(r"[^A-Za-z0-9*?]", "-", path)
+    return name if len(name) <= _LONGEST_PROJECT else f"{name[:_LONGEST_PROJECT]}-*"
 
 
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
