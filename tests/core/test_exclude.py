@@ -102,6 +102,16 @@ def test_a_project_reached_by_a_link_is_left_out_by_both_names(
         assert left_out(layout, str(tmp_path / "work"), f"claude:{directory}/{SESSION}")
 
 
+@pytest.mark.parametrize("below", ["", "/sub"])
+def test_a_long_path_that_claude_code_cuts_is_left_out(layout: Layout, below: str) -> None:
+    path = "/" + "d" * 199
+    cut = f"claude:-{'d' * 199}"
+    assert left_out(layout, path, f"{cut}/{SESSION}")
+    assert left_out(layout, path, f"{cut}-8354c/{SESSION}"), "a directory below it"
+    assert left_out(layout, f"{path}d{below}", f"{cut}-8354c/{SESSION}")
+    assert not left_out(layout, f"{path[:-1]}e{below}", f"{cut}-8354c/{SESSION}")
+
+
 @pytest.mark.parametrize("pattern", ["", "a/b/c", "a b", "main/", "/\n", "[ab]", "x" * 501, "./a"])
 def test_what_can_name_nothing_is_refused_in_both_files(pattern: str, tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="exclude"):
