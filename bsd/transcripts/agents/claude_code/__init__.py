@@ -1,6 +1,6 @@
 """Claude Code: what it writes, where, and what bsd adds to its files.
 
 `format` reads its entries, `records` those that it never sends, `usage` their figures of the prompt
-cache; `program` its directories and processes, `history` its prompts; `hooks` reads the calls of hooks;
+cache; `program` its directories and processes, `history` its prompts; `hooks` reads calls of hooks;
 `setup` names what bsd adds to its configuration.
 """

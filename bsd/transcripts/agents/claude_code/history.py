@@ -30,16 +30,16 @@ _COMMAND = re.compile(
     re.DOTALL,
 )
 
-_LONGEST_NAME = 200
+LONGEST_NAME = 200  # of a directory; after so many characters a hash follows
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def project_name(directory: str) -> str:
     """Return the name of the directory below `projects/` for sessions of a working directory."""
     name = "".join(map(_in_name, directory))
-    if len(name) <= _LONGEST_NAME:
+    if len(name) <= LONGEST_NAME:
         return name
-    return f"{name[:_LONGEST_NAME]}-{_hash(directory)}"
+    return f"{name[:LONGEST_NAME]}-{_hash(directory)}"
 
 
 def _in_name(character: str) -> str:

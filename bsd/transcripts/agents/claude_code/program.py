@@ -14,7 +14,11 @@ from pathlib import Path
 from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.processes import alive
 from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE, SUBAGENT, detect
-from bsd.transcripts.agents.claude_code.history import project_name, remembered_prompts
+from bsd.transcripts.agents.claude_code.history import (
+    LONGEST_NAME,
+    project_name,
+    remembered_prompts,
+)
 from bsd.transcripts.agents.claude_code.hooks import read_hook
 from bsd.transcripts.agents.claude_code.setup import additions
 from bsd.transcripts.agents.entry import Entry, text_of
@@ -212,8 +216,10 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
 
 def _directory_of_project(path: str) -> str:
     """How it names the directory of a project's sessions; in a pattern, `*` and `?` stay."""
-    is_pattern = "*" in path or "?" in path
-    return re.sub(r"[^A-Za-z0-9*?]", "-", path) if is_pattern else project_name(path)
+    if "*" not in path and "?" not in path:
+        return project_name(path)
+    name = re.sub(r"[^A-Za-z0-9*?]", "-", path)
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-*"  # any hash
 
 
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
