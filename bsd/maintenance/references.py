@@ -71,7 +71,7 @@ class Reference:
 class References:
     """Finds references under one root. It remembers transcripts without any: they are read once.
 
-    Sessions that are excluded are read, too: else they would lose what they refer to.
+    Sessions that are excluded are read, too: else they would lose the lines that they refer to.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -182,7 +182,7 @@ def _names(
     keys = {entry_key(id_) for id_ in mentioned_ids(raw.decode("utf-8", "replace"))}
     named = [place for key in keys & places.keys() for place in places[key]]
     for place in named:
-        place.readable_line()  # raises: without it nothing tells what the placeholder stands for
+        place.readable_line()  # raises: nothing else tells the value of the placeholder
     return bool(named)
 
 
@@ -306,7 +306,7 @@ def texts_of(fmt: TranscriptFormat, lines: Sequence[bytes]) -> set[str]:
 
 
 def belongings_with(layout: Layout, name: SessionName, texts: Collection[str]) -> list[str]:
-    """Return what belongs to a session and has one of these texts: results, subagents, copies."""
+    """Return the files of a session that have one of these texts: results, subagents, copies."""
     needles = set(_needles(texts))
     if not needles:
         return []

@@ -61,7 +61,7 @@ class ScanPosition(NamedTuple):
 
     @classmethod
     def loads(cls, text: str) -> ScanPosition:
-        """Read what `dumps` wrote; raises Invalid."""
+        """Read the output of `dumps`; raises Invalid."""
         with suppress(ValueError, TypeError):
             values = orjson.loads(bytes.fromhex(text))
             if [type(one) for one in values] == [type(one) for one in cls(0)]:
@@ -89,10 +89,10 @@ class Scanned:
 
 @dataclass(slots=True)
 class FullScan:
-    """One search through everything; or, with `only`, through what was extracted from one session.
+    """One search through everything; or, with `only`, through the originals of one session.
 
     `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
-    `failed` is told what cannot be read, which stops nothing else.
+    `failed` is told of files that cannot be read; the search goes on with the others.
     """
 
     layout: Layout
@@ -250,7 +250,7 @@ class FullScan:
         called: Any,
         keys: Any,
     ) -> None:
-        """Look at an original; of what is known to have left its line only at that."""
+        """Search an original; of values that are known to be extracted, only those."""
         entry = parse_entry(data)
         if not isinstance(index, int):
             index = int(ref.partition("_")[0]) if ref[:1].isdigit() else 0

@@ -1,7 +1,7 @@
 """Where the lines that an operation changed stand now: found by their bytes, not by their numbers.
 
-A line that was taken out stands nowhere; the lines beside it tell where it belongs. What is found
-also tells whether an operation took effect whose process ended before it could note that.
+A line that was taken out stands nowhere; the lines beside it tell where it belongs. The places
+of the lines also tell whether an operation took effect whose process ended before it noted that.
 """
 
 from __future__ import annotations
