@@ -1,4 +1,4 @@
-"""What a commit is asked to do: bytes to replace in one file, planned on one known state of it."""
+"""The order to a commit: bytes to replace in one file, planned on one known state of it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Edit:
 
 
 def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> bytes:
-    """The bytes `[start, end)` of what a file becomes by `edits`, which are those of a `Change`."""
+    """The bytes `[start, end)` of a file after `edits`, which are those of a `Change`."""
     pieces, read, written = [], 0, 0
     for edit in edits:
         if written + edit.offset - read >= end:
