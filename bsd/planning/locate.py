@@ -23,7 +23,7 @@ _MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """An entry, its line, and what it is."""
+    """An entry, its line, and its properties."""
 
     line: Line
     entry: Entry

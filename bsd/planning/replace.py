@@ -37,7 +37,7 @@ from bsd.transcripts.reader import Transcript
 from bsd.transcripts.splice import SpliceError
 
 _MOST_LISTED = 10
-_BESIDE = 20  # characters beside what is quoted
+_BESIDE = 20  # characters beside the quoted text
 _LONGEST_QUOTE = 60
 _LONGEST_COMPARED = 120  # of a marker, in characters: its beginning tells enough
 _PIECES = 8
@@ -60,7 +60,7 @@ class _Match:
 
 @dataclass(slots=True)
 class _Search:
-    """What was found of one operation."""
+    """The matches of one operation."""
 
     operation: Replacement
     match: _Match | None = None  # the first one, as long as it is the only one

@@ -28,8 +28,8 @@ from bsd.transcripts.agents.format import Value
 from bsd.transcripts.agents.values import unit_values
 from bsd.transcripts.spans import ValuePath, value_at
 
-# Values that leave a line, by its type. A message stays an object, as other programs that read sessions
-# expect of a `message`.
+# Values that leave a line, by its type. A message stays an object, as other programs that read
+# sessions expect of a `message`.
 _RECORDS: dict[str, tuple[ValuePath, ...]] = {
     "api-request": (("params",), ("tail",)),
     "api-request-shape": (("shape",),),

@@ -91,8 +91,8 @@ class OpenClawRegistry(Registry):
         return session.rpartition("_")[2] == identifier
 
 
-# By agent: the conversations, and the state of the file from which they were read. The registry of a
-# busy gateway holds thousands of conversations, and is asked for each of them.
+# By agent: the conversations, and the state of the file from which they were read. The registry
+# of a busy gateway holds thousands of conversations, and is asked for each of them.
 _registries: dict[Path, tuple[tuple[int, int, int], Registry]] = {}
 
 
