@@ -100,7 +100,7 @@ def configure_logs(
         formatter = console_formatter(colors=colors) if console else json_formatter()
         _add(_Stderr(journal=is_journal(environ)), stderr_level or level, formatter)
     threshold = min((handler.level for handler in _handlers), default=_OFF)
-    if not _handlers:  # without any handler, logging writes to stderr what libraries log
+    if not _handlers:  # without any handler, logging writes the libraries' lines to stderr
         _add(logging.NullHandler(), "error", None)
     _root.setLevel(logging.DEBUG if threshold <= LEVELS["trace"] else logging.WARNING)
     _bsd.setLevel(threshold)
