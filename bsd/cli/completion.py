@@ -105,7 +105,7 @@ class _SessionType(click.ParamType[SessionName]):
         call = ctx.find_object(Call) if ctx else None
         try:
             layout = call.layout if call else None
-        except ConfigError:  # what is wrong with the line comes first, then what with the root
+        except ConfigError:  # the problem of the line comes first, then that of the root
             if "/" not in value and check_name(value, "session"):  # it needs the list of sessions
                 raise
             layout = None

@@ -1,4 +1,4 @@
-"""`bsd exclude` and `bsd pause`: what bsd never looks at, and what it does not edit for a while."""
+"""`bsd exclude` and `bsd pause`: sessions that bsd never looks at, or does not edit for a while."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _change(call: Call, wanted: list[str], *, remove: bool) -> None:
 
 
 def _excluded_now(layout: Layout) -> list[ExcludedNow]:
-    """Return the patterns, with what each leaves out; sessions are counted by their names."""
+    """Return the patterns, with the agents and sessions that each leaves out, by their names."""
     exclusions = layout.exclusions()
     agents: Counter[Exclusion] = Counter()
     sessions: Counter[Exclusion] = Counter()

@@ -23,7 +23,7 @@ from bsd.transcripts.agents.entry import placeholder
 from bsd.transcripts.agents.program import Process
 from bsd.transcripts.agents.programs import at_work, in_use
 
-_MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
+_MOST_ANCESTORS = 12  # shells and launchers between a program and the processes it starts
 _MOST_NAMED = 5
 _HINT = "AGENT/SESSION, or an id that only one agent has; `bsd sessions` lists them"
 

@@ -1,4 +1,4 @@
-"""What can be done with the workspaces of a root, for the command line and HTTP: plain functions.
+"""The actions on the workspaces of a root, for the command line and HTTP: plain functions.
 
 They are those of `bsd.workspaces` with the rules of the settings, and a line in the audit log.
 HTTP offers all but `run`: a caller of the API may prune a workspace, but not start a program.
