@@ -62,7 +62,7 @@ def diagnose(context: ActionContext, *, repair: bool = False) -> Examined:
 
     Args:
         repair: root was asked to give away the files that it has made in another user's root. The
-        caller does that before; here it is refused if it was not done.
+            caller does that before; here it is refused if it was not done.
 
     Raises:
         Forbidden: only root can do the repair.

@@ -38,7 +38,7 @@ COLUMNS = {
 }
 # The confidence before the fact began to fade; NULL: it has not.
 OWN_COLUMNS = {"bsd_base_confidence": "REAL"}
-_BEGIN = ("id", "text", "created_at")  # with these, and none of the others, it is a table of facts
+_BEGIN = ("id", "text", "created_at")  # a table with these is one of facts
 
 _TIMES = (
     *("created_at", "expires_at", "last_confirmed_at", "source_date", "last_accessed"),

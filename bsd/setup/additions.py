@@ -109,7 +109,7 @@ def put(
 
     Args:
         earlier: bsd's earlier addition in this place; it is replaced if it is as bsd wrote it and
-        no longer the wanted one.
+            no longer the wanted one.
 
     Raises:
         NotEditable: the file cannot be edited safely.
