@@ -143,9 +143,6 @@ def _beginning(entry: Entry, keys: Iterable[str]) -> str | None:
     return None
 
 
-# --- show_session ---
-
-
 @dataclass(frozen=True)
 class SessionDetail(SessionInList):
     """A session with the first page of its entries."""

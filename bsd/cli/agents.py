@@ -146,7 +146,7 @@ def turn_off(call: Call, name: str, force: bool, dry_run: bool, yes: bool) -> in
 
 
 def setup_context(call: Call) -> SetupContext:
-    """Return what the set-up goes by in this call; the root need not exist. Raises ConfigError."""
+    """Return the context of the set-up; the root need not exist. Raises ConfigError."""
     settings = call.settings
     options: list[str] = []
     if call.root or os.environ.get("OPENCLAW_ROOT") or os.environ.get("BRAINSURGEON_AGENTS_DIR"):

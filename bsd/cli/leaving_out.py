@@ -19,8 +19,6 @@ from bsd.core.layout import Layout
 from bsd.core.pauses import pauses_of
 from bsd.maintenance import catalog
 
-# --- bsd exclude ---
-
 
 @dataclass(frozen=True, slots=True)
 class ExcludedNow:
@@ -142,9 +140,6 @@ def _without_projects(layout: Layout) -> str:
     if layout.agents.is_dir():
         names.append("the agents of OpenClaw")
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-# --- bsd pause ---
 
 
 def _names(call: Call, context: click.Context) -> list[str]:

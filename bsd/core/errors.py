@@ -31,7 +31,7 @@ class BsdError(Exception):
         self.errors = errors
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Between our processes the error keeps its class, even one made at run time."""
+        """Between our processes the error stays the same, whatever arguments its class takes."""
         return _made_again, (type(self), self.args, self.__dict__)
 
 

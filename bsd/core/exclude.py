@@ -155,8 +155,6 @@ def exclusions(
     return Exclusions(tuple(known), sources)
 
 
-# --- config.json ---
-
 _lock = threading.Lock()
 _read: dict[Path, tuple[FileStamp | None, tuple[str, ...]]] = {}
 

@@ -50,7 +50,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the descriptor, if it is open; a second call does nothing."""
+        """Release every resource that is held; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -124,9 +124,6 @@ def close_logs() -> None:
             handler.close()
 
 
-# --- where lines go ---
-
-
 def terminal_or_service(environ: Mapping[str, str]) -> bool:
     """Return whether stderr is a terminal or is read by a service manager.
 
@@ -217,9 +214,6 @@ class _Stderr(_Output):
             sys.stderr.flush()
         except Exception:  # noqa: BLE001 - as above
             self.handleError(record)
-
-
-# --- how lines look ---
 
 
 def json_formatter() -> logging.Formatter:

@@ -179,8 +179,6 @@ def end_pause(layout: Layout, name: str) -> Pause:
     return ended
 
 
-# --- the file ---
-
 _mutex = threading.Lock()
 _known: dict[Path, tuple[FileStamp, list[Pause]]] = {}
 

@@ -109,8 +109,8 @@ class _Queued:
     def __init__(self) -> None:
         self.due: float | None = None  # None: being worked on, and nothing came up since
         self.work = 0.0
-        self.given = 0.0, 0.0  # due and work of what is being worked on
-        self.ticket = 0  # due and work of the job that is being worked on
+        self.given = 0.0, 0.0  # due and work of the job that is being worked on
+        self.ticket = 0  # of its one valid place in a heap
         self.ready = False
         self.working = False
         self.heavy = False  # the job that is being worked on

@@ -299,7 +299,7 @@ def _copies(layout: Layout) -> dict[str, Any]:
 
 
 def _archive(layout: Layout, config: PruningConfig, run: RunTime) -> dict[str, Any]:
-    """The content and savings of the archive, and the packs that will leave it."""
+    """The content and savings of the archive, and the files that will leave it."""
     packs = ArchivePacks(layout, config.archive_retention)
     answer = _forecast(packs, run, partial(archive_forecast, layout, config))
     most = config.archive_max_bytes

@@ -76,7 +76,7 @@ class Scheduler:
         wake: called when `step` should be called soon.
         ended: called with every run.
         changed: called with the names of settings that have changed.
-        extraction_changed: called if one of them decides what is extracted.
+        extraction_changed: called if one of them decides about extraction.
         spent: returns how many seconds of a core the thread has used.
     """
 

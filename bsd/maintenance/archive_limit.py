@@ -1,4 +1,4 @@
-"""The size of the archive, and the packs to delete so that it fits `archive_max_bytes`.
+"""The size of the archive, and the parts to delete so that it fits `archive_max_bytes`.
 
 Packs and copies of sessions together are bounded. First go copies of sessions that are still in
 their places, since nothing is lost by that now; then the oldest. A copy goes whole. A session that
@@ -87,7 +87,7 @@ def archive_use(layout: Layout) -> ArchiveUse:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
-    """Packs that are deleted together.
+    """Files of the archive that are deleted together.
 
     Attributes:
         place: the directory of a copy, or a pack.
@@ -108,7 +108,7 @@ class ArchivePart:
 
 
 class ArchiveOverLimit(RetentionTarget):
-    """The packs that have to go so that the archive takes no more than `limit` bytes.
+    """The parts that have to go so that the archive takes no more than `limit` bytes.
 
     Attributes:
         used: bytes that the archive takes now.

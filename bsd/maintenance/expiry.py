@@ -39,7 +39,7 @@ Expired = Callable[[ExpirableFile], bool]
 class SessionFiles:
     """The files of one session in a target, as they were found without a lock.
 
-    `is_untidy`: there are leftovers of an operation that was killed, whatever their age.
+    `is_untidy`: there are leftovers of an operation that was killed, of any age.
     """
 
     files: list[ExpirableFile]
@@ -105,7 +105,7 @@ class RetentionTarget(ABC):
 def clean(
     target: RetentionTarget, time: RunTime, stopping: Callable[[], bool] = lambda: False
 ) -> Cleaned:
-    """Delete what is old enough; failures and a clock in doubt are logged.
+    """Delete the files that are old enough; failures and a clock in doubt are logged.
 
     `stopping` is asked before each session: the rest then goes with the next run.
     """
@@ -150,9 +150,6 @@ def _clean_place(target: RetentionTarget, place: Path, expired: Expired) -> Clea
         problem = os_problem(error, f"in {place}")
         _log.warning("[RETENTION] Not deleted", where=str(place), problem=problem.message)
         return Cleaned(errors=1)
-
-
-# --- forecast ---
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ class Forget:
         remove_journal(journal.path)
         self._answer(name, journal.entry, [])
 
-    # --- what goes; `before` (epoch seconds): only what was there by then, None: all ---
+    # --- the files to delete; `before` (epoch seconds): those there by then, None: all ---
 
     def _forget_session(self, journal: ForgetJournal, before: float | None = None) -> list[str]:
         """Return the sessions whose stores still have some of its lines."""

@@ -122,9 +122,6 @@ def forget_project(
         )
 
 
-# --- which sessions are a project's ---
-
-
 def _agents_called(layout: Layout, text: str) -> tuple[str, ...]:
     """Return the agents that a user may mean; there need not be any."""
     is_path = os.sep in text or text.startswith("~") or text in {".", ".."}
@@ -187,9 +184,6 @@ def _all_names(layout: Layout) -> Iterator[SessionName]:
 
 def _indexed(index: SearchIndex) -> list[str]:
     return [name for agent in index.agents() for name in index.files(agent)]
-
-
-# --- how much is kept ---
 
 
 def _kept(

@@ -68,7 +68,7 @@ class Unread(NamedTuple):
     up_to: str | None = None  # the last agent that it looked at; None: it looked at all
 
 
-# --- what is new ---
+# --- new lines ---
 
 
 def find_due(

@@ -230,9 +230,6 @@ def _listed(names: Iterator[str]) -> str:
     return ", ".join(every[:_SHOWN]) + (f" and {len(every) - _SHOWN} more" * (len(every) > _SHOWN))
 
 
-# --- late bytes ---
-
-
 def adds_nothing(layout: Layout, orphan: Orphan) -> bool:
     """Return True if each of its lines stands in the session or is stored.
 

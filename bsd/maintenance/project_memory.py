@@ -189,7 +189,7 @@ class MissingMemory:
 
 
 def missing_memory(layout: Layout, agent: str) -> MissingMemory:
-    """Compare the copy of a project's notes with its files; raises nothing."""
+    """Compare the copy of a project's notes with the present files; raises nothing."""
     missing = MissingMemory()
     try:
         source, place = memory_of(layout, agent), layout.memory_dir(agent)

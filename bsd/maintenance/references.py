@@ -212,7 +212,7 @@ def _marker_alone(raw: bytes) -> Entry | None:
     return None
 
 
-# --- who keeps the same ---
+# --- other sessions that keep the same lines ---
 
 
 def sessions_with_stored(layout: Layout, name: SessionName, hashes: Collection[str]) -> list[str]:

@@ -192,7 +192,7 @@ class RetentionRun:
         """Move and delete everything that has been kept long enough.
 
         Args:
-            forget: originals that leave the store are deleted, whatever the setting `archive` says.
+            forget: originals that leave the store are deleted, also if the setting `archive` is on.
         """
         layout = self._layout
         _log.trace("Retention begins", root=str(layout.root))

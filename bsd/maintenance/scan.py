@@ -133,7 +133,7 @@ class FullScan:
         scanned = last.total if place is None else min(last.scanned, last.total)
         return Scanned(hits, place, scanned, last.total)
 
-    # --- what there is to read ---
+    # --- the texts to read ---
 
     def _sessions(self) -> Iterator[tuple[SessionName, int]]:
         if self.only is not None:
@@ -238,7 +238,7 @@ class FullScan:
             if read:
                 yield _Piece(_PACKS, f"{path.name}:{done}", int(read * share))
 
-    # --- what stands in a line ---
+    # --- the texts of a line ---
 
     def _look_at_stored(
         self,

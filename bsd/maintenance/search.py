@@ -330,7 +330,7 @@ class SessionFilter:
             self.problem = trouble.message
 
 
-# --- what is deleted for good leaves the index, even if the process that deletes is killed ---
+# --- deleted content leaves the index, even if the process that deletes is killed ---
 
 
 @contextmanager

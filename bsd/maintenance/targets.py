@@ -52,7 +52,7 @@ _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
 _LASTING = re.compile(
     "|".join(map(re.escape, (UNDONE, RESTORED, FORGOTTEN))) + rf"|\w+{re.escape(DAMAGED)}"
 )
-# An extraction holds a session's lock for a moment; what is still locked then goes next time.
+# An extraction holds a session's lock for a moment; a longer lock is left to the next run.
 WAIT_SECONDS = 5.0
 _SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
 
@@ -446,7 +446,7 @@ class GoneSessions(RetentionTarget):
     name = "copied"
 
     def __init__(self, layout: Layout, keep: str, forgetting: Forget | None = None) -> None:
-        self.keep = NEVER if keep == OFF else keep  # if off, only `forget` deletes the archive
+        self.keep = NEVER if keep == OFF else keep  # if off, only `forget` deletes copies
         self.layout = layout
         self._forgetting = forgetting or Forget(layout)
 

@@ -76,7 +76,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Edits of one session file and what must be kept before they are made."""
+    """Edits of one session file and the originals to store before they are made."""
 
     planned_on: Identity
     edits: tuple[Edit, ...]

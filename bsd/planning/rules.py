@@ -440,7 +440,7 @@ def _forced(options: tuple[Option, ...], policy: Policy) -> Decision:
         if option.custom and option.trigger is None:
             continue
         keep = option.trigger.keep_chars if option.trigger else policy.keep_chars
-        # A short value that is forced out shall be gone: keeping all of it would do nothing.
+        # A short value that is forced out shall be gone: keeping the whole value would do nothing.
         is_cut = option.shape is Shape.TEXT and keep < option.length
         chosen.append(Chosen(option, keep if is_cut else 0))
     return _extract_or(Reason.VALUES_TOO_SMALL, chosen)

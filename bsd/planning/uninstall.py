@@ -61,7 +61,7 @@ class _Stamped:
     value: bytes
 
 
-def plan_leaving(  # noqa: PLR0913 - as for restoring, and what tells how it was before
+def plan_leaving(  # noqa: PLR0913 - as for restoring, and the state before
     source: Transcript,
     fmt: TranscriptFormat,
     now: float,
@@ -109,8 +109,8 @@ def _take_out(
 ) -> bool:
     """Give lines back the values they had before; whether the budget was enough for all of them.
 
-    The budget limits only lines that had a value before. `fresh` ones, an entry's id and a value
-    set by this very plan, are never left, since no record would tell of them afterwards.
+    The budget limits only stamps that stood there already. `fresh` ones, an entry's id and the
+    value that this very plan sets, are never left, since no record would tell of them afterwards.
     """
     new_bytes = 0
     complete = True

@@ -99,9 +99,6 @@ def _with_tilde(path: Path, environ: Mapping[str, str]) -> str:
     return f"~/{path.relative_to(own)}" if path.is_relative_to(own) else str(path)
 
 
-# --- adding ---
-
-
 def put(
     content: str | None, addition: Addition, earlier: Added | None, environ: Mapping[str, str]
 ) -> Outcome:
@@ -201,9 +198,6 @@ def is_there(content: str | None, addition: Addition) -> bool:
     if isinstance(addition, TomlTable) and addition.in_array:
         return bool(sources_in(content, addition.value["kind"]))
     return _present(content, addition) is not json_text.ABSENT
-
-
-# --- taking away ---
 
 
 def take_away(content: str | None, added: Added, *, force: bool = False) -> str | None:

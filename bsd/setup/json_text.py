@@ -149,9 +149,6 @@ def member(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     return found
 
 
-# --- where things stand ---
-
-
 def _walk(text: str, path: tuple[str, ...]) -> tuple[_JsonContainer, int]:
     """Return the last object or array on a path that is there, and how many keys lead to it.
 
@@ -217,9 +214,6 @@ def _value(text: str, slot: _JsonSlot) -> Any:
     return _DECODER.raw_decode(text, slot.value)[0]
 
 
-# --- how the file is written ---
-
-
 def _insert(text: str, container: _JsonContainer, key: str | None, content: Any) -> str:
     """Write a new last member or element as the others are written."""
     indent, newline = _indent(text), "\r\n" if "\r\n" in text else "\n"
@@ -269,9 +263,6 @@ def _indent_of_line(text: str, position: int) -> str:
     begin = max(text.rfind("\n", 0, position), text.rfind("\r", 0, position)) + 1
     found = re.compile(r"[ \t]*").match(text, begin)
     return found[0] if found else ""
-
-
-# --- taking away ---
 
 
 def _remove(

@@ -75,9 +75,6 @@ def rules_of(settings: Settings) -> Rules:
     )
 
 
-# --- answers ---
-
-
 @dataclass(frozen=True, slots=True)
 class Workspaces:
     """The longest unused first, then those whose age cannot be told."""
@@ -109,9 +106,6 @@ class Repairs:
 
     dry_run: bool
     workspaces: list[Repair]
-
-
-# --- actions ---
 
 
 def list_workspaces(root: WorkspaceRoot, *, sizes: bool = False) -> Workspaces:

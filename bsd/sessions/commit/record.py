@@ -74,7 +74,7 @@ class InFlightRecord:
     session: SessionName
     target: Path  # the session file
     created_ns: int
-    carries_late: bool = False  # the new file has bytes that stand nowhere else
+    carries_late: bool = False  # the bytes that only the new file has stand nowhere else
     strong: bool = False
     old: Mark | None = None  # None: the new file was never complete, nothing was exchanged
     new: Mark | None = None

@@ -74,7 +74,7 @@ def payload(now: float) -> bytes:
 def judge(content: bytes, age: float) -> HeldLock | Stale | Unreadable:
     """Whether a lock that says `content`, last written `age` seconds ago, still counts.
 
-    Age alone never ends a lock whose owner lives, nor does the owner's name or command line.
+    Age alone never ends a lock whose owner lives, nor does the kind of its process.
     """
     words = _words(content)
     pid = words.get("pid")
