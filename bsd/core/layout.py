@@ -83,7 +83,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things lie under one root; beside it, only sessions in sources lie elsewhere."""
+    """The paths of all files under one root; beside it, only sessions in sources lie elsewhere."""
 
     root: Path
     sources: tuple[Source, ...] = ()  # data taken from them lies in the root all the same
@@ -216,7 +216,7 @@ class Layout:
         return any(real.is_relative_to(os.path.realpath(top)) for top in tops)
 
     def transcript(self, name: SessionName) -> Path:
-        """Where the transcript of `name` lies, or would; raises as `sessions_dir`.
+        """Return the path of the transcript of `name`, present or not; raises as `sessions_dir`.
 
         Its program may have archived it; a file in the agent's own directory comes first.
         """
@@ -226,7 +226,7 @@ class Layout:
         return path
 
     def places_of(self, name: SessionName) -> list[Path]:
-        """Where the transcript of `name` may lie, links resolved; none if its agent is gone."""
+        """Return the possible paths of a transcript, links resolved; none if its agent is gone."""
         found = []
         with suppress(NotFound, Forbidden):
             found.append(Path(os.path.realpath(self.sessions_dir(name.agent))))
@@ -243,7 +243,7 @@ class Layout:
         return source.program_archive.status if self.transcript(name) == away else None
 
     def _put_away_at(self, name: SessionName) -> Path | None:
-        """Where the session would lie if its program had put it away."""
+        """Return the path of the session if its program had archived it."""
         source, file = self.source_of(name.agent), f"{name.session}.jsonl"
         if source is None or source.agent_of(file) != name.agent:
             return None
@@ -287,7 +287,7 @@ class Layout:
         return self._inside(self.extracted / self.store_name(name))
 
     def history_dir(self, name: SessionName) -> Path:
-        """Where the session's history lies, named as its store; raises Forbidden as there."""
+        """Return the directory of the session's history, named as its store; raises Forbidden."""
         return self._inside(self.history / self.store_name(name))
 
     def archive_dir(self, name: SessionName) -> Path:
@@ -302,7 +302,7 @@ class Layout:
         return self._inside(self.archive / agent.replace("_", "~") / "memory")
 
     def store_name(self, name: SessionName) -> str:
-        """How store, history and lock are called, and how names in the trash begin.
+        """Return the name of store, history and lock, with which names in the trash begin.
 
         No two sessions share it: an `_` in the agent's name becomes `~`, which no name may hold, so
         the first `_` always ends the agent. A name too long for a file name is cut and gets a hash.
@@ -322,7 +322,7 @@ class Layout:
         return None
 
     def trash_dir(self) -> Path:
-        """Where deleted sessions lie, links resolved; raises Forbidden if one leaves the root."""
+        """Return the trash directory, links resolved; raises Forbidden if it leaves the root."""
         return self._inside(self.trash)
 
     def lock_file(self, name: SessionName) -> Path:

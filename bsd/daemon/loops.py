@@ -37,7 +37,7 @@ def awake() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Where the daemon's parts get the time from: epoch seconds, and steady ones."""
+    """The clocks of the daemon's parts: epoch seconds, and steady ones."""
 
     wall: Callable[[], float] = time.time
     steady: Callable[[], float] = steady

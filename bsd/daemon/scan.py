@@ -128,7 +128,7 @@ class Scan:
             }
 
     def _place(self, agent: str) -> Path:
-        """Where the sessions of an agent were that is gone."""
+        """Return the former directory of the sessions of an agent that is gone."""
         with suppress(BsdError):
             return self._layout.sessions_dir(agent)
         return self._layout.agents / agent / "sessions"

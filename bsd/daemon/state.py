@@ -124,7 +124,7 @@ class Ledger:
             }
 
     def left_alone(self) -> dict[str, Any]:
-        """How many sessions are not ours to edit, and why."""
+        """Return the number of sessions that are not ours to edit, and why."""
         with self._lock:
             reasons = Counter(self._left_alone.values())
         return {"count": reasons.total(), "reasons": dict(reasons.most_common())}
@@ -209,14 +209,14 @@ class IdleSessions:
 
 
 class PendingSavings:
-    """Which sessions wait until more can be saved, and since when. Times are steady seconds."""
+    """The sessions that wait until more can be saved, and since when. Times are steady seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since: dict[SessionName, float] = {}
 
     def __len__(self) -> int:
-        """How many sessions wait for more to be saved."""
+        """Return the number of sessions that wait for more to be saved."""
         return len(self._since)
 
     def waited(self, name: SessionName, now: float) -> float:
@@ -242,14 +242,14 @@ class PendingSavings:
 
 
 class WaitingForCache:
-    """Which sessions wait for their prompt cache to get cold. Thread-safe; epoch seconds."""
+    """The sessions that wait for their prompt cache to get cold. Thread-safe; epoch seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._until: dict[SessionName, float] = {}
 
     def __len__(self) -> int:
-        """How many sessions wait."""
+        """Return the number of sessions that wait."""
         return len(self._until)
 
     def note(self, name: SessionName, until: float | None) -> None:

@@ -181,7 +181,7 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class MissingMemory:
-    """Which files can come back, and which copies differ from the files that are there."""
+    """The files that can come back, and the copies that differ from the present files."""
 
     files: list[MemoryFile] = field(default_factory=list)
     stays: list[Path] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Which sessions refer to stored lines, and which say the same as an entry.
+"""Finds the sessions that refer to stored lines, and those with the same lines as an entry.
 
 A session refers to a stored line by the hash in the marker of an entry; if its program has dropped
 the marker, by a placeholder; or by its undo history. Where a line of a hash lies, the index of the

@@ -49,7 +49,7 @@ _ID = re.compile(r"([A-Za-z0-9._@:+~-]+(?:_[A-Za-z0-9._@:+~_-]+)?)_(\d{8}T\d{6}\
 
 @dataclass(frozen=True, slots=True)
 class TrashPlace:
-    """Where the parts of one deleted session lie, told from its id alone."""
+    """The paths of the parts of one deleted session, told from its id alone."""
 
     trash: Path
     id: str

@@ -1,4 +1,4 @@
-"""Which session a call of a tool means: the one that it names, the caller's own, or an entry's.
+"""The session that a call of a tool means: the one it names, the caller's own, or an entry's.
 
 The calling program is the nearest process above this one that has sessions open, as its module in
 `transcripts.agents` knows. The session of an entry is found by searching files for its id.

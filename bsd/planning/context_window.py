@@ -62,7 +62,7 @@ class _Way(NamedTuple):
 
 
 class ContextWindow:
-    """Which entries are in context, and which a later signature covers.
+    """The entries that are in context, and those that a later signature covers.
 
     Entries are called by rows, in the order of the file; a session is followed from its first line
     or `since` a checkpoint. A provider that checks signatures refuses a session if an entry was
@@ -292,7 +292,7 @@ class ContextWindow:
 
     @cached_property
     def _covered(self) -> bytearray:
-        """Of each row, whether a later signature covers it.
+        """For each row, whether a later signature covers it.
 
         Of the lines before the checkpoint only the ids matter: a compaction there is before every
         row, so it takes none of them out of context.
@@ -329,7 +329,7 @@ class ContextWindow:
 
 
 class LastTurn:
-    """Which entries belong to the last turn, and to one that is not finished.
+    """The entries that belong to the last turn, and to one that is not finished.
 
     A turn of which nothing tells the end is over after a day without a new entry: its program was
     killed, or lost its connection (`end_if_silent`).

@@ -109,7 +109,7 @@ class Conversation:
 
     @property
     def rate(self) -> Rate:
-        """How many characters of this session are a token."""
+        """Return the number of characters of this session that are a token."""
         return self._meter.rate()
 
     def tokens(self, index: int, characters: int) -> int:
@@ -153,7 +153,7 @@ class EntryPlace:
 
     @property
     def name(self) -> str:
-        """How it is called in answers."""
+        """The name of the entry in answers."""
         return name_of(self.info.id, self.index)
 
     @property

@@ -148,7 +148,7 @@ class _LeaveAlone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """Where an entry's original line is, or will be, stored."""
+    """The place of an entry's original line in the store, now or after the commit."""
 
     ref: str
     hash: str

@@ -48,7 +48,7 @@ _ALIKE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Where an operation applies: characters `[start, end)` of one text."""
+    """The place of an operation: characters `[start, end)` of one text."""
 
     operation: int
     seen: Located
@@ -125,7 +125,7 @@ def _all_problems(
     *,
     include_user: bool,
 ) -> list[FieldError]:
-    """Everything that is wrong, in the order of the operations, and overlaps after that."""
+    """Return all errors, in the order of the operations, and overlaps after that."""
     problems = [
         FieldError(f"targets[{number}]", text)
         for number, search in enumerate(searches)
@@ -191,7 +191,7 @@ def _ranges(text: str, operation: Replacement) -> Iterator[tuple[int, int]]:
 
 
 def _problems(search: _Search, conversation: Conversation) -> Iterator[str]:
-    """Everything that is wrong with an operation by itself."""
+    """Return all errors of an operation by itself."""
     start, end = _quoted(search.operation.start), _quoted(search.operation.end)
     if search.count == 0:
         if search.users:

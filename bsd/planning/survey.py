@@ -373,7 +373,7 @@ class Survey:
 
     @property
     def rate(self) -> Rate:
-        """How many characters of this session are a token."""
+        """Return the number of characters of this session that are a token."""
         return self._meter.rate()
 
     def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:

@@ -217,7 +217,7 @@ def _find(
     operation: Operation,
     over: Container[int],
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
-    """Where the lines of an operation are that are not undone yet, and those that are gone.
+    """Return the places of an operation's lines that are not undone yet, and those that are gone.
 
     Raises Conflict if one has changed since, or if one is gone that others are tied to.
     """
@@ -404,7 +404,7 @@ def _away_in(entry: Entry) -> set[str]:
 
 
 def _already_undone(past: Past, operation: Operation) -> set[int]:
-    """Which lines of an operation are undone: all, none, or those that a crash let it come to."""
+    """Return the undone lines of an operation: all, none, or those reached before a crash."""
     operations = past.operations()
     undone = undone_entries(operations)
     if not undone[operation.number]:

@@ -299,7 +299,7 @@ class Outline:
 
     @property
     def lines(self) -> int:
-        """How many there are."""
+        """Return the number of entries."""
         return len(self.offsets)
 
     @property

@@ -1,4 +1,4 @@
-"""Of how many sessions of an agent bsd keeps values in its store and archive."""
+"""Counts the sessions of an agent of which bsd keeps values in its store and archive."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Index:
 
     @property
     def records(self) -> Mapping[str, Record]:
-        """By file name, in the order in which they were last written or used again."""
+        """Return the records by file name, in the order of their last writing or use."""
         if self._records is None:
             self._records = self._read()
         return self._records

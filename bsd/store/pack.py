@@ -125,7 +125,7 @@ class PackSummary:
 
 
 class PackPlace(NamedTuple):
-    """Where a line lies in a pack."""
+    """The place of a line in a pack."""
 
     hash: bytes
     block: int

@@ -17,7 +17,7 @@ _WORTH_LOOKING = 64  # bytes: shorter pieces are simply kept
 
 
 class Place(StrEnum):
-    """Where a piece's bytes are."""
+    """The place of a piece's bytes."""
 
     NOW = "now"  # in the line as the operation left it
     STORED = "stored"  # in a stored file

@@ -98,7 +98,7 @@ def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> byt
 
 
 def _part(source: Readable, offset: int, length: int, start: int, end: int) -> bytes:
-    """Of the `length` bytes at `offset` those from `start` to `end`, counted from the first."""
+    """Return the bytes from `start` to `end`, counted from the first, of `length` at `offset`."""
     start, end = max(0, start), min(length, end)
     return source.read(offset + start, end - start) if start < end else b""
 

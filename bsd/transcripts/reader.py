@@ -409,5 +409,5 @@ class _Extra:
 
 
 def _characters_a_byte(text: bytes) -> float:
-    """How many characters a byte is, on the average."""
+    """Return the number of characters to a byte, on the average."""
     return 1.0 if text.isascii() else len(text.decode("utf-8", "ignore")) / len(text)

@@ -246,14 +246,14 @@ class ScanResult:
         return self.spans[self._search[path].slot] is not None
 
     def span(self, path: ValuePath) -> tuple[int, int]:
-        """Where the value stands; raises NoSuchValue."""
+        """Return the place of the value; raises NoSuchValue."""
         span = self.spans[self._search[path].slot]
         if span is None:
             raise NoSuchValue(f"the line has no value {format_path(path)}")
         return span
 
     def end_before(self, path: ValuePath) -> int:
-        """Where the member ends that stands before this one in its object; -1: it is the first."""
+        """Return the end of the member before this one in its object; -1: it is the first."""
         return self.before[self._search[path].slot]
 
     def members_of(self, path: ValuePath) -> list[Member]:
@@ -366,7 +366,7 @@ def _decoded(key: bytes, at: int) -> bytes:
 
 
 def _skip(raw: bytes, at: int) -> int:
-    """Where the value that starts at `at` ends."""
+    """Return the end of the value that starts at `at`."""
     if at < len(raw):
         first = raw[at]
         if first == _QUOTE:
@@ -380,7 +380,7 @@ def _skip(raw: bytes, at: int) -> int:
 
 
 def _nested_end(raw: bytes, at: int) -> int:
-    """Where the object or array ends in which `at` is."""
+    """Return the end of the object or array that contains `at`."""
     length, depth = len(raw), 1
     while True:
         match = _PASSED_OVER.match(raw, at)
@@ -401,7 +401,7 @@ def _nested_end(raw: bytes, at: int) -> int:
 
 
 def _string_end(raw: bytes, at: int) -> int:
-    """Where the string ends whose opening quote is at `at`."""
+    """Return the end of the string whose opening quote is at `at`."""
     end = raw.find(b'"', at + 1)
     if end < 0:
         raise _broken(at)

@@ -87,7 +87,7 @@ class Stood(NamedTuple):
 
 
 def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
-    """Where the values of all `paths` stand; raises NoSuchValue, DuplicateKey, BrokenLine."""
+    """Return the spans of the values of `paths`; raises NoSuchValue, DuplicateKey, BrokenLine."""
     wanted = tuple(paths)
     found = scan(raw, Search.of(wanted))
     return {path: Span(*found.span(path)) for path in wanted}
@@ -387,7 +387,7 @@ def prepend_elements(raw: bytes, path: ValuePath, new: Sequence[bytes], *, empty
 
 
 def _start(spans: Sequence[Span], array: Span, at: int, *, first: bool) -> int:
-    """Where an element's bytes begin; the white space at the array's start stays."""
+    """Return the place of an element's bytes; the white space at the array's start stays."""
     if first and at == 0:
         return array.start + 1
     return spans[at].start

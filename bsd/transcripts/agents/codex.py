@@ -252,7 +252,7 @@ def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
 
 
 def _rolled_back(payload: Entry) -> int:
-    """How many turns a thread goes back."""
+    """Return the number of turns that a thread goes back."""
     turns = payload.get("num_turns")
     return turns if isinstance(turns, int) and turns > 0 else 0
 
@@ -507,7 +507,7 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 
 
 def _locked_by(pid: int, locks: Path) -> set[str]:
-    """Which threads a process has locked, as the system's list of locks shows it."""
+    """Return the threads that a process has locked, by the system's list of locks."""
     with suppress(OSError):
         lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
         # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`

@@ -202,7 +202,7 @@ def mentions(entry: Entry) -> list[str]:
 
 
 def arguments_at(holder: Entry, path: ValuePath) -> ValuePath | None:
-    """Where the arguments of a call stand that is this object, at a path; None if it has none."""
+    """Return the path of a call's arguments in this object, at a path; None if it has none."""
     return next(((*path, key) for key in _ARGUMENTS if key in holder), None)
 
 

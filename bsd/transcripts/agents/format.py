@@ -207,7 +207,7 @@ class TranscriptFormat(ABC):
         return arguments.get("command", arguments.get("cmd"))
 
     def file_written(self, tool: str, arguments: dict[str, Any]) -> str | None:
-        """Which file a call wrote as a whole; None: it is no such call."""
+        """Return the path of a file that a call wrote as a whole; None: it is no such call."""
         if tool.casefold() not in _WRITERS:
             return None
         return next((path for key in _PATHS if (path := text_of(arguments.get(key)))), None)
@@ -241,7 +241,7 @@ class Title(NamedTuple):
 
 
 def better(old: Title | None, new: Title | None) -> Title | None:
-    """Of two, `new` from a later line, the one by which the session is called."""
+    """Return the title that counts of two; `new` is from a later line."""
     if old is None or new is None:
         return new or old
     later = new.rank > old.rank or (new.rank == old.rank and new.rank is not Rank.PROMPT)

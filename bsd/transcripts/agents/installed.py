@@ -1,4 +1,4 @@
-"""Which other programs have sessions on this machine.
+"""The other programs that have sessions on this machine.
 
 For users who have configured nothing yet. Code that changes sessions does not use this: bsd looks
 after a directory only if `[[sources]]` names it, and `bsd init` writes that.

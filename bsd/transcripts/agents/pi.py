@@ -159,7 +159,7 @@ _CLOCKS_DIFFER_SECONDS = 5.0
 
 
 def _directory_of_project(path: str) -> str:
-    """How pi names the directory of a project's sessions."""
+    """Return the name of the directory of a project's sessions."""
     return f"--{_SEPARATORS.sub('-', path.removeprefix('/'))}--"
 
 

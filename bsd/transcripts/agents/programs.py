@@ -73,7 +73,7 @@ def kind_of(word: str) -> SourceKind:
 
 
 def page_size_for(client: str | None) -> PageSize:
-    """How much one answer may carry to a program that calls itself so over MCP."""
+    """Return the size of an answer over MCP for the program that gives this name for itself."""
     return kind_of(client).page_size if client in KINDS else OTHERS
 
 
@@ -133,7 +133,7 @@ def session_at(layout: Layout, kind: str, transcript: Path) -> SessionName | Non
 def layout_of(
     root: Path, sources: Iterable[SourceSettings], exclude: tuple[str, ...] = ()
 ) -> Layout:
-    """Where things lie, by the settings; raises ConfigError for a source of unknown kind."""
+    """Return the layout by the settings; raises ConfigError for a source of unknown kind."""
     return Layout(root, tuple(map(_source, sources)), exclude=exclude)
 
 
@@ -217,7 +217,7 @@ class Claim:
 
 
 def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the claims of this user lie."""
+    """Return the directory of this user's claims."""
     base = environ.get("XDG_STATE_HOME", "")
     directory = Path(base) if base.startswith("/") else home(environ) / ".local" / "state"
     return directory / "bsd" / "sources"

@@ -63,7 +63,7 @@ class ClaudeCodeProject(AgentProgram):
 
     @property
     def _running(self) -> Path:
-        """Where each process says which session it has, and whether it is busy."""
+        """The directory in which each process notes its session, and whether it is busy."""
         return self.projects.parent / "sessions"
 
     def is_session_file(self, name: str) -> bool:
@@ -211,7 +211,7 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
 
 
 def _directory_of_project(path: str) -> str:
-    """How it names the directory of a project's sessions; in a pattern, `*` and `?` stay."""
+    """Return the name of the directory of a project's sessions; in a pattern, `*` and `?` stay."""
     is_pattern = "*" in path or "?" in path
     return re.sub(r"[^A-Za-z0-9*?]", "-", path) if is_pattern else project_name(path)
 

@@ -49,7 +49,7 @@ _log = structlog.stdlib.get_logger(module="lock")
 
 
 def lock_path(session_file: Path) -> Path:
-    """Where the lock of a session file lies: links are resolved in its directory only."""
+    """Return the path of a session's lock file: links are resolved in its directory only."""
     return Path(os.path.realpath(session_file.parent)) / f"{session_file.name}.lock"
 
 

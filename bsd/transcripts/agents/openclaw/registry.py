@@ -144,7 +144,7 @@ def registered(content: dict[str, Any]) -> Iterator[Registered]:
 
 
 def _called(record: dict[str, Any]) -> str | None:
-    """How a conversation is called by its record."""
+    """Return the name of a conversation by its record."""
     origin = record.get("origin")
     named_by = [record.get(key) for key in ("label", "displayName", "subject")]
     named_by.append(origin.get("label") if isinstance(origin, dict) else None)
