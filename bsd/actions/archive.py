@@ -1,6 +1,6 @@
 """The archive: sessions that their program has deleted are listed, shown, found, brought back.
 
-And what is kept of a session, or of one entry, is forgotten.
+Also, the stored data of a session, or of one entry, is forgotten.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class CopiesKept:
 
 
 def gone_session(layout: Layout, copy: Snapshot, keep: str) -> GoneSession:
-    """What doors are told of a copy; `keep` is the setting `archive_sessions`."""
+    """Return a copy's description for all interfaces; `keep` is the setting `archive_sessions`."""
     lifetime = None if keep == OFF else lifetime_seconds(keep)
     expires = None
     if lifetime is not None and copy.gone_at is not None:
@@ -329,7 +329,7 @@ def search_archive(
 
     Args:
         words: words that must all be there, as `search` takes them.
-        read: read first what the index lacks.
+        read: first read the lines that the index lacks.
 
     Raises:
         Invalid: the words are wrong.
@@ -368,7 +368,7 @@ def forget(context: ActionContext, session: str, *, entry: str | None = None) ->
 
     Args:
         session: AGENT/SESSION, or the id of one copy in the archive.
-        entry: only what is kept of this entry.
+        entry: forget only the data of this entry.
 
     Raises:
         NotFound: nothing is kept of it.

@@ -40,7 +40,7 @@ def extract(
     """Extract all that is due in a session, values that an undo had brought back included.
 
     Args:
-        dry_run: say what would be done, and change nothing.
+        dry_run: return the result of an extraction, and change nothing.
         settings: settings of config.json that have other values for this call.
         turn_over: the last turn of the session has ended, whatever its entries say. A session in
             use is left alone all the same.
@@ -80,7 +80,7 @@ def extract_due(  # noqa: PLR0913 - wishes, each by its name
     goes_on: Callable[[], bool] = lambda: True,
     watch: Callable[[OpenSession], CallWatch] | None = None,
 ) -> SessionResult | None:
-    """Extract what is due in a session, as the daemon does: an undone extraction stays undone.
+    """Extract all due values of a session, as the daemon does: an undone extraction stays undone.
 
     Args:
         state: has checkpoints: an extraction begins where the last one had seen final outcomes
@@ -137,7 +137,7 @@ class _ExtractionRun:
         self._turn_over = turn_over
         self._watch = watch
         self._since: Checkpoint | None = None
-        self._guard = b""  # of what stands before the plan's checkpoint once it is in effect
+        self._guard = b""  # of the bytes before the plan's checkpoint once it is in effect
         self._editor = context.editor(session)
 
     def run(
@@ -169,7 +169,7 @@ class _ExtractionRun:
         return result
 
     def foretell(self) -> SessionResult:
-        """Return what would be done now."""
+        """Return the result of an extraction now, and change nothing."""
         result = SessionResult(str(self._name), Status.UNCHANGED, dry_run=True)
         try:
             with self._context.reader(self._name, to_edit=True) as opened:

@@ -61,7 +61,7 @@ def forget_whole_project(
 
     Args:
         project: an agent's name, or the directory of the project.
-        dry_run: say what would be deleted, and delete nothing.
+        dry_run: return the data to be deleted, and delete nothing.
 
     Raises:
         NotFound: nothing is kept of it.

@@ -107,7 +107,7 @@ def list_entries(
 
 
 def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> EntryRow:
-    """An entry, with the beginning of what is away of it."""
+    """An entry, with the beginning of its extracted values."""
     beginning, why_not = _kept(store, fmt, view)
     known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
     return EntryRow(**known, extracted_preview=beginning, unavailable=why_not)
@@ -116,7 +116,7 @@ def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> En
 def _kept(
     store: SessionStore, fmt: TranscriptFormat, row: EntryView
 ) -> tuple[str | None, str | None]:
-    """The beginning of what is away, or why it cannot be had."""
+    """The beginning of the extracted values, or why it cannot be had."""
     if row.marker is None or row.marker.size > _LARGEST_PREVIEWED:
         return None, None
     try:
@@ -141,9 +141,6 @@ def _beginning(entry: Entry, keys: Iterable[str]) -> str | None:
         if isinstance(value, dict) and isinstance(value.get("type"), str):
             return f"[{value['type']}]"
     return None
-
-
-# --- show_session ---
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""list_sessions and list_all_sessions: what is known of sessions without reading them whole."""
+"""list_sessions and list_all_sessions: facts of sessions without reading them whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bsd.store.statistics import Statistics
 from bsd.transcripts.agents.program import Registry
 from bsd.transcripts.agents.programs import program_of
 
-# What can be asked of `status` beside the words of `sessions.json`, and `archived`.
+# The values of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"
 _AGES = (_STALE, _ACTIVE)
 
@@ -140,7 +140,7 @@ class Cursor:
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """Read what `write` wrote; raises Invalid."""
+        """Read the output of `write`; raises Invalid."""
         try:
             began, part, updated, name = json.loads(base64.urlsafe_b64decode(text.encode()))
             if (type(began), type(part), type(updated), type(name)) == (int, int, int, str):
@@ -184,7 +184,7 @@ def session_row(info: ListedSession, now: float) -> SessionRow:
 
 
 def figures_of(found: Statistics, *, is_stale: bool) -> Figures:
-    """What was counted, for other programs."""
+    """Return the figures that were counted, for other programs."""
     lasted = (found.last_ms or 0.0) - (found.created_ms or 0.0)
     return Figures(
         entry_count=found.entries,
@@ -245,7 +245,7 @@ def list_sessions(
                 continue
             newest = max(newest, stat.st_mtime_ns)
             place: _Order = (0, -round(updated * 1e9), str(name))
-            # By its file's time: whatever was done to it, its place among the others may differ.
+            # By its file's time: after any change to it, its place among the others may differ.
             if begin and stat.st_mtime_ns > begin.began:
                 place = (1, 0, str(name))
             if not begin or place > begin.after:

@@ -1,4 +1,4 @@
-"""What would leave an agent's sessions at the settings as they are: a dry run of a sample."""
+"""The values that would leave an agent's sessions at present settings: a dry run of a sample."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def foretell_extraction(
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> WouldLeave:
-    """Compute what would leave sessions now, and change nothing.
+    """Compute the values that would leave sessions now, and change nothing.
 
     Sessions are read in an order drawn by chance, until all are read or the time is over: then the
     result for all sessions is estimated by size from those that were read. A session that cannot

@@ -1,4 +1,4 @@
-"""show_entries and show_value: what stands in a session, extracted values included."""
+"""show_entries and show_value: the content of a session, extracted values included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""summarize_session: what a session was about, by plain rules on its words; no model is asked."""
+"""summarize_session: the subject of a session, by plain rules on its words; no model is asked."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class SummaryFields:
             _list(self.errors, text or "(an error without words)", 3)
 
     def conclude(self) -> None:
-        """Say what hangs on all entries."""
+        """Compute the results that depend on all entries."""
         if self.times:
             self.duration_estimate = format_duration(int(self.times[-1] - self.times[0]))
         if self.has_git_commits:
@@ -155,7 +155,7 @@ class Summary:
 def summarize(
     source: Transcript, fmt: TranscriptFormat, stored: OriginalStore
 ) -> tuple[SummaryFields, DamagedLines]:
-    """Read a session, and what was taken out of it."""
+    """Read a session, and its extracted values."""
     found, damaged = SummaryFields(), DamageCount()
     for line in source.lines():
         entry = parse_entry(line.raw)
@@ -167,7 +167,7 @@ def summarize(
 
 
 def summarize_session(context: ActionContext, session: SessionName) -> Summary:
-    """Say what a session was about, by plain rules on its words; no model is asked.
+    """Return the subject of a session, by plain rules on its words; no model is asked.
 
     Raises:
         NotFound: there is no such session.

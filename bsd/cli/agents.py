@@ -1,4 +1,4 @@
-"""`bsd agents`: the agents' programs on this machine, and what bsd adds to their configuration."""
+"""`bsd agents`: agents' programs on this machine, and bsd's additions to their configuration."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def turn_off(call: Call, name: str, force: bool, dry_run: bool, yes: bool) -> in
 
 
 def setup_context(call: Call) -> SetupContext:
-    """Return what the set-up goes by in this call; the root need not exist. Raises ConfigError."""
+    """Return the context of the set-up; the root need not exist. Raises ConfigError."""
     settings = call.settings
     options: list[str] = []
     if call.root or os.environ.get("OPENCLAW_ROOT") or os.environ.get("BRAINSURGEON_AGENTS_DIR"):
@@ -215,7 +215,7 @@ def _stays(plan: SetupPlan, stored: int) -> str:
 
 
 def tell_plan(plan: SetupPlan) -> None:
-    """Print the diffs of a plan, and what stays as it is."""
+    """Print the diffs of a plan, and the parts that stay as they are."""
     for edit in plan.files:
         if edit.diff:
             say(edit.diff.rstrip("\n"))
@@ -226,7 +226,7 @@ def tell_plan(plan: SetupPlan) -> None:
 
 
 def tell_done(plan: SetupPlan, done: SetupDone) -> None:
-    """Print what was written, and what was not."""
+    """Print the files that were written, and those that were not."""
     for path in done.written:
         say(f"wrote {path}" if path.exists() else f"removed {path}")
     for path_, why in done.failed.items():

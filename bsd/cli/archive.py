@@ -41,7 +41,7 @@ from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.forget import Forgotten
 from bsd.maintenance.snapshots import SnapshotStatus
 
-_ORIGIN = re.compile(r"@[0-9a-f]{8}\Z")  # what an id in the archive has after the name
+_ORIGIN = re.compile(r"@[0-9a-f]{8}\Z")  # the part of an id in the archive after the name
 
 session_argument = click.argument("session", metavar="AGENT/SESSION")  # it need not be in its place
 

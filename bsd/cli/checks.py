@@ -1,4 +1,4 @@
-"""`bsd verify` and `bsd doctor`: whether all is there, and what could be in the way."""
+"""`bsd verify` and `bsd doctor`: whether the data is complete, and possible obstacles."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def tell_verified(found: Verification) -> None:
 class _DoctorCommand(BsdCommand):
     """The doctor looks as the root's owner, after root has given back the owner's files.
 
-    Of what lies in flight it only tells.
+    Commits in flight are only listed.
     """
 
     finishes_due = False

@@ -115,9 +115,6 @@ def _value(text: str) -> Any:
         return text
 
 
-# --- bsd sources ---
-
-
 @click.group("sources", cls=BsdGroup, invoke_without_command=True)
 @click.pass_context
 def sources(context: click.Context) -> None:

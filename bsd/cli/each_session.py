@@ -32,7 +32,7 @@ def each_session(
     waits: bool = True,
     seconds: float = math.inf,
 ) -> Outcomes:
-    """Apply an action to each session and return what became of them.
+    """Apply an action to each session and return the outcomes.
 
     Busy sessions are tried once more at the end, and waited for: LONGEST_WAIT seconds in all. If
     there is only one session, its error is raised; otherwise an error is the session's result.
@@ -148,7 +148,7 @@ class _SessionRun:
 def _size(layout: Layout, name: SessionName) -> int:
     try:
         return layout.session_file(name).stat().st_size
-    except (BsdError, OSError):  # the action says what is wrong
+    except (BsdError, OSError):  # the action reports the problem
         return 0
 
 

@@ -180,7 +180,7 @@ def _all_sessions(layout: Layout) -> list[SessionName]:
 
 
 def _report_all(call: Call, outcomes: Outcomes, *, named: bool) -> None:
-    """Print the outcomes; if no session was named, also what is left behind elsewhere."""
+    """Print the outcomes; if no session was named, also the leftovers elsewhere."""
     if not (named or outcomes.stopped_by):
         outcomes.results += _unusable(call.layout)
     report(call, outcomes, named=named)
@@ -220,7 +220,7 @@ def _offer_to_disable(call: Call, *, yes: bool) -> None:
 
 
 def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
-    """Write what one session would be, also of one that is in use or cannot be edited."""
+    """Write the new form of one session, also of one that is in use or cannot be edited."""
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
     session = sessions[0]

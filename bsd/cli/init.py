@@ -114,10 +114,10 @@ class _Init:
         self._service = (LoginStart.ABSENT, "")
         self._failed = False
 
-    # --- what there is ---
+    # --- the agents on this machine ---
 
     def look(self) -> None:
-        """Find the agents, and compute what would become of them; changes nothing."""
+        """Find the agents, and compute the changes for them; changes nothing."""
         call = self._call
         # The log of a root that is not there yet has no place; errors are told anyway.
         settings = call.settings
@@ -173,7 +173,7 @@ class _Init:
             told.notes = [f"you turned it off; `bsd agents on {found.kind}` turns it on"]
             return
         plan = plan_on(context, found.kind, root=self._writes_root)
-        # The rule is about the tools, and what the user has refused is not asked for again.
+        # The rule is about the tools, and a part that the user has refused is not asked for again.
         if permission and self._permission and _adds_tools(plan):
             plan = plan_on(context, found.kind, permission=True, root=self._writes_root)
         agent.plan = plan
@@ -189,10 +189,10 @@ class _Init:
         is_on = any(agent.told.on for agent in agents)
         return service and is_on and self._service[0] is LoginStart.ABSENT
 
-    # --- what is told ---
+    # --- output ---
 
     def tell_found(self) -> None:
-        """Print what there is."""
+        """Print the agents that were found."""
         if self._call.json:
             return
         for agent in self._agents:
@@ -202,7 +202,7 @@ class _Init:
         say()
 
     def foretell(self, *, dry_run: bool, service: bool) -> int:
-        """Show what would change; returns the exit code: 0 of a dry run, else that of a refusal."""
+        """Show the changes; returns the exit code: 0 of a dry run, else that of a refusal."""
         if not self._call.json:
             for agent in self._agents:
                 tell_diffs(agent.told)
@@ -219,7 +219,7 @@ class _Init:
         return 0 if dry_run else refusal.exit_code
 
     def finish(self, told: str | None = None) -> int:
-        """Print what was done, and how to take it back; returns the exit code."""
+        """Print the changes that were made, and how to take them back; returns the exit code."""
         changed = any(agent.told.changed or agent.told.copied for agent in self._agents)
         if self._call.json:
             print_json(as_json(self._report(dry_run=False, to_do=False, hint=None)))
@@ -249,7 +249,7 @@ class _Init:
             hint=hint,
         )
 
-    # --- what is done ---
+    # --- actions ---
 
     def carry_out(self, ask: Ask, *, extracts: bool, installs_service: bool) -> int:
         """Turn agents on, copy, extract, start at login; returns the exit code."""

@@ -1,4 +1,4 @@
-"""What `bsd init` found, would do and has done: for programs and for people."""
+"""The findings, plans and results of `bsd init`: for programs and for people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FileDiff:
 
 @dataclass(slots=True)
 class AgentInit:
-    """One agent's program, and what `bsd init` does for it. Sizes are bytes."""
+    """One agent's program, and the work of `bsd init` for it. Sizes are bytes."""
 
     kind: str
     title: str
@@ -53,7 +53,7 @@ class AgentInit:
 
 @dataclass(slots=True)
 class Extraction:
-    """What the first extraction has done. Sizes are bytes."""
+    """The result of the first extraction. Sizes are bytes."""
 
     sessions: int
     values: int
@@ -82,7 +82,7 @@ class InitReport:
 
 
 def tell_agent(agent: AgentInit) -> None:
-    """Print what an agent has, and what would become of it."""
+    """Print the sessions of an agent, and the changes to them."""
     say(f"{agent.title}: {agent.directory}")
     if agent.problem:
         say(f"  {agent.problem}")
@@ -123,7 +123,7 @@ def _deleted_soon(agent: AgentInit) -> str:
 
 
 def tell_diffs(agent: AgentInit) -> None:
-    """Print what is added to which files."""
+    """Print the additions to each file."""
     for file in agent.files:
         say(file.diff.rstrip("\n"))
 
@@ -147,7 +147,7 @@ def tell_copied(agent: AgentInit) -> None:
 
 
 def tell_extraction(done: Extraction, config: PruningConfig) -> None:
-    """Print what the first extraction has done, and where the values are."""
+    """Print the result of the first extraction, and where the values are."""
     if done.values:
         values = f"{counted(done.values, 'value')} of {counted(done.sessions, 'session')}"
         percent = share(done.bytes_saved, done.bytes_before)

@@ -1,4 +1,4 @@
-"""What `bsd init` does once agents are on: copies, a first extraction, the start at login."""
+"""The work of `bsd init` once agents are on: copies, a first extraction, the start at login."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Ask = Callable[[str], bool] | None  # None: agree without asking
 
 @dataclass(eq=False, slots=True)
 class InitAgent:
-    """An agent, and what was found out about it.
+    """An agent, and the facts that were found about it.
 
     Attributes:
         plan: which files change; None: the agent stays as it is.
@@ -134,7 +134,7 @@ def extract_idle(call: Call, agents: Sequence[InitAgent], ask: Ask) -> FirstExtr
 def start_at_login(
     call: Call, manager: Manager, agents: Sequence[InitAgent], ask: Ask
 ) -> tuple[tuple[LoginStart, str], bool]:
-    """Install the service, or say what runs bsd instead.
+    """Install the service, or name another way to run bsd.
 
     Returns whether bsd starts at login, with a sentence; and False if something failed.
     """
@@ -165,7 +165,7 @@ def start_at_login(
 
 
 def _say_how_to_run(call: Call, *, has_new_source: bool) -> None:
-    """Note what runs bsd; a daemon that runs already reads bsd.toml only when it starts."""
+    """Note how to run bsd; a daemon that runs already reads bsd.toml only when it starts."""
     try:
         process = Client(call.settings.socket).get("/api/health")["pid"]
     except BsdError:

@@ -1,4 +1,4 @@
-"""`bsd exclude` and `bsd pause`: what bsd never looks at, and what it does not edit for a while."""
+"""`bsd exclude` and `bsd pause`: sessions that bsd never looks at, or does not edit for a while."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from bsd.core.exclude import Exclusion, is_directory_pattern
 from bsd.core.layout import Layout
 from bsd.core.pauses import pauses_of
 from bsd.maintenance import catalog
-
-# --- bsd exclude ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ def _change(call: Call, wanted: list[str], *, remove: bool) -> None:
 
 
 def _excluded_now(layout: Layout) -> list[ExcludedNow]:
-    """Return the patterns, with what each leaves out; sessions are counted by their names."""
+    """Return the patterns, with the agents and sessions that each leaves out, by their names."""
     exclusions = layout.exclusions()
     agents: Counter[Exclusion] = Counter()
     sessions: Counter[Exclusion] = Counter()
@@ -142,9 +140,6 @@ def _without_projects(layout: Layout) -> str:
     if layout.agents.is_dir():
         names.append("the agents of OpenClaw")
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-# --- bsd pause ---
 
 
 def _names(call: Call, context: click.Context) -> list[str]:

@@ -95,7 +95,7 @@ add_completion_class(Bash)
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line; returns the exit code. Every error becomes a message."""
-    for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal's encoding lacks
+    for stream in (sys.stdout, sys.stderr):  # the encoding may lack characters
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     call = Call()
@@ -140,7 +140,7 @@ def _run(argv: list[str], call: Call) -> int:
 
 
 def _report(error: BaseException, call: Call) -> int:
-    """Print what went wrong; returns the exit code."""
+    """Print the error; returns the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not call.json:
         sys.stderr.write(f"{error.format_message()}\n")  # a group alone shows its commands
         return error.exit_code

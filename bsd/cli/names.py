@@ -76,7 +76,8 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
         names = list(catalog.names(layout))
     found = _matching(names, agent, session, slash, in_any_case=not remains)
     if not found and (exclusions := layout.exclusions()):
-        # What is named so is excluded: the session that is returned is refused, with the pattern.
+        # A session of this name is excluded: the session that is returned is refused, with the
+        # pattern.
         every = catalog.names(layout.with_excluded(), strays=False)
         excluded = (each for each in every if exclusions.session(each.agent, each.session))
         found = _matching(excluded, agent, session, slash, in_any_case=not remains)

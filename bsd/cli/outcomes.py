@@ -1,4 +1,4 @@
-"""What became of the sessions of one call, for programs and for people (SPEC §9)."""
+"""The outcomes for the sessions of one call, for programs and for people (SPEC §9)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _exit_code(failed: SessionResult) -> int:
 
 
 def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
-    """Print what became of the sessions.
+    """Print the outcomes for the sessions.
 
     Args:
         named: the user named the sessions, so each is listed, changed or not.
@@ -174,7 +174,7 @@ def _print_totals(outcomes: Outcomes) -> None:
 
 
 def _estimate(rates: Sequence[Rate]) -> str:
-    """Return how the tokens were estimated, and what they leave out."""
+    """Return how the tokens were estimated, and which ones are left out."""
     measured = sorted(rate.characters for rate in rates if rate.measured)
     if not measured:
         how = f"{Rate().characters:g} characters each, since no session says what it was charged"

@@ -42,7 +42,7 @@ def say(text: str = "", *, style: str = "") -> None:
 
 
 def say_check(level: str, text: str) -> None:
-    """Print how a check went: `ok`, `warn` or `fail`, and what was looked at."""
+    """Print the result of a check, `ok`, `warn` or `fail`, and its subject."""
     sign, style = _SIGNS[level]
     sys.stdout.write(f"{styled(sign, style, sys.stdout)} {safe(text)}\n")
 
@@ -150,7 +150,7 @@ def cache_wait(until: str, tokens: int | None, now: float) -> str:
 
     Args:
         until: ISO 8601.
-        tokens: what leaves then.
+        tokens: the tokens that leave then.
         now: epoch seconds.
     """
     moment = datetime.fromisoformat(until).astimezone()
@@ -161,7 +161,7 @@ def cache_wait(until: str, tokens: int | None, now: float) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Write what part of a whole something is, in per cent."""
+    """Write a part as a share of a whole, in per cent."""
     return f"{100 * part / whole:.0f} %" if whole else "0 %"
 
 

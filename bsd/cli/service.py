@@ -154,7 +154,7 @@ def login_start(call: Call, manager: Manager) -> tuple[LoginStart, str]:
 def install_service(call: Call, manager: Manager) -> None:
     """Install and start the service where `login_start` says that it is absent.
 
-    Notes what may surprise the user. Raises BsdError.
+    Notes facts that may surprise the user. Raises BsdError.
     """
     content = _content(call, manager)
     _install(manager, content, changed=_read(manager.file)[1] != content)
@@ -195,7 +195,7 @@ def _options(call: Call) -> Argv:
 
 
 def _warn(manager: Manager) -> None:
-    """Note what may surprise the user."""
+    """Note facts that may surprise the user."""
     if unseen := [name for name in VARIABLES if os.environ.get(name)]:
         file = settings_file(os.environ)
         note(f"the service does not see {', '.join(unseen)} of this shell; set it in {file}")

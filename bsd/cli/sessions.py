@@ -118,7 +118,7 @@ def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> No
 
 
 def _status(row: SessionRow, now: float) -> str:
-    """Return what a session's program says of it, and what it waits for."""
+    """Return the state of a session by its program, and the reason why it waits."""
     waits = None
     if row.cache_warm_until is not None:
         waits = f"waits: {cache_wait(row.cache_warm_until, row.tokens_ready, now)}"

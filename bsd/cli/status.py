@@ -69,7 +69,7 @@ def _note_told(call: Call, agents: list[dict[str, Any]]) -> None:
 
 
 def _without_daemon(call: Call, problem: NotRunning) -> int:
-    """Report what can be said without the daemon: what bsd takes on disk."""
+    """Report the facts that need no daemon: the bytes of bsd on disk."""
     shown = problem_of(problem, None)
     disk, clock = None, None
     agents: list[dict[str, Any]] = []

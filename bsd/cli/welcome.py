@@ -1,4 +1,4 @@
-"""What `bsd` alone says on a machine on which nothing is set up yet."""
+"""The output of `bsd` alone on a machine on which nothing is set up yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ them back when you or the agent asks, and it keeps copies of sessions that their
 
 
 def welcome(environ: Mapping[str, str]) -> str | None:
-    """Return a short text: what bsd is, which agents are here, what to call.
+    """Return a short text: the purpose of bsd, the agents that are here, the next command.
 
     None if something is set up, or if that cannot be told.
     """

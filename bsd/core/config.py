@@ -1,7 +1,7 @@
 """The settings of config.json (SPEC §4): a setting is one field of `PruningConfig`.
 
-All else derives from the fields: what is valid, the file's defaults, `bsd config`, the API's
-document, the page's labels and the man page. What a setting means for an entry is decided in
+All else derives from the fields: valid values, the file's defaults, `bsd config`, the API's
+document, the page's labels and the man page. The effect of a setting on an entry is decided in
 `bsd.planning`; the file is read and written in `bsd.core.config_file`.
 """
 
@@ -182,7 +182,7 @@ PREFIX_BOUND_MODELS = (
 #   unsettles  entries whose outcome was final are looked at again when it changes
 #   per_call   the body of one extraction may set it for this call
 #   job        the daemon's job whose times it sets
-#   labels     what the page calls the values that may be chosen
+#   labels     the page's names for the values that may be chosen
 _WHAT: JsonDict = {"group": "What is extracted", "unsettles": True, "per_call": True}
 _WHEN: JsonDict = {"group": "When"}
 _KEPT: JsonDict = {"group": "How long it is kept"}
@@ -301,7 +301,7 @@ class PruningConfig(BaseModel):
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> Self:
-        """Validate JSON values; what is missing gets its default.
+        """Validate JSON values; missing members get their defaults.
 
         Raises:
             Invalid: With a FieldError for each setting that is not valid.

@@ -42,7 +42,7 @@ log = structlog.stdlib.get_logger(module="config")
 _LOCK_SECONDS = 10.0
 
 _Stamp = tuple[int, int, int]  # inode, size, mtime in ns
-# What one process knows of the settings, for another: they, the file's stamp, and its problem.
+# The settings as one process knows them, for another: they, the file's stamp, and its problem.
 Known = tuple[PruningConfig, _Stamp | None, ConfigError | None]
 _NOT_READ: _Stamp = (-1, -1, -1)  # no file has it: the next look reads
 
@@ -96,12 +96,12 @@ class ConfigService:
             return self._config or PruningConfig()
 
     def known(self) -> Known:
-        """What `adopt` needs to know in another process; raises as `current`."""
+        """Return the settings for `adopt` in another process; raises as `current`."""
         with self._mutex:
             return self.current, self._seen, self._problem
 
     def adopt(self, known: Known) -> None:
-        """Take over what another process knows, unless the file says otherwise by now."""
+        """Take over the settings of another process, unless the file says otherwise by now."""
         with self._mutex:
             self._config, self._seen, self._problem = known
             exclude.adopt(self._path, known[1], known[0].exclude)
@@ -338,7 +338,7 @@ class ConfigService:
 
 
 def default_text() -> str:
-    """Return what a new config.json holds."""
+    """Return the content of a new config.json."""
     return _text(PruningConfig().as_json())
 
 

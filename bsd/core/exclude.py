@@ -1,10 +1,10 @@
-"""What bsd never looks at: the agents, sessions and projects that `exclude` names.
+"""The agents, sessions and projects that `exclude` names, at which bsd never looks.
 
 The setting is a list of patterns, in config.json and in bsd.toml; both lists count. In a pattern
-`*` stands for any text and `?` for one character. What a pattern names:
+`*` stands for any text and `?` for one character. The meaning of a pattern:
 
-- `AGENT`: an agent, or a source with all its agents; and what is part of it, as subagents are.
-- `AGENT/SESSION`: a session, and what is part of it.
+- `AGENT`: an agent, or a source with all its agents; and their parts, as subagents are.
+- `AGENT/SESSION`: a session, and its parts.
 - `/DIRECTORY` or `~/DIRECTORY`: the sessions of the projects there and in all directories below, of
   programs that keep sessions by project. Such a program writes the path of a project in its own
   way, and paths that it writes alike are alike here.
@@ -155,8 +155,6 @@ def exclusions(
     return Exclusions(tuple(known), sources)
 
 
-# --- config.json ---
-
 _lock = threading.Lock()
 _read: dict[Path, tuple[FileStamp | None, tuple[str, ...]]] = {}
 
@@ -191,7 +189,7 @@ def named_in(path: Path) -> tuple[str, ...]:
 
 
 def adopt(path: Path, stamp: FileStamp | None, patterns: tuple[str, ...]) -> None:
-    """Take over what another process has read, with the stamp that the file had then."""
+    """Take over the patterns of another process, with the stamp that the file had then."""
     with _lock:
         _read[path] = stamp, patterns
 

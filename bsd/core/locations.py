@@ -175,8 +175,6 @@ def _line_of(error: Exception) -> str:
     return f", line {found[1]}" if found else ""
 
 
-# --- the peer of the socket ---
-
 _ROOT = 0
 
 # macOS: <sys/un.h> and <sys/ucred.h>; `struct xucred` begins with a version and the uid.

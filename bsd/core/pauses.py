@@ -45,7 +45,7 @@ class Pause:
     """One pause. `until` is None if it lasts until a user ends it. Times are epoch seconds.
 
     Attributes:
-        name: AGENT (or a source) or AGENT/SESSION; what is part of it pauses with it.
+        name: AGENT (or a source) or AGENT/SESSION; its parts pause with it.
         steady_until: by the clock that began with the start of the machine called `boot`.
     """
 
@@ -106,7 +106,7 @@ class PauseInfo:
 
     @classmethod
     def of(cls, each: PauseInForce, wall: float) -> PauseInfo:
-        """Return what is told of a pause at `wall`; it ends later if the clock was put forward."""
+        """Return a pause's description at `wall`; it ends later if the clock was put forward."""
         until = None if each.left is None else iso_utc(wall + each.left)
         return cls(each.pause.name, iso_utc(each.pause.since), until)
 
@@ -117,7 +117,7 @@ def pauses_of(
     """Return the pauses that are not over, by their names.
 
     Raises:
-        Unavailable: The file cannot be read; then it is not known what may be edited.
+        Unavailable: The file cannot be read; then the sessions that may be edited are not known.
     """
     pauses = _read(layout)
     if not pauses:
@@ -178,8 +178,6 @@ def end_pause(layout: Layout, name: str) -> Pause:
         _write(layout, [each for each in pauses if each.name != name])
     return ended
 
-
-# --- the file ---
 
 _mutex = threading.Lock()
 _known: dict[Path, tuple[FileStamp, list[Pause]]] = {}

@@ -1,4 +1,4 @@
-"""Directories of other programs' sessions that the user has named, and names for what is in them.
+"""Directories of other programs' sessions that the user has named, and names for those in them.
 
 Every directory that holds sessions is an agent: `claude-code:-home-me-project` stands for the
 directory `-home-me-project` of the source `claude-code`, `codex:2025:09:24` for `2025/09/24` of
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-# What no name may hold, and the two characters that mean something here.
+# Bytes that no name may hold, and the two characters with a meaning here.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._@-]")
 _ESCAPE = re.compile(rb"\+([0-9A-F]{2})")
 _STEP = ":"
@@ -98,9 +98,9 @@ class Source:
     ) -> Iterator[tuple[str, Path]]:
         """Every directory that may hold sessions, with its agent's name; raises OSError.
 
-        Links are not followed. What vanishes meanwhile is left out, and, unless this is asked
-        `strictly`, what cannot be read further down. The source's own directory is one of them as
-        long as there are files that sessions may be.
+        Links are not followed. Directories that vanish meanwhile are left out, and, unless this is
+        asked `strictly`, those further down that cannot be read. The source's own directory is one
+        of them as long as there are files that sessions may be.
 
         Args:
             links: gets the links to directories of sessions, with the names of their agents.
@@ -147,7 +147,7 @@ class Source:
 
 
 def names_above(agent: str) -> Iterator[tuple[str, str | None]]:
-    """Yield what an agent is or is part of: agents (with None), and their sessions.
+    """Yield the agents that an agent is or is part of (with None), and their sessions.
 
     `a:b:c` is part of `a` and of `a:b`; it may be part of the session `b` of `a` and of `c` of
     `a:b`, since an agent of a session's parts bears the name of the session behind its agent's.
@@ -165,7 +165,7 @@ class _RoutePlace(NamedTuple):
 
     path: Path
     names: tuple[str, ...]  # of those on the way to it that may have any
-    left: tuple[Route, ...]  # what is still to go
+    left: tuple[Route, ...]  # the steps that are still to go
 
 
 def _walk(
@@ -194,7 +194,7 @@ def _walk(
 
 
 def _next(place: _RoutePlace) -> Iterator[tuple[_RoutePlace, bool]]:
-    """Yield what lies one step down, and whether it is a link."""
+    """Yield the entries one step down, and whether each is a link."""
     for step in dict.fromkeys(route[0] for route in place.left if route):
         left = tuple(route[1:] for route in place.left if route and route[0] == step)
         if isinstance(step, str):

@@ -48,8 +48,8 @@ class AutoCron:
             if self._started is not None:
                 _log.debug("The run before is still going on", sessions_left=len(self._left))
                 return
-            # The start counts as the time of the run: what changes while it goes on is for the
-            # next one.
+            # The start counts as the time of the run: changes while it goes on are for the next
+            # one.
             self._started = self._state.clocks.wall()
         try:
             due = dict(self._due(config.last_run_at))
@@ -82,7 +82,7 @@ class AutoCron:
                 self.worked(name)  # no room: it comes with the next run
 
     def worked(self, name: SessionName) -> None:
-        """Note that a session has had its turn, whatever came of it."""
+        """Note that a session has had its turn, with any outcome."""
         with self._lock:
             if name not in self._left:
                 return
@@ -106,7 +106,7 @@ class AutoCron:
                 _log.debug(f"Session {name} unchanged since {since}, skipping")
 
     def _is_open(self, name: SessionName) -> bool:
-        """Return True if it is not as bsd left it: what bsd writes is newer than a run, too."""
+        """Return True if it is not as bsd left it: bsd's own writes are newer than a run, too."""
         return self._state.scan.changed(name) or self._state.savings.due(name) is not None
 
     def _end_if_done(self) -> None:

@@ -1,4 +1,4 @@
-"""Which directories hold sessions, what their file systems can do, and problems with them."""
+"""The directories that hold sessions, the abilities of their file systems, and their problems."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def no_access(path: Path, error: OSError) -> WatchProblem:
 
 @dataclass(slots=True)
 class Directories:
-    """What one look found; paths are resolved, as events name them."""
+    """The directories found in one look; paths are resolved, as events name them."""
 
     trees: list[Path] = field(default_factory=list)  # `agents/` and the sources
-    # root, agents/ and each agent's own; of sources, what is above their agents' own
+    # root, agents/ and each agent's own; of sources, the directories above their agents' own
     outer: list[Path] = field(default_factory=list)
     sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # agents, by directory
     archived_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
@@ -93,7 +93,7 @@ class Directories:
 
     @contextmanager
     def files(self, agent: str, directory: Path | None) -> Iterator[Iterable[os.DirEntry[str]]]:
-        """What lies in the agent's directory, and what was put away; raises OSError.
+        """The files in the agent's directory, and archived ones; raises OSError.
 
         Sessions that are excluded are left out.
         """
@@ -116,9 +116,9 @@ class Directories:
 
 
 def find_directories(layout: Layout) -> Directories:
-    """List the directories of all agents and sources; what cannot be read becomes a problem.
+    """List the directories of all agents and sources; an unreadable one becomes a problem.
 
-    What is excluded is left out. Raises ConfigError if it cannot be told what is.
+    Excluded ones are left out. Raises ConfigError if the exclusions cannot be read.
     """
     exclusions = layout.exclusions()
     found = Directories(exclusions=exclusions)
@@ -262,7 +262,7 @@ def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
 
 
 class Mounts:
-    """What is known of the file systems under one root; each is asked once.
+    """The abilities of the file systems under one root; each is asked once.
 
     `can_exchange` tells whether names can be exchanged in a directory; None: it is not known.
     """
@@ -298,7 +298,7 @@ class Mounts:
             self.of(path)
 
     def problems(self) -> list[str]:
-        """Where sessions lie that cannot be changed, and what to try."""
+        """The places of sessions that cannot be changed, and a hint for each."""
         return [
             f"sessions in {self._where[device]} and elsewhere on this {found.filesystem} are left "
             f"alone: {found.why} (try: {MOVE_ELSEWHERE})"

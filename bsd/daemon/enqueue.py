@@ -117,7 +117,7 @@ class Enqueuer:
             self._wake()
 
     def step(self, now: float) -> float | None:
-        """Queue what has been quiet for long enough; returns when to come again."""
+        """Queue sessions that have been quiet for long enough; returns when to come again."""
         with self._lock:
             due = self._debounce.due(now)
             again = self._debounce.next_due()
@@ -179,7 +179,7 @@ class Enqueuer:
     def told_idle(self, name: SessionName) -> float | None:
         """Return when its program said that a session is idle (epoch seconds); None: it did not.
 
-        What was written since then may show that it is not any more.
+        Lines written since then may show that it is not any more.
         """
         with self._lock:
             return self._told_idle.get(name)

@@ -1,4 +1,4 @@
-"""What hooks of agents' programs tell the daemon, and what their models are told of a session.
+"""The calls of hooks of agents' programs to the daemon, and the answers for their models.
 
 A program waits for the answer to its hook. So nothing here opens a session, or waits for one.
 """
@@ -30,7 +30,7 @@ class HookReceiver:
         self._state = state
 
     def receive(self, kind: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Take note of what a hook tells.
+        """Take note of the call of a hook.
 
         A session that its program calls idle is queued. A path outside the sources is ignored.
 
@@ -63,7 +63,7 @@ class HookReceiver:
         return call.tell_model(sentence(out.entries)) if out.entries else None
 
     def _taken_out(self, name: SessionName) -> TakenOut:
-        """Return what is out of a session, as the search index knows it."""
+        """Return the extracted values of a session, as the search index knows it."""
 
         def read(index: SearchIndex) -> dict[str, TakenOut]:
             return index.taken_out(only=name)
@@ -75,7 +75,7 @@ class HookReceiver:
 
 
 def sentence(entries: int) -> str:
-    """Return what a model is told of a session with so many entries from which values are out."""
+    """Return the sentence for a model whose session has so many entries with extracted values."""
     whose = "1 entry" if entries == 1 else f"{entries} entries"
     return (
         f"bsd keeps large old values of {whose} of this session outside of it, and [[extracted-ID]]"

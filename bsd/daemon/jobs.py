@@ -1,4 +1,4 @@
-"""What the daemon's jobs do: scan, retention, copies of sessions; and what a start needs."""
+"""The work of the daemon's jobs: scan, retention, copies of sessions; and of its start."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class JobRunner:
                 state.enqueuer.put(left.session, now + max(0.0, left.due_at - wall))
 
     def clean_up(self) -> None:
-        """Archive or delete what has been kept long enough; raises BsdError if some of it stays."""
+        """Archive or delete files kept long enough; raises BsdError if some of them stay."""
         state = self._state
         started = state.clocks.wall()
         run = RetentionRun(
@@ -160,7 +160,7 @@ class JobRunner:
                 )
 
     def explain_retention(self) -> None:
-        """Log what retention will delete, before its first run, and how to change that.
+        """Log the files that retention will delete, before its first run, and how to change that.
 
         After an update from a bsd without an archive, log that content is no longer deleted.
         """

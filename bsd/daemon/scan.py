@@ -19,7 +19,7 @@ from bsd.transcripts.change import Written, packed
 
 
 class Scan:
-    """What every session file looked like last, and which look different now (by stat).
+    """The last known state of every session file, and the sessions that differ now (by stat).
 
     A change is reported once; the session then counts as changed until `note` tells how we left
     it. `forget` makes the next walk report it again, whether it changes or not. `step` belongs to
@@ -29,7 +29,7 @@ class Scan:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._lock = threading.Lock()
-        # agent → file name → state (`Written.packed`): this is what each session costs idle
+        # agent → file name → state (`Written.packed`): the memory that each idle session costs
         self._known: dict[str, dict[str, bytes]] = {}
         self._reported: set[SessionName] = set()  # whose known state was not looked into yet
         self._exclusions: Exclusions | None = None  # at the last walk
@@ -109,7 +109,7 @@ class Scan:
         self.problems, self.left = tuple(problems), left
 
     def _forget_excluded(self, exclusions: Exclusions | None) -> None:
-        """Know nothing of what is excluded: it is new when it is included again."""
+        """Forget the sessions that are excluded: each is new when it is included again."""
         if exclusions is self._exclusions:
             return
         self._exclusions = exclusions
@@ -128,7 +128,7 @@ class Scan:
             }
 
     def _place(self, agent: str) -> Path:
-        """Where the sessions of an agent were that is gone."""
+        """Return the former directory of the sessions of an agent that is gone."""
         with suppress(BsdError):
             return self._layout.sessions_dir(agent)
         return self._layout.agents / agent / "sessions"
@@ -185,7 +185,7 @@ class Scan:
                 del self._known[agent]
 
     def _compare(self, agent: str, path: Path) -> tuple[SessionName, Written | None] | None:
-        """Look once more, together with what is known: `note` may have spoken meanwhile."""
+        """Look once more, under the lock of the known states: `note` may have run meanwhile."""
         name = SessionName(agent, path.name.removesuffix(ENDING))
         with self._lock:
             known = self._known.setdefault(agent, {})
@@ -230,7 +230,7 @@ def sessions_by_stat(
 ) -> Iterator[tuple[SessionName, Written]]:
     """Yield all sessions as they are now, or those written to after a moment (epoch seconds).
 
-    What cannot be read is left out.
+    Sessions that cannot be read are left out.
     """
     found = find_directories(layout)
     for agent, directory in found.agents():

@@ -50,7 +50,7 @@ _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
 SCAN, AUTO_CRON, RETENTION, RECOVER = "scan", "auto_cron", "retention", "recover"
 INDEX, COPY_SESSIONS = "index", "keep_sessions"
 
-# How often what is in flight is looked after: displaced files are kept for a minute.
+# How often commits in flight are looked after: displaced files are kept for a minute.
 RECOVER_SECONDS = 30.0
 # How often the search index is compared with all sessions: it is told of changes, and may miss one.
 INDEX_SECONDS = 3600.0
@@ -89,7 +89,7 @@ class Daemon:
         self._reload_settings = reload_settings or (lambda: settings)
         self._instance = SingleInstance(state.layout)
         self._notifier = Notifier()
-        self._notified = ""  # what the service manager was told last
+        self._notified = ""  # the last text for the service manager
         self._scanned = self._scan_asked = False
         self.children = Children(
             state.layout,
@@ -230,7 +230,7 @@ class Daemon:
 
     def ready(self) -> None:
         """Say that all is up, the interfaces included."""
-        # What was imported stays: looking through it costs each full collection tens of ms.
+        # Imported modules stay: looking through them costs each full collection tens of ms.
         gc.freeze()
         self.state.phase = "running"
         self._notified = self.report.in_short()

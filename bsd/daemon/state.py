@@ -1,4 +1,4 @@
-"""What the parts of one daemon share: settings, totals, how sessions were left, queue and loops."""
+"""The state that parts of one daemon share: settings, totals, idle sessions, queue and loops."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _MOST_COLLECTED = 1000
 
 
 class Ledger:
-    """What was done since the start: totals, and the last result of each session.
+    """The work since the start: totals, and the last result of each session.
 
     Thread-safe. Sizes are bytes, times epoch seconds.
     """
@@ -86,7 +86,7 @@ class Ledger:
                 self._give_ups[str(outcome.gave_up)] += 1
 
     def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
-        """Note what became of a session."""
+        """Note the result for a session."""
         with self._lock:
             self._totals["entries"] += result.entries
             self._totals["values"] += result.values
@@ -124,7 +124,7 @@ class Ledger:
             }
 
     def left_alone(self) -> dict[str, Any]:
-        """How many sessions are not ours to edit, and why."""
+        """Return the number of sessions that are not ours to edit, and why."""
         with self._lock:
             reasons = Counter(self._left_alone.values())
         return {"count": reasons.total(), "reasons": dict(reasons.most_common())}
@@ -143,8 +143,8 @@ class Ledger:
 class IdleSessions:
     """How sessions were left, from one daemon to the next: a start need not open them again.
 
-    It is collected here; `flush` writes it, seldom and all at once. What is lost with a kill is
-    looked into again, and what changed since is found by its stat.
+    It is collected here; `flush` writes it, seldom and all at once. Sessions that a kill loses
+    are looked into again, and sessions that changed since are found by their stat.
     """
 
     def __init__(self, state: StateDb, config: ConfigService) -> None:
@@ -201,7 +201,7 @@ class IdleSessions:
             _log.debug("Sessions that are gone were forgotten", count=count)
 
     def flush(self) -> None:
-        """Write what came together."""
+        """Write the sessions that were collected."""
         with self._lock:
             new, self._new = self._new, {}
         if new:
@@ -209,14 +209,14 @@ class IdleSessions:
 
 
 class PendingSavings:
-    """Which sessions wait until more can be saved, and since when. Times are steady seconds."""
+    """The sessions that wait until more can be saved, and since when. Times are steady seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since: dict[SessionName, float] = {}
 
     def __len__(self) -> int:
-        """How many sessions wait for more to be saved."""
+        """Return the number of sessions that wait for more to be saved."""
         return len(self._since)
 
     def waited(self, name: SessionName, now: float) -> float:
@@ -225,7 +225,7 @@ class PendingSavings:
             return now - self._since.get(name, now)
 
     def wait(self, name: SessionName, now: float) -> None:
-        """What could be saved now was not worth it; it waits, if nothing else of it does."""
+        """Note that the saving of a session is not worth a commit yet; its oldest time counts."""
         with self._lock:
             self._since.setdefault(name, now)
 
@@ -242,14 +242,14 @@ class PendingSavings:
 
 
 class WaitingForCache:
-    """Which sessions wait for their prompt cache to get cold. Thread-safe; epoch seconds."""
+    """The sessions that wait for their prompt cache to get cold. Thread-safe; epoch seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._until: dict[SessionName, float] = {}
 
     def __len__(self) -> int:
-        """How many sessions wait."""
+        """Return the number of sessions that wait."""
         return len(self._until)
 
     def note(self, name: SessionName, until: float | None) -> None:

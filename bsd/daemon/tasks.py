@@ -1,6 +1,6 @@
-"""What children of the daemon are asked to do (`children.Children.call`): functions of a child.
+"""The tasks of the daemon's children (`children.Children.call`): functions of a child.
 
-A child loads what it is asked for: what is rarer stands in `child_tasks`.
+A child loads only the module of its task: rarer tasks stand in `child_tasks`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ToLook(NamedTuple):
     told_idle: float | None = None  # when its program said that it is idle (epoch seconds)
 
 
-# What came of it: as `look_into` says, or what it raised.
+# The result: the answer of `look_into`, or the error that it raised.
 Looked = SessionResult | BsdError | None
 
 
@@ -85,7 +85,7 @@ def look_into(
     asked: bool = False,
     told_idle: float | None = None,
 ) -> SessionResult | None:
-    """Extract what is due in a session; None if calls in it were carried out, which changed it.
+    """Extract the due values of a session; None if calls in it were carried out, which changed it.
 
     Calls come first: an extraction does not look again at outcomes that are final. They are found
     in the lines that the extraction reads, and carried out in the name of the agent.
@@ -136,12 +136,12 @@ def is_worth(plan: Plan, waited: float) -> bool:
     """
     if not plan.edits or waited >= LONGEST_WAIT_SECONDS:
         return True
-    # The new file is written as a whole, whatever becomes of it.
+    # The new file is written as a whole, however small the change.
     if plan.report.bytes_saved * _SHARE >= plan.report.bytes_after:
         return True
     return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
 
 
 def recover_session(child: Child, records: list[Path]) -> list[Recovered]:
-    """Finish or undo what one session has in flight, since the child that worked on it has died."""
+    """Finish or undo the commits that one session has in flight, since its child has died."""
     return child.context("daemon").recover(records)

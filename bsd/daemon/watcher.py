@@ -329,7 +329,7 @@ class Watcher:
             for path in (event.src_path, event.dest_path):
                 if path:
                     self._follow(os.fsdecode(path), is_directory=event.is_directory)
-        except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
+        except Exception as error:  # noqa: BLE001 - the thread must survive errors in callbacks
             self._failure = f"{os.fsdecode(event.src_path)}: {error!r}"
             _log.error("A file event could not be handled", what=self._failure, exc_info=error)
             with suppress(Exception):  # else the next regular scan does it

@@ -1,4 +1,4 @@
-"""The workers: each takes sessions from the queue and has a child extract what is due in them.
+"""The workers: each takes sessions from the queue and has a child extract their due values.
 
 `Worker` has a batch worked on and judges each result for the queue; `Workers` are the threads.
 """
@@ -146,14 +146,14 @@ class Worker:
     def _judge(
         self, name: SessionName, result: SessionResult | BsdError | None, before: Written
     ) -> Verdict:
-        """Tell what came of a session, and return when it is due again.
+        """Report the result of a session, and return when it is due again.
 
         Args:
-            result: the answer of `tasks.look_into`, or what it raised.
+            result: the answer of `tasks.look_into`, or the error that it raised.
             before: the transcript as it was when the work began.
         """
         match result:
-            case None:  # bsd has just written to it: what may leave it now is seen when it is idle
+            case None:  # bsd has just written to it: due values are seen when it is idle
                 return self._later(_LOOK_AGAIN_SECONDS)
             case NotFound():
                 return self._forget(name)
@@ -309,7 +309,7 @@ class Workers:
                 elif worked >= _MANY:
                     worked = 0
                     give_back_memory()
-        except BaseException:  # noqa: BLE001 - whatever ended it: the work must go on
+        except BaseException:  # noqa: BLE001 - after any error the work must go on
             _log.exception("A worker has died and is replaced", worker=thread.name)
             state.ledger.count("workers_replaced")
             if not state.stopping.is_set():

@@ -1,4 +1,4 @@
-"""Hooks of agents' programs: what they tell, and what their model is told."""
+"""Hooks of agents' programs: their calls, and the answer for their model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pauses: what bsd looks at, but does not edit for a while."""
+"""Pauses: sessions that bsd looks at, but does not edit for a while."""
 
 from __future__ import annotations
 

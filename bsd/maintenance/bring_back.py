@@ -8,7 +8,8 @@ daemon (`sweep_returning`). Steps, as `after_step` is told them: staged, then pl
 then listed.
 
 The path of a file is made from the session's name, and a file belongs to the owner of its
-directory, whatever the snapshot says. No symbolic link is followed on the way (`core/directories`).
+directory, whatever user the snapshot names. No symbolic link is followed on the way
+(`core/directories`).
 """
 
 from __future__ import annotations
@@ -262,7 +263,7 @@ class _BringBack:
             )
 
     def _missing_memory(self) -> MissingMemory:
-        """Return what is missing of the project's memory, if the session stays in its project."""
+        """Return the missing files of the project's memory, if the session stays in its project."""
         agent = self.name.agent
         is_same = agent == self.head.name.agent
         return missing_memory(self.layout, agent) if is_same else MissingMemory()
@@ -395,7 +396,7 @@ class _BringBack:
             yield from _edited(source, ())
 
     def _keep_forgotten(self, snapshot: Snapshot) -> None:
-        """Under another name, too, a session does not get back what it was made to forget."""
+        """Under another name, too, a session does not get back the lines that it has forgotten."""
         layout, name = self.layout, self._new_name(snapshot)
         if name != snapshot.name:
             hashes = forgotten_in(layout.history_dir(snapshot.name))

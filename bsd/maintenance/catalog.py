@@ -163,7 +163,7 @@ def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
     """Yield links, directories and pipes that have the name of a session file."""
     exclusions = layout.exclusions()
     for agent in _agent_names(layout, layout.program_archive()):
-        with suppress(BsdError, OSError):  # `agents` says what is wrong with it
+        with suppress(BsdError, OSError):  # `agents` reports the problem
             directory, program = layout.sessions_dir(agent), program_of(layout, agent)
             for item in sorted(os.scandir(directory), key=lambda one: one.name):
                 if program.is_session_file(item.name) and not item.is_file(follow_symlinks=False):
@@ -424,7 +424,7 @@ def resume_command(layout: Layout, name: SessionName) -> str | None:
 
 
 def _stored(layout: Layout, name: SessionName) -> TakenOut:
-    """Return what store and archive hold of a session whose lines are not counted.
+    """Return the extracted values in store and archive of a session with uncounted lines.
 
     That includes values that were restored since.
     """
@@ -501,7 +501,7 @@ def is_stale(updated: float, now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The figures of a session; `current`: of all of it, as it is now."""
+    """The figures of a session; `current`: of the whole file, as it is now."""
 
     statistics: Statistics
     current: bool

@@ -42,7 +42,7 @@ from bsd.transcripts.agents.programs import elsewhere, program_of
 _INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")
 _FINDINGS_SHOWN = 5
-# A commit makes a second copy of the session, and the store keeps what leaves it.
+# A commit makes a second copy of the session, and the store keeps the values that leave it.
 _COPIES_OF_THE_LARGEST = 2
 _COMFORTABLE_FREE_BYTES = 1 << 30
 
@@ -222,7 +222,7 @@ def _memory(layout: Layout) -> Iterator[Check]:
     linked = []
     with suppress(ConfigError):  # a root without agents
         for agent in catalog.agents(layout):
-            with suppress(BsdError):  # `_agents` says what is wrong with it
+            with suppress(BsdError):  # `_agents` reports the problem
                 place = memory_of(layout, agent.name)
                 if place is not None and place.is_symlink():
                     linked.append(str(place))

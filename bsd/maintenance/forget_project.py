@@ -1,7 +1,7 @@
 """Forgets all sessions of a project for good, wherever something is kept of them.
 
-For users who have deleted a project on purpose, with `claude purge` for example: the archive shall
-not keep what they wanted to be gone. Each session is forgotten as a single one is (`forget.py`),
+For users who have deleted a project on purpose, with `claude purge` for example: the archive then
+keeps nothing of the project. Each session is forgotten as a single one is (`forget.py`),
 with the sessions that are parts of it; then the copy of the project's memory. A session that cannot
 be forgotten stops no other.
 """
@@ -44,7 +44,7 @@ class KeptSession:
 
 @dataclass(frozen=True, slots=True)
 class KeptProject:
-    """What is kept of a project: sessions, and copies of its memory by agent (files, bytes)."""
+    """The stored data of a project: sessions, and copies of its memory by agent (files, bytes)."""
 
     agents: tuple[str, ...]
     sessions: tuple[KeptSession, ...]
@@ -53,7 +53,7 @@ class KeptProject:
 
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
-    """What became of one session: `forgotten`, or the problem."""
+    """The result for one session: `forgotten`, or the problem."""
 
     name: SessionName
     forgotten: Forgotten | None
@@ -61,7 +61,7 @@ class ForgetResult:
 
 
 def find_project(layout: Layout, text: str) -> KeptProject:
-    """Return what is kept of a project.
+    """Return the sessions and the memory that are kept of a project.
 
     Args:
         layout: the root.
@@ -100,7 +100,7 @@ def forget_project(
     """
     for session in sorted(project.sessions, key=lambda each: _is_part(layout, each.name) is None):
         if session.in_place and not session.files:
-            continue  # what is indexed of it stands in its transcript
+            continue  # its indexed text stands in its transcript
         try:
             yield ForgetResult(session.name, forgetting.session(session.name))
         except NotFound:  # it went meanwhile
@@ -120,9 +120,6 @@ def forget_project(
             files_removed=files,
             bytes_removed=size,
         )
-
-
-# --- which sessions are a project's ---
 
 
 def _agents_called(layout: Layout, text: str) -> tuple[str, ...]:
@@ -170,7 +167,7 @@ def _all_names(layout: Layout) -> Iterator[SessionName]:
                 if (name := layout.session_of_store(store)) is not None:
                     yield name
                     continue
-                # A name that was cut stands whole in what lies there.
+                # A name that was cut stands whole in the files there.
                 if (name := session_named_in(top / store / INDEX_FILE)) is not None:
                     yield name
                 if top == layout.archive:
@@ -187,9 +184,6 @@ def _all_names(layout: Layout) -> Iterator[SessionName]:
 
 def _indexed(index: SearchIndex) -> list[str]:
     return [name for agent in index.agents() for name in index.files(agent)]
-
-
-# --- how much is kept ---
 
 
 def _kept(

@@ -40,7 +40,7 @@ from bsd.transcripts.reader import Line, Transcript, parse_entry, parse_kept
 _log = structlog.stdlib.get_logger(module="search")
 
 PART_BYTES = 8 << 20  # of a session that are in memory at once; most are smaller
-_GUARDED = 4096  # bytes before the offset that must be what they were
+_GUARDED = 4096  # bytes before the offset that must be unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Unread(NamedTuple):
     up_to: str | None = None  # the last agent that it looked at; None: it looked at all
 
 
-# --- what is new ---
+# --- new lines ---
 
 
 def find_due(
@@ -166,7 +166,7 @@ def _file_of(identity: Identity) -> tuple[int, int, int, int, int]:
 
 
 def read_session(layout: Layout, index: SearchIndex, name: SessionName) -> None:
-    """Read what is new in a session; raises NotFound, Busy, Forbidden."""
+    """Read the new lines of a session; raises NotFound, Busy, Forbidden."""
     more = True
     while more:
         with index.change():
@@ -209,7 +209,7 @@ def _read_alone(layout: Layout, index: SearchIndex, due: Due) -> ReadOn:
         _log.warning("A session cannot be searched", session=str(due.name), problem=problem.message)
     except (sqlite3.Error, MemoryError):
         raise
-    except Exception:  # noqa: BLE001 - whatever stands in one session, the others go on
+    except Exception:  # noqa: BLE001 - an error in one session does not stop the others
         _log.exception("A session cannot be searched", session=str(due.name))
     return ReadOn(due)
 

@@ -44,7 +44,7 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @dataclass(frozen=True, slots=True)
 class CopiedMemory:
-    """What a run did with the notes of one project."""
+    """The result of a run for the notes of one project."""
 
     files: list[Path] = field(default_factory=list)  # that were new or had changed
     left_out: list[str] = field(default_factory=list)  # which file is not copied, and why
@@ -130,7 +130,7 @@ def _read(path: Path) -> tuple[bytes, int]:
 def _files_below(top: Path, left_out: list[str]) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files of a directory, by their paths below it.
 
-    What is neither a file nor a directory, and what cannot be read, is told to `left_out`.
+    Anything that is neither a file nor a directory, or cannot be read, is reported to `left_out`.
     """
     try:
         mode = top.lstat().st_mode
@@ -181,7 +181,7 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class MissingMemory:
-    """Which files can come back, and which copies differ from the files that are there."""
+    """The files that can come back, and the copies that differ from the present files."""
 
     files: list[MemoryFile] = field(default_factory=list)
     stays: list[Path] = field(default_factory=list)
@@ -189,7 +189,7 @@ class MissingMemory:
 
 
 def missing_memory(layout: Layout, agent: str) -> MissingMemory:
-    """Compare the copy of a project's notes with what is there; raises nothing."""
+    """Compare the copy of a project's notes with the present files; raises nothing."""
     missing = MissingMemory()
     try:
         source, place = memory_of(layout, agent), layout.memory_dir(agent)
@@ -215,7 +215,7 @@ def missing_memory(layout: Layout, agent: str) -> MissingMemory:
 
 
 def _obstacle(target: Path, top: Path) -> Path | None:
-    """Return what lies in the place of a directory on the way to a file, if something does."""
+    """Return the file that lies in the place of a directory on the way to a file, if any."""
     for directory in target.parents:
         if os.path.lexists(directory) and (directory.is_symlink() or not directory.is_dir()):
             return directory

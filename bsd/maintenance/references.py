@@ -1,4 +1,4 @@
-"""Which sessions refer to stored lines, and which say the same as an entry.
+"""Finds the sessions that refer to stored lines, and those with the same lines as an entry.
 
 A session refers to a stored line by the hash in the marker of an entry; if its program has dropped
 the marker, by a placeholder; or by its undo history. Where a line of a hash lies, the index of the
@@ -71,7 +71,7 @@ class Reference:
 class References:
     """Finds references under one root. It remembers transcripts without any: they are read once.
 
-    Sessions that are excluded are read, too: else they would lose what they refer to.
+    Sessions that are excluded are read, too: else they would lose the lines that they refer to.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -182,7 +182,7 @@ def _names(
     keys = {entry_key(id_) for id_ in mentioned_ids(raw.decode("utf-8", "replace"))}
     named = [place for key in keys & places.keys() for place in places[key]]
     for place in named:
-        place.readable_line()  # raises: without it nothing tells what the placeholder stands for
+        place.readable_line()  # raises: nothing else tells the value of the placeholder
     return bool(named)
 
 
@@ -212,7 +212,7 @@ def _marker_alone(raw: bytes) -> Entry | None:
     return None
 
 
-# --- who keeps the same ---
+# --- other sessions that keep the same lines ---
 
 
 def sessions_with_stored(layout: Layout, name: SessionName, hashes: Collection[str]) -> list[str]:
@@ -306,7 +306,7 @@ def texts_of(fmt: TranscriptFormat, lines: Sequence[bytes]) -> set[str]:
 
 
 def belongings_with(layout: Layout, name: SessionName, texts: Collection[str]) -> list[str]:
-    """Return what belongs to a session and has one of these texts: results, subagents, copies."""
+    """Return the files of a session that have one of these texts: results, subagents, copies."""
     needles = set(_needles(texts))
     if not needles:
         return []

@@ -1,6 +1,6 @@
 """Checks one session against its store: every placeholder has its original, every file its record.
 
-`maintenance/verify.py` checks all sessions, and what does not belong to one.
+`maintenance/verify.py` checks all sessions, and the files that do not belong to one session.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Finding:
 
 @dataclass(slots=True)
 class Verification:
-    """The result of `verify`: what was checked, and the findings."""
+    """The result of `verify`: the checked items, and the findings."""
 
-    clean: bool = True  # nothing is wrong, or all of it was repaired
+    clean: bool = True  # nothing is wrong, or every problem was repaired
     sessions: int = 0
     elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     placeholders: int = 0
@@ -76,7 +76,7 @@ class Verification:
 
 
 def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
-    """Remove what a crash left in a session's store, and mend its index if that lacks a file.
+    """Remove leftovers of a crash from a session's store, and mend its index if that lacks a file.
 
     Returns:
         True if the index was mended.
@@ -91,7 +91,7 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
         if not set(store.refs()) - _refs(store.index.records.values()) and not store.index.broken:
             return False
         check = SessionCheck(layout, name, Verification(), repair=True)
-        check.check_lines()  # they say what the files are
+        check.check_lines()  # the lines name the values of the files
         check.check_index()
         return True
 

@@ -60,7 +60,7 @@ _log = structlog.stdlib.get_logger(module="archive")
 
 _REST_SECONDS = 24 * 3600.0
 SOON_SECONDS = 7 * 24 * 3600.0  # before its program deletes a session, it is copied at once
-# What one run reads, since other jobs of the daemon wait for it; the next run goes on.
+# The bytes that one run reads, since other jobs of the daemon wait for it; the next run goes on.
 _MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
 _LOCK_SECONDS = 10.0  # for which another bsd that works on a session is waited for
 # Each snapshot is checked for damage in one of so many turns of such a length, once a week.
@@ -86,7 +86,7 @@ class SnapshotScope:
 
 
 class SnapshotStatus(StrEnum):
-    """What became of a session that a run was to copy."""
+    """The result for a session that a run was to copy."""
 
     COPIED = "copied"
     UNCHANGED = "unchanged"
@@ -209,7 +209,7 @@ class _Run:
             self._note_deleted(in_place)
 
     def _copy_memories(self, agents: list[str]) -> None:
-        """Copy what programs keep for all sessions of a project, of the projects in the scope."""
+        """Copy the files that programs keep for a whole project, of the projects in the scope."""
         wanted = {name.agent for name in self.scope.names}
         for agent in agents:
             if self.stopping():
@@ -279,7 +279,7 @@ class _Run:
     def copy(self, candidate: _Candidate, *, check: bool = False) -> bool:
         """Copy a session, unless it is busy; False if the run must end, since the disk is full.
 
-        `check`: read what its snapshot has, and count on nothing that is damaged.
+        `check`: read the data in its snapshot, and count on nothing that is damaged.
         """
         name = candidate.name
         try:
@@ -301,7 +301,7 @@ class _Run:
 
     def _copy(self, candidate: _Candidate, *, check: bool) -> None:
         layout, name = self.layout, candidate.name
-        # A worker may be extracting from it: what is wanted now does not wait for another run.
+        # A worker may be extracting from it: a copy wanted now does not wait for another run.
         is_wanted_now = self.scope.at_once or self.scope.first
         wait = _LOCK_SECONDS if is_wanted_now else 0.0
         with own_lock(layout, name, wait, sleep=self.budget.sleep):
@@ -357,7 +357,7 @@ def _candidates(layout: Layout, agents: list[str], wanted: set[str]) -> Iterator
     `wanted`: only sessions of these names, and parts of them; empty: all.
     """
     for agent in agents:
-        with suppress(BsdError):  # `catalog.agents` says what is wrong with it
+        with suppress(BsdError):  # `catalog.agents` reports the problem
             program = program_of(layout, agent)
             part_of, deleted_at = parent_of(layout, program), deletion_of(program)
             found = [
@@ -424,7 +424,7 @@ def _used_before_bsd(layout: Layout, candidate: _Candidate) -> float | None:
         path = candidate.renamed or layout.session_file(candidate.name)
         with TranscriptFile(path) as source:
             newest = ends_in(source, program).newest_ms
-    except (BsdError, OSError):  # never changed by bsd, or copying it will say what is wrong
+    except (BsdError, OSError):  # never changed by bsd, or copying it reports the problem
         return None
     return None if newest is None else newest / 1000
 

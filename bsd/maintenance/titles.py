@@ -1,4 +1,4 @@
-"""What lists tell of sessions: title, time of the newest message, directory, what is extracted.
+"""Facts for lists of sessions: title, time of the newest message, directory, extracted values.
 
 The search index knows these of sessions that it has read as they are now. Of other sessions the
 first and the last lines are read, and remembered in this process. And `state.db` knows which of
@@ -96,7 +96,7 @@ class Titles:
         return left if left is not None and left.file == Written.of(stat) else None
 
     def _in_index(self, name: SessionName, stat: os.stat_result) -> KnownTitle | None:
-        """Return what the index knows of a session, if it has read the file as it is."""
+        """Return the title and facts of a session in the index, if the file is unchanged since."""
         known = self._indexed.get(str(name))
         is_current = known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns)
         return known if is_current else None
@@ -119,7 +119,7 @@ def _ask(layout: Layout, question: Callable[[SearchIndex], _T], default: _T) -> 
     return default
 
 
-# What was read of sessions that the index lacks, with the state of the file: one memory a root.
+# The titles of sessions that the index lacks, with the state of the file: one memory a root.
 
 
 @lru_cache(maxsize=8)
@@ -135,9 +135,9 @@ def _markers_read(_: Layout) -> dict[str, tuple[bytes, TakenOut | None]]:
 def _remember(
     memory: dict[str, tuple[bytes, _T]], key: str, state: bytes, read: Callable[[], _T]
 ) -> _T:
-    """Return what was read of a file in this state; reads it now if it is not remembered.
+    """Return the facts of a file in this state; reads it now if they are not remembered.
 
-    None (an error) is not remembered. A full memory keeps what it has: a list asks for all sessions
+    None (an error) is not remembered. A full memory keeps its rows: a list asks for all sessions
     in turn, so dropping the oldest would keep nothing.
     """
     before = memory.get(key)
@@ -199,7 +199,7 @@ def ends_in(source: Transcript, program: AgentProgram) -> Ends:
 
 
 class _Said(NamedTuple):
-    """What some lines of a session say of it, as in `Ends`."""
+    """The facts in some lines of a session, as in `Ends`."""
 
     title: Title | None
     newest_ms: float | None

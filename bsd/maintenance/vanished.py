@@ -40,7 +40,7 @@ class VanishedSession:
 
 @dataclass(slots=True)
 class Vanished:
-    """Such sessions, those used last first, and what could not be read of histories."""
+    """Such sessions, those used last first, and the histories that could not be read."""
 
     sessions: list[VanishedSession] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

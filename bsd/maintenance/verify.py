@@ -1,7 +1,7 @@
 """Checks that everything that was extracted is there, and that nothing is half done (SPEC §7).
 
-Checks all sessions (`maintenance/session_check.py`), the archive, the trash, and what commits,
-deletes and calls of `forget` may have left.
+Checks all sessions (`maintenance/session_check.py`), the archive, the trash, and the leftovers of
+commits, deletes and calls of `forget`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def verify(
 
     Args:
         layout: the root.
-        repair: mend what can be mended; missing and damaged content cannot, and is listed.
+        repair: mend the problems that can be mended; missing and damaged content is only listed.
         wait: seconds for each session on which another bsd works.
         clock: epoch seconds.
         remark: puts markers back that a program has dropped, and returns the entries.
@@ -295,7 +295,7 @@ def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
 
 
 def _broken_trash(layout: Layout) -> Iterator[Finding]:
-    """Yield what lies in the trash and cannot be brought back."""
+    """Yield the sessions in the trash that cannot be brought back."""
     for item in Trash(layout, "never").items():
         if item.problem is not None:
             message = f"{item.name} cannot be brought back from the trash: {item.problem}"

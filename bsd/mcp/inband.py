@@ -1,7 +1,7 @@
 """Calls of bsd's tools in a transcript: carried out once, then taken out of the agent's context.
 
-All calls of finished turns are one plan: what they ask for, and that they are redacted. So a crash
-cannot come between the two. The transcript says what was done: the call is gone, its entry is
+All calls of finished turns are one plan: their requests, and their redaction. So a crash cannot
+come between the two. The transcript shows the result: the call is gone, its entry is
 `_redacted`, or (if nothing may be changed that the model sees) `_answered` names it. The audit
 says it as well, since after an undo the transcript shows the call as it was.
 """
@@ -78,7 +78,7 @@ _ACTION = "in_band"
 _REMOTE = "restore_remote"
 _CONTEXT = "context"
 _MESSAGES_TO_STAY = 10
-# What our commands print if they fail; the result of a shell may show it in no other way.
+# The output of our commands if they fail; the result of a shell may show it in no other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 _FAILED = re.compile(r"Error: |Restore failed: ")
 
@@ -205,7 +205,7 @@ class _Round:
         self._names = names  # of the session, as an agent may call it
 
     def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
-        """Plan all of them in their order; raises only what is no fault of a call."""
+        """Plan all calls in their order; raises only errors that are no fault of a call."""
         answers = [answer for call in calls if (answer := self._answer(call)) is not None]
         redactable = [one for one in answers if self._may_leave(one.call)]
         gone = self._redact(redactable)
@@ -219,7 +219,7 @@ class _Round:
         return self._revised.plan(_ACTION), final
 
     def _answer(self, call: OwnCall) -> Answered | None:
-        """Do what a call asks for, unless it was done; return None if nothing is left to do."""
+        """Carry out the request of a call, unless it was done; return None if nothing is to do."""
         if call.by_shell and call.is_done:
             seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
             return None if seen or not self._may_leave(call) else Answered(call, "redact", "")
@@ -254,7 +254,7 @@ class _Round:
         """Return how to redact a call that a command or the MCP server has answered."""
         text = call.result or ""
         answer = read_answer(text)
-        if answer is None:  # in words: they stay if they say what went wrong
+        if answer is None:  # a text, not JSON: it stays if it tells an error
             failed = _FAILED.match(text) is not None
             return Answered(call, "redact", text if failed else "", failed=failed)
         failed = "error" in answer or answer.get("success") is False
@@ -262,7 +262,7 @@ class _Round:
         return Answered(call, "redact", note, failed=failed)
 
     def _carry_out(self, call: OwnCall, asked: ParsedCall) -> Answered:
-        """Plan what a call asks for, or read it; raises what planners raise."""
+        """Plan the request of a call, or read it; raises the errors of planners."""
         source, fmt, opened = self._revised, self._fmt, self._opened
         match asked:
             case RestoreCall(inline=False) | ReadCall():
@@ -345,7 +345,7 @@ class _Round:
             self._revised.take(plan)
         except (Busy, TemporaryFailure, Unavailable):
             raise
-        except Exception:  # noqa: BLE001 - what the calls asked for is done all the same
+        except Exception:  # noqa: BLE001 - the requests of the calls are done all the same
             _log.exception("Calls cannot be redacted", session=str(self._name))
             return {}
         return {
@@ -358,7 +358,7 @@ class _Round:
         }
 
     def _mark(self, answered: Answered) -> None:
-        """Note on its entry what came of a call that stays as it is."""
+        """Note the result of a call that stays as it is on its entry."""
         call = answered.call
         line = self._line(call.index)
         before = (parse_entry(line.raw) or {}).get(ANSWERED)
@@ -373,7 +373,7 @@ class _Round:
         """Leave a line as it is if it cannot be edited (a key stands in it twice)."""
         try:
             yield
-        except SpliceError as error:  # the audit says what came of the call
+        except SpliceError as error:  # the audit tells the result of the call
             where = f"#{call.index}"
             _log.warning(
                 "A call cannot be marked", session=str(self._name), line=where, why=str(error)
@@ -431,7 +431,7 @@ def _failure(call: OwnCall, error: BsdError) -> Answered:
 
 
 def _read_own_call(call: OwnCall, names: Collection[str]) -> ParsedCall:
-    """Return what a call asks of its own session; raises Invalid, and _OtherSession."""
+    """Return the request of a call to its own session; raises Invalid, and _OtherSession."""
     session, asked = read_call(call.tool, call.arguments)
     if session is not None and session not in names:
         raise _OtherSession(

@@ -39,7 +39,7 @@ class RestoredText(Restored):
     """Answer of `restore` to an agent: what was put back, and the first page of its texts."""
 
     inline: Annotated[Inline | None, OMIT_EMPTY] = None
-    note: Annotated[str | None, OMIT_EMPTY] = None  # what `inline` means, and what to do
+    note: Annotated[str | None, OMIT_EMPTY] = None  # the meaning of `inline`, and a hint
     texts: dict[str, str] = field(default_factory=dict)
     pictures: Annotated[dict[str, dict[str, str]], OMIT_EMPTY] = field(default_factory=dict)
     characters_left: Annotated[int | None, OMIT_EMPTY] = None
@@ -110,7 +110,7 @@ def _restore_nothing(
 
 
 def explain_busy(busy: Busy, layout: Layout, session: SessionName) -> Busy:
-    """Return the error with a hint that says what becomes of a call in a session in use."""
+    """Return the error with a hint about the fate of a call in a session in use."""
     if isinstance(busy, Paused):
         return busy
     if program_of(layout, session.agent).uncallable:
@@ -136,7 +136,7 @@ def will_carry_out(layout: Layout) -> bool:
 def _what_becomes(
     problem: BsdError, layout: Layout, session: SessionName, entry: str, *, later: bool
 ) -> tuple[Inline, str]:
-    """Return what becomes of values that could not be put back now, and what to do about it.
+    """Return the fate of values that could not be put back now, and a hint.
 
     Args:
         later: the agent wants them to be put back after its turn.

@@ -1,4 +1,4 @@
-"""Calls of bsd's tools in a transcript, with what the lines after them say of each. Pure.
+"""Calls of bsd's tools in a transcript, with their state by the lines after them. Pure.
 
 Only real calls count, of a tool or of a shell that runs our commands; never text that looks like
 one. `transcript_answers` knows the answers.
@@ -41,7 +41,7 @@ REDACTED = "_redacted"
 # Member of an entry whose calls stay as they are: id of a call (or of its entry) → its answer.
 ANSWERED = "_answered"
 
-# What our commands print if the session is in use, as an agent's own is during its turn.
+# The output of our commands if the session is in use, as an agent's own is during its turn.
 _BUSY = re.compile(r"session \S+ is in use: ")
 _LATER = re.compile(rf"^{AFTER_THE_TURN}", re.MULTILINE)
 # Where they print a text, one of these stands above it. (Earlier versions of them printed none.)
@@ -53,7 +53,7 @@ _WITH_TEXT = re.compile(
 
 @dataclass(slots=True)
 class OwnCall:
-    """A call, with what the lines after it say of it."""
+    """A call, with its state by the lines after it."""
 
     tool: str  # of bsd
     name: str  # of the tool as it stands in the transcript
@@ -72,7 +72,7 @@ class OwnCall:
 
     @property
     def key(self) -> str:
-        """What distinguishes the call from others of its entry."""
+        """Return a name that tells the call from others of its entry."""
         return self.call_id or self.entry_id or ""
 
     @property
@@ -98,7 +98,7 @@ class OwnCall:
     def is_due(self) -> bool:
         """True if it can be dealt with now, for good."""
         if not self.over or (self.result is None and (self.ended or self.by_shell)):
-            return False  # it was not run, or what it did is not known
+            return False  # it was not run, or its effect is not known
         # The result that was extracted may be our answer: the call is not carried out twice.
         return self.result is None or not is_placeholder(self.result.strip())
 

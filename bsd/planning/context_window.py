@@ -1,9 +1,9 @@
-"""What of a session is sent to the model, what a signature covers, and what its last turn is.
+"""The entries that are sent to the model, those that a signature covers, and the last turn.
 
 A program that goes on with a session follows parents back from the newest entry, to the first one
-or to a compaction, which stands for all that is before it but for what it keeps (SPEC §3). Entries
-that are not on this way (summed up, or on a branch that was left) take space in the file and none
-in the model's context, as long as a user does not go back to them.
+or to a compaction, which stands for everything before it but for the entries that it keeps (SPEC
+§3). Entries that are not on this way (summed up, or on a branch that was left) take space in the
+file and none in the model's context, as long as a user does not go back to them.
 
 All three classes follow a session entry by entry and answer when its last entry was followed.
 """
@@ -45,7 +45,7 @@ def never(_model: str) -> bool:
 
 
 class _Event(Enum):
-    """What decides how far back signatures reach."""
+    """The events that decide how far back signatures reach."""
 
     COMPACTION = auto()
     BRANCH = auto()  # an entry that does not follow the one before it, after a compaction
@@ -62,13 +62,14 @@ class _Way(NamedTuple):
 
 
 class ContextWindow:
-    """Which entries are in context, and which a later signature covers.
+    """The entries that are in context, and those that a later signature covers.
 
     Entries are called by rows, in the order of the file; a session is followed from its first line
-    or `since` a checkpoint. A provider that checks signatures refuses a session in which something
-    was changed that a signature covers. That is everything before it on its branch, but for what a
-    compaction between the two took out of context. A signature that is itself out of context is
-    not sent, so it protects nothing unless a user goes back to before the compaction.
+    or `since` a checkpoint. A provider that checks signatures refuses a session if an entry was
+    changed that a signature covers. A signature covers everything before it on its branch, but for
+    the entries that a compaction between the two took out of context. A signature that is itself
+    out of context is not sent, so it protects nothing unless a user goes back to before the
+    compaction.
     """
 
     def __init__(self, binds: Binds = never, since: Checkpoint | None = None) -> None:
@@ -79,7 +80,7 @@ class ContextWindow:
         self._answers = array("Q")  # of each row: a number for the answer that it is a part of
         self._results = array("Q")  # rows: results of calls in answers of several entries
         self._compactions: dict[int, EntryInfo] = {}  # by row
-        # Rows, and what happens there. A signature in a line that was not read has the next row.
+        # Rows, and the event at each. A signature in a line that was not read has the next row.
         self._events: list[tuple[int, _Event]] = []
         self._binds = lru_cache(maxsize=128)(binds)
         self._since = since
@@ -125,7 +126,7 @@ class ContextWindow:
 
     def _note_signature(self, row: int) -> None:
         if self._events and self._events[-1][1] is _Event.SIGNATURE:
-            self._events.pop()  # the later one covers what this one covers
+            self._events.pop()  # the later one covers every entry that this one covers
         self._events.append((row, _Event.SIGNATURE))
 
     def _parent_of(self, row: int, info: EntryInfo) -> int:
@@ -186,12 +187,12 @@ class ContextWindow:
 
     @property
     def signed(self) -> bool:
-        """Whether there are signatures that cover what is before them."""
+        """Whether there are signatures that cover entries before them."""
         return any(event is _Event.SIGNATURE for _, event in self._events)
 
     @property
     def reaches_back(self) -> bool:
-        """Whether something after the checkpoint may have changed what of before is in context."""
+        """Whether entries after the checkpoint may change which earlier ones are in context."""
         if self._since is None:
             return False
         if self._compactions or self.leaf(0)[1] is not self._since.on_way:
@@ -291,9 +292,9 @@ class ContextWindow:
 
     @cached_property
     def _covered(self) -> bytearray:
-        """Of each row, whether a later signature covers it.
+        """For each row, whether a later signature covers it.
 
-        Of what is before the checkpoint only the ids matter: a compaction there is before every
+        Of the lines before the checkpoint only the ids matter: a compaction there is before every
         row, so it takes none of them out of context.
         """
         covered = bytearray(len(self.lines))
@@ -328,7 +329,7 @@ class ContextWindow:
 
 
 class LastTurn:
-    """Which entries belong to the last turn, and to one that is not finished.
+    """The entries that belong to the last turn, and to one that is not finished.
 
     A turn of which nothing tells the end is over after a day without a new entry: its program was
     killed, or lost its connection (`end_if_silent`).
@@ -343,11 +344,11 @@ class LastTurn:
         self._over_at: float | None = None
         self._waiting: set[str] = set()  # ids of its calls without results
         self._latest: set[int] = set()  # lines of the latest assistant message that is sent
-        self._answer: str | None = None  # what those have in common
+        self._answer: str | None = None  # the id they have in common
 
     def follow(self, index: int, info: EntryInfo) -> None:
         """Note the next entry, in line `index`."""
-        # A user's message ends what came before it, even a turn that crashed: a user who speaks
+        # A user's message ends the turn before it, even one that crashed: a user who speaks
         # again does not wait for it.
         if info.turn is Turn.STARTS:
             self._begins = self._open_from = index
@@ -377,7 +378,7 @@ class LastTurn:
             self._written_ms = max(time_ms, self._written_ms or time_ms)
 
     def end(self) -> None:
-        """End the turn, whatever its entries say; what is followed later may continue it."""
+        """End the turn, whatever its entries say; later entries may continue it."""
         self._open_from = self._written_ms = None
         self._waiting.clear()
 

@@ -20,7 +20,7 @@ from bsd.transcripts.agents.entry import (
 from bsd.transcripts.agents.format import TranscriptFormat
 
 _OURS = frozenset((MARKER, RESTORED, EXTRACTABLE))
-_DEEPEST = 200  # levels; what lies deeper counts as different
+_DEEPEST = 200  # levels; deeper values count as different
 
 
 class _Differ(Exception):
@@ -28,7 +28,7 @@ class _Differ(Exception):
 
 
 def are_copies(entries: Iterable[Entry], fmt: TranscriptFormat) -> bool:
-    """Return whether entries have one id, and are equal but for their origin and what bsd did.
+    """Return whether entries have one id, and are equal but for their origin and bsd's changes.
 
     A placeholder of this id counts as equal to the value that it stands for. Two of the entries are
     held in memory at a time.

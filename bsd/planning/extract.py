@@ -1,4 +1,4 @@
-"""Plans what leaves a session: every entry is judged, and gets a new line if values leave it."""
+"""Plans extraction: every entry is judged, and gets a new line if values leave it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bsd.transcripts.splice import (
 )
 
 BUDGET = 96 * 1024 * 1024  # bytes of memory that one plan may take, about
-_COST = 1400  # bytes of memory of one edit and what is kept for it, beside the new line
+_COST = 1400  # bytes of memory of one edit and its record, beside the new line
 
 # Outcomes beside SPEC §3's table: the entry was due, but its line must not be touched.
 NOT_EDITABLE = "not_editable"  # a duplicate key on an edited path, a foreign `_extracted`
@@ -77,7 +77,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
             on, and the report tells of that part.
         undone: ids of entries whose extraction was taken back: they stay, unless `by_hand`.
         turn_over: the last turn has ended, whatever its entries say.
-        waits: what the model sees stays as long as its provider's prompt cache is warm.
+        waits: values in context stay as long as its provider's prompt cache is warm.
     """
     policy = Policy.of(config)
     look = partial(
@@ -148,7 +148,7 @@ class _LeaveAlone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """Where an entry's original line is, or will be, stored."""
+    """The place of an entry's original line in the store, now or after the commit."""
 
     ref: str
     hash: str
@@ -197,7 +197,7 @@ class _Extraction:
         self._tokens_ready = 0
 
     def treat(self, outcome: Judged) -> None:
-        """Make an entry's new line, if that is what was decided."""
+        """Make an entry's new line, if that was decided."""
         decision, row = outcome.decision, outcome.row
         if decision.due_at is not None:
             self._due_at = min(decision.due_at, self._due_at or decision.due_at)
@@ -280,7 +280,7 @@ class _Extraction:
     def _note_savings(
         self, outcome: Judged, new: Mapping[ValuePath, bytes], stood: Mapping[ValuePath, Stood]
     ) -> list[int]:
-        """Count what leaves; returns the size of each text in bytes of UTF-8."""
+        """Count the values that leave; returns the size of each text in bytes of UTF-8."""
         sizes = []
         for value, _ in outcome.decision.chosen:
             stand_in, was = new[value.path], stood[value.path]
@@ -309,11 +309,11 @@ class _Extraction:
             # Several have no place, or the member is not bsd's.
             if markers or marked:
                 raise _LeaveAlone(NOT_EDITABLE)
-        # Only what was in the store before can be there still, and looking has its price.
+        # Only lines that were in the store before can be there still, and looking has its price.
         hash_ = digest(raw)
         taken = self._stored.taken(first)
         if taken or row.subject.restored_ms is not None:
-            # The second is what a crash left between keeping this line and committing.
+            # The second is left by a crash between keeping this line and committing.
             for found in (self._stored.find(row.entry_id or ""), (first, hash_)):
                 if found and (used := self._use_again(*found, raw, outcome.decision)):
                     return used
@@ -326,7 +326,7 @@ class _Extraction:
     def _original_of_marked(
         self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, first: str
     ) -> _Original:
-        """Find one file for what is away and what leaves now: a marker names only one."""
+        """Find one file for all values that are out or leave now: a marker names only one."""
         paths = away_paths(entry, marker)
         unmarked = [(MARKER,)] if outcome.row.subject.marked else []
         if not paths:  # the text that stands there now is another one
@@ -388,7 +388,7 @@ class _Extraction:
             undone_before=len(self._freed),
             rate=self._rate,
         )
-        # What is asked for by hand does not wait; a dry run says how much of it the daemon leaves.
+        # Values asked for by hand do not wait; a dry run counts how many of them the daemon leaves.
         ready = report.tokens_saved if self._dry_run and survey.warm_until else 0
         report = replace(report, tokens_ready=self._tokens_ready or ready)
         return Plan(
@@ -406,7 +406,7 @@ class _Extraction:
 
 
 def _stand_ins(raw: bytes, decision: Decision, text: str) -> dict[ValuePath, bytes]:
-    """The JSON that takes each value's place: `text`, a placeholder, behind what is kept of it."""
+    """The JSON that takes each value's place: `text`, a placeholder, behind its kept beginning."""
     string = encode_string(text)
     new = {value.path: value.shape.holding(string) for value, _ in decision.chosen}
     heads = {value.path: keep_chars for value, keep_chars in decision.chosen if keep_chars}

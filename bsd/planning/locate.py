@@ -23,7 +23,7 @@ _MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """An entry, its line, and what it is."""
+    """An entry, its line, and its properties."""
 
     line: Line
     entry: Entry
@@ -37,12 +37,12 @@ class Located:
 
     @property
     def name(self) -> str:
-        """How it is called in answers."""
+        """The name of the entry in answers."""
         return name_of(self.info.id, self.line.index)
 
 
 def name_of(entry_id: str | None, index: int) -> str:
-    """How an entry is called in answers: by its id, or by `#` and its 0-based line number."""
+    """Return an entry's name in answers: its id, or `#` and its 0-based line number."""
     return entry_id if entry_id is not None else f"#{index}"
 
 

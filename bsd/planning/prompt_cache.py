@@ -62,7 +62,7 @@ class PromptCache:
 
     @property
     def seen(self) -> CacheSeen:
-        """What was seen so far."""
+        """Return the figures of the cache seen so far."""
         return CacheSeen(self._in_use, self._used_ms, self._model, self._life_seconds)
 
     def follow(self, info: EntryInfo) -> None:

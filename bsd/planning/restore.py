@@ -35,7 +35,7 @@ SUGGESTION = (
     "consider setting _extractable: false on the entry."
 )
 
-# What stands in an answer for content that cannot be had.
+# The text in an answer for content that cannot be had.
 UNAVAILABLE = {
     Missing.GONE: "[Content unavailable - extracted file missing]",
     Missing.CORRUPT: "[Content unavailable - extracted file corrupted]",
@@ -48,7 +48,7 @@ _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
 def unavailable(why: Missing, stored: OriginalStore) -> str:
-    """What to show instead of content that cannot be had."""
+    """Return the text to show instead of content that cannot be had."""
     return UNAVAILABLE[why].format(stored.trouble())
 
 
@@ -81,7 +81,7 @@ class Restored:
     ] = None
     index: Internal[int] = 0  # 0-based line number
     ref: Internal[str] = ""  # of the stored file
-    # What is wrong with the stored file, for log and audit.
+    # The damage of the stored file, for log and audit.
     missing: Internal[Missing | None] = None
     # When the values left that cannot come back.
     extracted_at: Internal[str] = ""
@@ -172,7 +172,7 @@ def restored_copy(
 ) -> tuple[int, dict[str, str]]:
     """Write a session as it would be with everything back, line by line.
 
-    Returns the number of values that are inline in the copy, and what could not be had:
+    Returns the number of values that are inline in the copy, and those that could not be had:
     `entry key` → why.
     """
     values = 0
@@ -271,7 +271,7 @@ class _Restorer:
         *,
         among_many: bool = False,
     ) -> tuple[Restored, Line]:
-        """Return the line with what can come back, and without a note that it did.
+        """Return the line with the values that can come back, and without a note that they did.
 
         A value that cannot come back keeps its placeholder. No `wanted` keys means all. Raises
         SpliceError if the line cannot be edited, unless it is one `among_many`.
@@ -302,7 +302,7 @@ class _Restorer:
     def _restore_values(
         self, answer: Restored, line: Line, marked: _Marked, away: list[str]
     ) -> Line:
-        """Bring these keys back into the line; the answer says what came and what could not."""
+        """Bring these keys back into the line; the answer lists those that came, and the others."""
         entry, marker = parse_entry(line.raw) or {}, marked.marker
         original = original_of(line.raw, entry, marker, self.fmt, self.stored)
         if isinstance(original, Missing):
@@ -316,13 +316,13 @@ class _Restorer:
             return line
         left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
         if not marked.in_line and Marker.of(entry):
-            new = back.apply(line.raw)  # the line's own marker names what is away besides
+            new = back.apply(line.raw)  # the line's own marker names the other extracted values
         elif left:
             rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
             new = back.apply(line.raw, put={MARKER: rest.to_json()})
         else:
             new = back.apply(line.raw, remove=[(MARKER,)] if marked.in_line else [])
-        # What the new `_restored` takes the place of.
+        # The value that the new `_restored` replaces.
         answer.stamp = answer.stamp or Stamp(
             answer.entry_id,
             encode_string(iso_utc(self.now)),

@@ -73,8 +73,8 @@ class SessionResult:
     tokens_ready: Annotated[
         int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
     ] = None
-    # For the caller, and for the queue, whose verdict this is.
-    # The kind of what `reason` tells; knows its exit code.
+    # For the caller, and for the queue, which judges by it.
+    # The kind of the problem in `reason`; knows its exit code.
     error: Internal[type[BsdError] | None] = None
     # The file after this, if nothing in it is unknown to us.
     left_as: Internal[Identity | None] = None
@@ -84,7 +84,7 @@ class SessionResult:
     warm_until: Internal[float | None] = None
     # Seconds after which a busy one will be idle, if known.
     again_in: Internal[float | None] = None
-    # `reasons` tells only of what was appended since the last time.
+    # `reasons` tells only of lines that were appended since the last time.
     partial: Internal[bool] = False
     # There is something to do, but it was not worth it yet.
     postponed: Internal[bool] = False

@@ -45,18 +45,18 @@ _SECONDS_PER_MESSAGE = 60
 
 @dataclass(frozen=True, slots=True, eq=False)  # one object per rule: compared by identity
 class Trigger:
-    """One rule: which values it fits, and what holds for them."""
+    """One rule: the values that it fits, and the conditions for them."""
 
     types: frozenset[str] | None  # None: every type, and values of none
     min_length: int  # characters
     keep_recent: int  # messages
     keep_chars: int  # characters
     roles: frozenset[str] | None = None  # lower case; None: every role, and none
-    matchers: tuple[tuple[str, Any], ...] = ()  # members of the entry and what they must be
+    matchers: tuple[tuple[str, Any], ...] = ()  # members of the entry and their required values
 
     @classmethod
     def of(cls, rule: TriggerRule, config: PruningConfig) -> Trigger:
-        """Read one of `trigger_rules`; the settings say what it does not name."""
+        """Read one of `trigger_rules`; the settings give the members that it lacks."""
 
         def own(value: int | None, otherwise: int) -> int:
             return otherwise if value is None else value
@@ -226,7 +226,7 @@ class Option(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What of an entry decides about it, wherever it stands: equal for entries that are alike."""
+    """The properties that decide about an entry, at any place: equal for entries that are alike."""
 
     options: tuple[Option, ...]
     id_problem: Reason | None
@@ -247,18 +247,18 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What of its surroundings decides about an entry."""
+    """The surroundings of an entry, as far as they decide about it."""
 
     position: int  # message entries after it
     time_ms: float | None = None  # when it was written
     duplicate: bool = False
     turn_open: bool = False  # in an unfinished turn, or the latest assistant message
     last_turn: bool = False  # in the last turn, finished or not
-    prefix_bound: bool = False  # a later signature covers what the model sees of it
+    prefix_bound: bool = False  # a later signature covers its values in context
     # Epoch seconds at which its turn, of which nothing tells the end, is over by silence.
     over_at: float | None = None
-    # Epoch seconds: until then what the model sees of it waits for its provider's prompt cache to
-    # get cold; None: it waits for nothing.
+    # Epoch seconds: until then its values in context wait for the provider's prompt cache to
+    # get cold; None: they wait for nothing.
     warm_until: float | None = None
 
 
@@ -271,7 +271,7 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens to an entry."""
+    """The outcome for an entry."""
 
     reason: Reason
     chosen: tuple[Chosen, ...] = ()
@@ -280,7 +280,7 @@ class Decision:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The paths of what leaves, as a marker names them."""
+        """The paths of the values that leave, as a marker names them."""
         return tuple(format_path(value.path) for value, _ in self.chosen)
 
     @cached_property
@@ -366,7 +366,7 @@ def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
     """Return the test for values whose place a placeholder holds now.
 
     Our marker names the value, or the text block that took its block's place, and it ends with
-    this entry's placeholder; or it is a placeholder and nothing else, of whatever entry.
+    this entry's placeholder; or it is a placeholder of any entry, and nothing else.
     """
     marker = Marker.of(entry)
     keys = set(paths_of(marker.keys).values()) if marker else set()
@@ -440,7 +440,7 @@ def _forced(options: tuple[Option, ...], policy: Policy) -> Decision:
         if option.custom and option.trigger is None:
             continue
         keep = option.trigger.keep_chars if option.trigger else policy.keep_chars
-        # A short value that is forced out shall be gone: keeping all of it would do nothing.
+        # A short value that is forced out shall be gone: keeping the whole value would do nothing.
         is_cut = option.shape is Shape.TEXT and keep < option.length
         chosen.append(Chosen(option, keep if is_cut else 0))
     return _extract_or(Reason.VALUES_TOO_SMALL, chosen)

@@ -1,4 +1,4 @@
-"""One forward pass over a session: what must be known of all lines before one can be judged.
+"""One forward pass over a session: the facts of all lines that judging one of them takes.
 
 Every line is parsed once and forgotten. A row stays of each entry, and one `Subject` of all entries
 that are alike to the rules. A checkpoint notes up to where all outcomes are final; there the next
@@ -76,7 +76,7 @@ _RULES = 3
 
 @dataclass(slots=True)
 class Row:
-    """What stays in memory of one entry while its session is read."""
+    """The data of one entry that stays in memory while its session is read."""
 
     index: int  # 0-based line number
     offset: int
@@ -104,7 +104,7 @@ class Judged:
 
     @property
     def kind(self) -> str:
-        """What it is, for people."""
+        """The entry's type, for people."""
         return self.row.kind
 
     def age_s(self, now: float) -> float | None:
@@ -114,7 +114,7 @@ class Judged:
 
 
 class Survey:
-    """What one pass over a session found. Times are epoch seconds."""
+    """The result of one pass over a session. Times are epoch seconds."""
 
     def __init__(  # noqa: PLR0913 - as `of`
         self,
@@ -156,7 +156,7 @@ class Survey:
         self._last_turn = LastTurn(since.index if since and since.in_turn else None)
         self._meter = Meter(since)
         self._cache = PromptCache(since.cache if since else None)
-        # Until when (epoch seconds) the cache of what is sent is warm; None: it is not.
+        # Until when (epoch seconds) the cache of the context is warm; None: it is not.
         self.warm_until: float | None = None
 
     @classmethod
@@ -182,7 +182,7 @@ class Survey:
             since: a checkpoint of the session, to begin there instead of at its first line.
             undone: ids of entries whose extraction was taken back.
             turn_over: the last turn has ended, whatever its entries say.
-            waits: what the model sees stays as long as its provider's prompt cache is warm.
+            waits: values in context stay as long as its provider's prompt cache is warm.
         """
         survey = cls(
             fmt,
@@ -263,7 +263,7 @@ class Survey:
         )
 
     def _note_bsd(self, line: Line, entry: Entry, info: EntryInfo) -> None:
-        """Note what has to do with bsd itself: markers, calls of its tools, leaked placeholders."""
+        """Note the traces of bsd itself: markers, calls of its tools, leaked placeholders."""
         marker = Marker.of(entry) if MARKER in entry else None
         if marker:
             self.refs.add(marker.ref)
@@ -326,7 +326,7 @@ class Survey:
     def _are_copies(self, rows: list[Row]) -> bool:
         """Read lines of one id again, if one of them could be extracted, and compare them."""
         if self._source is None or not any(map(self._is_candidate, rows)):
-            return True  # nothing leaves them, whatever they say
+            return True  # nothing leaves these entries, whatever they say
         lines = (self._source.read(row.offset, row.length) for row in rows)
         entries = (entry for line in lines if (entry := parse_entry(line)) is not None)
         return are_copies(entries, self._fmt)
@@ -352,19 +352,19 @@ class Survey:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it began at a checkpoint, and knows of earlier lines only what that says."""
+        """Whether it began at a checkpoint, and knows of earlier lines only by the checkpoint."""
         return self._since is not None
 
     @property
     def signed(self) -> bool:
-        """Whether there are signatures that bind what is before them."""
+        """Whether there are signatures that bind entries before them."""
         return self._context.signed
 
     @property
     def reaches_back(self) -> bool:
-        """Whether what signatures bind cannot be told without what is before the checkpoint.
+        """Whether the entries that signatures bind depend on lines before the checkpoint.
 
-        So it is if something after it takes out of context what stands before it, or back in.
+        They do if a later entry takes entries before the checkpoint out of context, or back in.
         """
         since = self._since
         if since is None or not (since.bound or self.signed):
@@ -373,7 +373,7 @@ class Survey:
 
     @property
     def rate(self) -> Rate:
-        """How many characters of this session are a token."""
+        """Return the number of characters of this session that are a token."""
         return self._meter.rate()
 
     def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:
@@ -438,9 +438,9 @@ class FinalOutcomes:
         self._survey, self._signed = survey, survey.signed
         self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
         self._rows = 0
-        self._shift = 0  # bytes by which what follows moves
+        self._shift = 0  # bytes by which the following lines move
         self._end: Judged | None = None  # the first that is not final
-        self._unbinds = False  # a signature leaves that binds what is before it
+        self._unbinds = False  # a signature leaves that binds the entries before it
         self._bound = False  # one binds an entry before the end
 
     def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:

@@ -1,7 +1,7 @@
 """A session as people and agents see it: one row an entry, nothing changed.
 
 Position and hash of a row depend on all other lines. An `Outline` keeps just that of each line, so
-that a page of entries costs its own bytes; it grows with what is appended.
+that a page of entries costs its own bytes; it grows with the appended lines.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ SHORTEST = 6  # hex digits
 _PREVIEW = 200  # characters (seed 000, SP-06)
 _MESSAGE, _EXTRACTED, _DAMAGED = 1, 2, 4
 _NO_ENTRY, _MOST_TYPES = 255, 254
-_GUARDED = 4096  # bytes before the end that must be what they were
-# Of an entry that is called by one of very many types: it is looked at when it is asked for.
+_GUARDED = 4096  # bytes before the end that must be unchanged
+# The type of an entry beyond the most types that an outline tells apart: read from its line.
 _OTHER = ""
 
 
@@ -71,7 +71,7 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class EntryView:
-    """One entry: what it is, how big, what is out of it. Sizes are bytes."""
+    """One entry: its type, its size, its extracted values. Sizes are bytes."""
 
     index: Annotated[int, Field(description="0-based line number")]
     id: str | None
@@ -95,7 +95,7 @@ class EntryView:
 
 
 def preview_of(text: str) -> str:
-    """The beginning of a text, for a list; of a file in base64, what it is."""
+    """The beginning of a text, for a list; of a file in base64, its kind."""
     if media := media_of(text):
         return f"[{media.media_type}, {format_size(media.size)}]"
     return text[:_PREVIEW]
@@ -111,8 +111,8 @@ def views(
 ) -> Iterator[EntryView]:
     """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
 
-    Reads the file twice, or, with its `outline`, once: positions and hashes depend on what comes
-    later.
+    Reads the file twice, or, with its `outline`, once: positions and hashes depend on later
+    lines.
     """
     stop = None if limit is None else start + limit
     lines = takewhile(lambda line: stop is None or line.index < stop, source.lines())
@@ -150,7 +150,7 @@ class Context:
 
 
 def context(name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Context:
-    """Read what an agent may know of its session."""
+    """Read the facts that an agent may know of its session."""
     entries = list(views(source, fmt))
     away = [entry for entry in entries if entry.extracted]
     return Context(
@@ -196,7 +196,7 @@ class ExtractedContent:
 def extracted_content(
     source: Transcript, fmt: TranscriptFormat, entry: str, stored: OriginalStore
 ) -> ExtractedContent:
-    """What was taken out of an entry, by key, without putting it back.
+    """Return the extracted values of an entry, by key, without putting them back.
 
     If several lines are copies of the entry, it is that of the first. Raises NotFound, Conflict if
     nothing of it is away. Content that cannot be had is named under `unavailable`, as in the answer
@@ -299,7 +299,7 @@ class Outline:
 
     @property
     def lines(self) -> int:
-        """How many there are."""
+        """Return the number of entries."""
         return len(self.offsets)
 
     @property
@@ -371,7 +371,7 @@ class Outline:
 
 
 def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None = None) -> Outline:
-    """Read a session, or only what was appended to the one that `begun` is of."""
+    """Read a session, or only the lines appended since the outline `begun` was made."""
     new = Outline(source.identity)
     if begun:
         known = begun.complete  # a line that was not complete is read again

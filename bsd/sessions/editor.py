@@ -39,7 +39,7 @@ _session_log = structlog.stdlib.get_logger(module="session")
 
 _INDEXED_AT_ONCE = 4096  # files
 
-# Waiting does not cure these; what to try instead.
+# Waiting does not cure these; the hint says the alternative.
 _FINAL = {
     GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions there are"),
     GiveUp.NOT_REGULAR: (Conflict, "bsd edits plain files only: replace the link by its file"),
@@ -94,7 +94,7 @@ class SessionEditor:
             NotFound: there is no such session, or it vanishes.
             Busy: the session is in use for longer than the budget allows.
             LeftAlone: it is not ours, or another root's, or lies where no file can be replaced.
-            Conflict: waiting does not cure what is in the way.
+            Conflict: an obstacle that waiting does not cure.
         """
         session = self._session
         contents_of(session.layout).changed()  # one answer is made from the stores as they are now
@@ -289,7 +289,7 @@ class SessionEditor:
         )
 
     def _index(self, plan: Plan) -> bool:
-        """Note in the store's index what a plan keeps; False if there was no room for that.
+        """Note the originals of a plan in the store's index; False if there was no room for that.
 
         The index is a cache: the session is committed, and the index can be made anew.
         """

@@ -5,7 +5,7 @@ its own. A session from which another root has extracted is left alone by this o
 other sessions of its source are served. A root never knows what the other one still extracts; so a
 session belongs to that which takes the first value out of it.
 
-Only sources have such sessions: what lies in the root goes with the root's own store.
+Only sources have such sessions: files in the root go with the root's own store.
 """
 
 from __future__ import annotations

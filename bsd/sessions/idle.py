@@ -45,11 +45,11 @@ _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
 class RetryBudget:
     """How long a session in use is waited for (seconds), and by which clock.
 
-    `check` is called while nothing is half done yet; what it raises ends the operation there.
+    `check` is called while nothing is half done yet; its exception ends the operation there.
     `told_idle` is when the session's program said that it is idle (epoch seconds), if it did.
     """
 
-    wait: float = 30.0  # in all, whatever for
+    wait: float = 30.0  # in all, for any reason
     quiet: float = UNCERTAIN_SECONDS
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
@@ -151,7 +151,7 @@ class IdlePolicy:
         return NotIdle(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None
 
     def late_lines(self, name: SessionName) -> NotIdle | None:
-        """Put back what others wrote into files that our last commits displaced.
+        """Put lines back that others wrote into files that our last commits displaced.
 
         Before the next commit displaces another file: then lines come back in their order. Tells
         why that must wait, if it must.
@@ -185,7 +185,7 @@ class IdlePolicy:
                 )
 
     def blank(self, names: Collection[SessionName]) -> None:
-        """Have no word left in what commits of these sessions displaced; raises Busy, OSError.
+        """Blank all words in files that commits of these sessions displaced; raises Busy, OSError.
 
         Late lines are put back before, and those that still come are put back afterwards.
         """

@@ -160,7 +160,7 @@ def format_of(source: Transcript, program: AgentProgram) -> TranscriptFormat | N
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open, and what planners and queries need beside its lines.
+    """A session that is open, and the other data that planners and queries need.
 
     Attributes:
         now: epoch seconds.

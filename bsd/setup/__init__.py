@@ -1,1 +1,1 @@
-"""Set-up: what bsd adds to the configuration of agents' programs, and takes away again."""
+"""Set-up: bsd's additions to the configuration of agents' programs, made and taken away."""

@@ -39,7 +39,7 @@ _CHANGED = "it was changed since bsd added it"
 
 @dataclass(frozen=True, slots=True)
 class SetupContext:
-    """What the set-up of agents' programs goes by.
+    """The environment and the commands for the set-up of agents' programs.
 
     Attributes:
         layout: of the root, which need not exist yet.
@@ -54,11 +54,11 @@ class SetupContext:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one addition.
+    """The result for one addition.
 
     Attributes:
         content: of the file, afterwards.
-        added: what bsd has added, now or earlier; None: nothing.
+        added: bsd's addition, from now or earlier; None: nothing.
         kept: why nothing was added.
     """
 
@@ -99,17 +99,14 @@ def _with_tilde(path: Path, environ: Mapping[str, str]) -> str:
     return f"~/{path.relative_to(own)}" if path.is_relative_to(own) else str(path)
 
 
-# --- adding ---
-
-
 def put(
     content: str | None, addition: Addition, earlier: Added | None, environ: Mapping[str, str]
 ) -> Outcome:
     """Add something to a file, unless it is there.
 
     Args:
-        earlier: what bsd has added before in this place; it is replaced if it is as bsd wrote it
-            and no longer what is wanted.
+        earlier: bsd's earlier addition in this place; it is replaced if it is as bsd wrote it and
+            no longer the wanted one.
 
     Raises:
         NotEditable: the file cannot be edited safely.
@@ -175,7 +172,7 @@ def _put_value(content: str | None, addition: _Value, earlier: Added | None) -> 
     is_element = isinstance(addition, JsonElement)
     text, added = json_text.add(text, addition.path, addition.value, is_element=is_element)
     if isinstance(earlier, AddedJson) and earlier.made > added.made:
-        # What was made for the earlier one is kept by another addition to this file.
+        # Directories made for the earlier one are kept by another addition to this file.
         added = replace(added, made=earlier.made, inner=earlier.inner)
     return Outcome(text, replace(added, mark=getattr(addition, "mark", "")))
 
@@ -193,7 +190,7 @@ def _present(text: str, addition: _Value) -> Any:
 
 
 def is_there(content: str | None, addition: Addition) -> bool:
-    """Return True if the addition is in the file, whoever has written it; raises NotEditable."""
+    """Return True if the addition is in the file, by any writer; raises NotEditable."""
     if content is None:
         return False
     if isinstance(addition, WholeFile):
@@ -203,19 +200,16 @@ def is_there(content: str | None, addition: Addition) -> bool:
     return _present(content, addition) is not json_text.ABSENT
 
 
-# --- taking away ---
-
-
 def take_away(content: str | None, added: Added, *, force: bool = False) -> str | None:
-    """Return the content without what was added: None if no file is left, or none is there.
+    """Return the content without an addition: None if no file is left, or none is there.
 
-    What is not there any more is no error.
+    An addition that is not there any more is no error.
 
     Args:
-        force: also remove what was changed since.
+        force: also remove an addition that was changed since.
 
     Raises:
-        NotEditable: the file cannot be edited safely, or what was added was changed since.
+        NotEditable: the file cannot be edited safely, or the addition was changed since.
     """
     if content is None:
         return None

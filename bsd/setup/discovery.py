@@ -1,4 +1,4 @@
-"""Which agents are on this machine: their sessions, their size, what their programs delete soon.
+"""The agents on this machine: their sessions, their size, and those that are deleted soon.
 
 For `bsd init`, also of programs that bsd does not look after yet. Costs a stat for each session;
 no session is opened, and nothing is written.
@@ -146,7 +146,7 @@ def _find_source_agent(
 
 
 def _served_elsewhere(layout: Layout, sources: Iterable[Source]) -> tuple[str | None, str | None]:
-    """Return which other root serves one of the sources, and what helps."""
+    """Return the other root that serves one of the sources, and a hint."""
     for source in sources:
         if why := elsewhere(layout, source):
             return f"{why}: it is only looked at here", f"bsd sources claim {source.name}"

@@ -1,7 +1,7 @@
 """Exact edits of JSON files that people and other programs write: pure functions on texts.
 
 A member or an element is added behind the last one of its object or array, written as the file is
-written; all other characters stay as they are. What was added is taken away in the same way, also
+written; all other characters stay as they are. An addition is taken away in the same way, also
 if other members have come to stand beside it.
 """
 
@@ -30,7 +30,7 @@ class NotEditable(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class AddedJson:
-    """What `add` did, as `take_away` needs it.
+    """The change that `add` made, for `take_away`.
 
     Attributes:
         path: the keys that lead to the member, or to the array of the element.
@@ -87,7 +87,7 @@ def parse(text: str) -> dict[str, Any]:
 def add(
     text: str, path: tuple[str, ...], value: Any, *, is_element: bool = False
 ) -> tuple[str, AddedJson]:
-    """Add a member, or an element of an array; return the new text and what was done.
+    """Add a member, or an element of an array; return the new text and the change.
 
     The caller has seen that it is not there yet. Raises NotEditable.
     """
@@ -112,7 +112,7 @@ def add(
 
 
 def take_away(text: str, added: AddedJson, *, force: bool = False) -> str | None:
-    """Remove what was added; return None if it is not there any more.
+    """Remove an addition; return None if it is not there any more.
 
     Args:
         force: also remove a member whose value was changed since.
@@ -147,9 +147,6 @@ def member(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     for key in path:
         found = found.get(key, ABSENT) if isinstance(found, dict) else ABSENT
     return found
-
-
-# --- where things stand ---
 
 
 def _walk(text: str, path: tuple[str, ...]) -> tuple[_JsonContainer, int]:
@@ -200,7 +197,7 @@ def _member(container: _JsonContainer, key: str) -> int | None:
 
 
 def _element(text: str, container: _JsonContainer, added: AddedJson) -> int | None:
-    """Return the index of the element that was added, or of what it has become."""
+    """Return the index of the element that was added, also if it was changed since."""
     values = [_value(text, slot) for slot in container.slots]
     if added.value in values:
         return values.index(added.value)
@@ -215,9 +212,6 @@ def has_mark(value: Any, mark: str) -> bool:
 
 def _value(text: str, slot: _JsonSlot) -> Any:
     return _DECODER.raw_decode(text, slot.value)[0]
-
-
-# --- how the file is written ---
 
 
 def _insert(text: str, container: _JsonContainer, key: str | None, content: Any) -> str:
@@ -257,7 +251,7 @@ def _is_one_line(text: str) -> bool:
 
 
 def _indent(text: str) -> str | None:
-    """Return by what the members of the outermost object are indented; None if by nothing."""
+    """Return the indentation of members of the outermost object; None if there is none."""
     container = _container(text, _skip(text, 1 if text.startswith(_BOM) else 0))
     for slot in container.slots[:1]:
         found = _LINE_START.search(text[container.open + 1 : slot.begin])
@@ -269,9 +263,6 @@ def _indent_of_line(text: str, position: int) -> str:
     begin = max(text.rfind("\n", 0, position), text.rfind("\r", 0, position)) + 1
     found = re.compile(r"[ \t]*").match(text, begin)
     return found[0] if found else ""
-
-
-# --- taking away ---
 
 
 def _remove(

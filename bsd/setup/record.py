@@ -1,7 +1,7 @@
-"""The record of what bsd has added to files of other programs, so that it can be taken away.
+"""The record of bsd's additions to files of other programs, so that they can be taken away.
 
 It is a private file of the root (`Layout.agents_file`), written before the files that it is about:
-what is recorded but was not written is found absent and needs no undoing.
+an addition that is recorded but was not written is found absent and needs no undoing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MadeFile:
     """A file that was missing or blank before bsd wrote to it.
 
     Attributes:
-        blank: what was in it; None: there was no file.
+        blank: the file's former content; None: there was no file.
         directories: those that were created for it, the outermost first.
     """
 
@@ -58,7 +58,7 @@ class MadeFile:
 
 @dataclass(slots=True)
 class SetupRecord:
-    """What bsd has added, by the words for agents' programs.
+    """The additions of bsd, by the words for agents' programs.
 
     Attributes:
         additions: of each program.
@@ -71,18 +71,18 @@ class SetupRecord:
     turned_off: set[str] = field(default_factory=set)
 
     def of_file(self, agent: str, file: Path) -> list[RecordedAddition]:
-        """Return what was added to a file for an agent."""
+        """Return the additions to a file for an agent."""
         return [each for each in self.additions.get(agent, []) if each.file == file]
 
     def find(self, agent: str, addition: Addition) -> Added | None:
-        """Return what was added to a file in the place of an addition."""
+        """Return the recorded addition to a file in the place of an addition."""
         for each in self.of_file(agent, addition.file):
             if getattr(each.added, "path", None) == getattr(addition, "path", None):
                 return each.added
         return None
 
     def put(self, agent: str, file: Path, additions: Iterable[RecordedAddition]) -> None:
-        """Replace what was added to a file for an agent."""
+        """Replace the recorded additions to a file for an agent."""
         others = [each for each in self.additions.get(agent, []) if each.file != file]
         self.additions[agent] = [*others, *additions]
         if not self.additions[agent]:

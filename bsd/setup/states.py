@@ -1,4 +1,4 @@
-"""Which agents' programs are on this machine, and what of bsd is set up for each."""
+"""The agents' programs on this machine, and the parts of bsd that are set up for each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AgentState:
 def available(context: SetupContext) -> list[AgentState]:
     """Return the state of each agent that bsd knows; one that cannot be read says so."""
     turned_off: set[str] = set()
-    with suppress(BsdError):  # `bsd agents on` says what is wrong with it
+    with suppress(BsdError):  # `bsd agents on` reports the problem
         turned_off = read_record(context.layout).turned_off
     return [
         _state(context, agent, setup, turned_off=agent in turned_off)

@@ -1,4 +1,4 @@
-"""Of how many sessions of an agent bsd keeps values in its store and archive."""
+"""Counts the sessions of an agent of which bsd keeps values in its store and archive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stored_sessions(layout: Layout, kind: str) -> int:
             session = layout.session_of_store(store)
             if session is None or session.agent.partition(":")[0] not in names:
                 continue
-            # Copies of whole sessions are not what placeholders stand for.
+            # Placeholders do not stand for copies of whole sessions.
             if any(not name.startswith(COPY) for name in _names_in(place / store)):
                 found.add(session)
     return len(found)

@@ -1,8 +1,8 @@
 """Turning an agent on and off: which files change, shown first, then written.
 
 `plan_on` and `plan_off` read the files and compute their new content; `apply` writes it. A plan is
-for the files as they were read: if one of them has changed since, nothing is written. What was
-there before bsd, or was changed by a person since, stays.
+for the files as they were read: if one of them has changed since, nothing is written. Content that
+was there before bsd, or was changed by a person since, stays.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class KeptAddition:
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """What turning one agent on or off changes."""
+    """The changes that turn one agent on or off."""
 
     agent: str
     title: str
@@ -114,7 +114,7 @@ class SetupFailed(BsdError):
 
 @dataclass(frozen=True, slots=True)
 class SetupDone:
-    """What `apply` did: the files that are written, and why others could not be."""
+    """The result of `apply`: the files that are written, and why others could not be."""
 
     agent: str
     turn: str
@@ -141,7 +141,7 @@ def setup_of(agent: str) -> AgentSetup:
 def plan_on(
     context: SetupContext, agent: str, *, permission: bool = False, root: bool = False
 ) -> SetupPlan:
-    """Plan what makes bsd look after an agent, and gives the agent bsd's tools.
+    """Plan the changes by which bsd looks after an agent, and the agent gets bsd's tools.
 
     Args:
         permission: also allow the agent's model to call bsd's tools without asking, where its
@@ -210,7 +210,7 @@ def _plan_file(
     wanted: list[Addition],
     record: SetupRecord,
 ) -> None:
-    """Plan the additions to one file; what cannot be added does not stop the others."""
+    """Plan the additions to one file; an impossible one does not stop the others."""
     parts = [*dict.fromkeys(addition.part for addition in wanted)]
     try:
         file = read_foreign(path)
@@ -228,7 +228,7 @@ def _plan_file(
             outcome = Outcome(content, earlier)
         content = outcome.content
         lock = addition.lock if isinstance(addition, JsonMember) else None
-        # The root stays: what bsd has stored lies there.
+        # The root stays: bsd's store lies there.
         if outcome.added is not None and addition.part is not SetupPart.ROOT:
             recorded.append(RecordedAddition(addition.part, path, outcome.added, lock))
         if outcome.kept is not None:
@@ -241,10 +241,10 @@ def _plan_file(
 
 
 def plan_off(context: SetupContext, agent: str, *, force: bool = False) -> SetupPlan:
-    """Plan what takes away everything that `on` has added.
+    """Plan to take away everything that `on` has added.
 
     Args:
-        force: also what was changed since, and the `[[sources]]` that a person has written.
+        force: also additions changed since, and the `[[sources]]` that a person has written.
 
     Raises:
         NotFound: there is no such agent.
@@ -320,7 +320,7 @@ def _edit(
     refused: BsdError | None,
     lock: Path | None,
 ) -> FileEdit:
-    """Return what becomes of a file."""
+    """Return the new state of a file."""
     before = None if file.content is None else text_of(file)
     if before == content:
         action = "keep"
@@ -401,7 +401,7 @@ def apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
 
 
 def _add(layout: Layout, agent: str, edit: FileEdit, record: SetupRecord) -> None:
-    """Record what is added to a file, then write it; raises SetupFailed, BsdError."""
+    """Record the additions to a file, then write it; raises SetupFailed, BsdError."""
     before, made_before = record.of_file(agent, edit.path), record.made.get(edit.path)
     record.put(agent, edit.path, edit.recorded)
     file = edit.file
@@ -421,7 +421,7 @@ def _add(layout: Layout, agent: str, edit: FileEdit, record: SetupRecord) -> Non
 
 
 def _take_away(agent: str, edit: FileEdit, record: SetupRecord) -> None:
-    """Write a file without what was added, then forget that; raises SetupFailed."""
+    """Write a file without its additions, then forget these; raises SetupFailed."""
     try:
         if edit.action != "keep":
             _write(edit)

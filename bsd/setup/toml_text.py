@@ -2,7 +2,7 @@
 
 A table goes to the end of the file and a key of the top level before the first table, as TOML
 allows in every file; all other characters stay as they are, comments and odd formatting included.
-What is written is rendered by tomlkit. Taking away removes the text that was added: a comment that
+New text is rendered by tomlkit. Taking away removes the text that was added: a comment that
 a person has written below it stays.
 """
 
@@ -23,11 +23,11 @@ _HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class AddedToml:
-    """What `add` did, as `take_away` needs it.
+    """The change that `add` made, for `take_away`.
 
     Attributes:
         path: the keys of the table, of the array of tables, or the key of the top level.
-        value: what was added there.
+        value: the value that was added there.
         in_array: `value` is an element of the array.
         text: the characters that were added.
     """
@@ -39,7 +39,7 @@ class AddedToml:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return what a file holds; raises NotEditable."""
+    """Return the content of a file; raises NotEditable."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -62,7 +62,7 @@ def add(
         after: the beginning of the line after which a key of the top level is best read.
 
     Returns:
-        The new text and what was done.
+        The new text and the change.
 
     Raises:
         NotEditable: the file cannot be edited, as where the array is written in one line.
@@ -85,13 +85,13 @@ def add(
 
 
 def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None:
-    """Remove what was added; return None if it is not there any more.
+    """Remove an addition; return None if it is not there any more.
 
     Args:
-        force: also remove what was changed since, or written by a person.
+        force: also remove a value that was changed since, or written by a person.
 
     Raises:
-        NotEditable: the file cannot be edited, or what was added was changed.
+        NotEditable: the file cannot be edited, or the addition was changed.
     """
     document = parse(text)
     now = _present(document, added)
@@ -120,7 +120,7 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
 
 
 def parse_or_none(text: str) -> dict[str, Any] | None:
-    """Return what a text holds; None if it is not TOML."""
+    """Return the content of a text; None if it is not TOML."""
     try:
         return parse(text)
     except NotEditable:
@@ -128,7 +128,7 @@ def parse_or_none(text: str) -> dict[str, Any] | None:
 
 
 def _present(document: dict[str, Any], added: AddedToml) -> Any:
-    """Return what has become of what was added, None if it is gone.
+    """Return the present value of an addition, None if it is gone.
 
     An element of an array is the one that has all members that were added, if others have come.
     """
@@ -179,7 +179,7 @@ def _content_with(before: Any, path: tuple[str, ...], value: Any, *, in_array: b
 
 
 def _content_without(document: dict[str, Any], added: AddedToml) -> dict[str, Any]:
-    """Return the content without what was added, and without tables that are empty then."""
+    """Return the content without an addition, and without tables that are empty then."""
     key, *rest = added.path
     inner: Any = document[key]
     if rest:
@@ -204,7 +204,7 @@ def _pruned(document: dict[str, Any] | None, path: tuple[str, ...]) -> dict[str,
 
 
 def _without_table(text: str, added: AddedToml) -> str:
-    """Remove a table, whatever it holds; comments between it and the next one go with it."""
+    """Remove a table with its content; comments between it and the next one go with it."""
     try:
         document: Any = tomlkit.parse(text)
         holder = document

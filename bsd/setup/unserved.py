@@ -95,13 +95,13 @@ def how_to_turn_on(kind: str) -> str:
 
 def _turned_off(layout: Layout) -> set[str]:
     """Return the agents that the user has turned off; none if the record cannot be read."""
-    with suppress(BsdError):  # `bsd agents` says what is wrong with it
+    with suppress(BsdError):  # `bsd agents` reports the problem
         return read_record(layout).turned_off
     return set()
 
 
 def _read(layout: Layout) -> dict[str, list[str]]:
-    """Return the kinds that were told, by place; what cannot be understood counts as nothing."""
+    """Return the kinds that were told, by place; unreadable content counts as nothing."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
         said = orjson.loads(read_ours(layout.told_file, layout.root, LARGEST_NOTE))
         return {str(place): [str(kind) for kind in kinds] for place, kinds in said.items()}

@@ -366,7 +366,7 @@ class CopiedVersions:
         self.versions[store] = self._noted[store] = was
 
     def save(self) -> None:
-        """Write what changed; if that fails, the next run reads some sessions again."""
+        """Write the changes; if that fails, the next run reads some sessions again."""
         if not (self._noted or self._is_new):
             return
         with suppress(OSError, *_BROKEN):

@@ -1,4 +1,4 @@
-"""`state.db`: what is final in each session since it was last looked into (DESIGN §3).
+"""`state.db`: the values of each session that were final when it was last read (DESIGN §3).
 
 A checkpoint says where reading a session may begin instead of at its first line. Only speed is kept
 here. A checkpoint that does not fit the session as it is now is not used, and if the database
@@ -41,7 +41,7 @@ _log = structlog.stdlib.get_logger(module="state")
 NO_ID = 0  # the number of an entry without id
 
 _VERSION = 4
-_GUARDED = 4096  # bytes before a checkpoint that must be what they were
+_GUARDED = 4096  # bytes before a checkpoint that must be unchanged
 _WAIT_SECONDS = 5.0
 _CACHE_KIB = 512
 _AT_ONCE = 500  # ids in one question, and rows in one answer
@@ -61,7 +61,7 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class CacheSeen:
-    """What the answers of a session have told of their provider's prompt cache."""
+    """The figures of their provider's prompt cache that the answers of a session contain."""
 
     in_use: bool = False
     used_ms: float | None = None  # time of the newest answer, epoch
@@ -71,7 +71,7 @@ class CacheSeen:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A place between two lines, and what the lines before it mean for those after it."""
+    """A place between two lines, and the facts from the lines before it that later lines need."""
 
     offset: int  # bytes
     index: int  # number of the line that begins here, 0-based
@@ -84,7 +84,7 @@ class Checkpoint:
     bound: bool = False  # values before stay only since a signature covers them
     characters_per_token: float = 0.0  # as recorded before; 0: not known
     cache: CacheSeen = CacheSeen()  # of the session as it was then, to its last line
-    # What knows of more ids, without listing them.
+    # A test for more ids, without listing them.
     earlier: Checkpoint | _StoredIds | None = field(default=None, compare=False)
 
     def among(self, ids: Collection[int]) -> set[int]:
@@ -114,8 +114,8 @@ class Left(NamedTuple):  # no dataclass: a start makes one for each session
     settings: str  # fingerprint of those it was judged by
     file: Written
     due_at: float | None  # epoch seconds at which there will be, without a change
-    warm_until: float | None = None  # epoch seconds; what its model sees waits until then
-    tokens_ready: int = 0  # of what waits so
+    warm_until: float | None = None  # epoch seconds; values in the model's context wait until then
+    tokens_ready: int = 0  # of the values that wait so
 
 
 class StateDb:
@@ -168,8 +168,8 @@ class StateDb:
     ) -> None:
         """Store a checkpoint of the file that was left as `left_as`.
 
-        `guard` is the `guard` of the bytes before it. If it goes on from another checkpoint, this
-        costs what is new.
+        `guard` is the `guard` of the bytes before it. If it goes on from another checkpoint,
+        only the new ids are written.
         """
         place = orjson.dumps({name: getattr(at, name) for name in _PLACE})
         row = (str(name), settings, *_file(left_as), guard, place)
@@ -318,7 +318,7 @@ class StateDb:
                 without_shared_memory(database, self._path)
                 if version_of(database) != _VERSION:
                     _create(database)
-                database.execute("PRAGMA synchronous = OFF")  # what a power cut takes is read again
+                database.execute("PRAGMA synchronous = OFF")  # lost rows are computed again
                 database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             self._database, self._opened = database, self._which()
         return self._database

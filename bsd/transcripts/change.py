@@ -1,4 +1,4 @@
-"""What a commit is asked to do: bytes to replace in one file, planned on one known state of it."""
+"""The order to a commit: bytes to replace in one file, planned on one known state of it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Edit:
 
 
 def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> bytes:
-    """The bytes `[start, end)` of what a file becomes by `edits`, which are those of a `Change`."""
+    """The bytes `[start, end)` of a file after `edits`, which are those of a `Change`."""
     pieces, read, written = [], 0, 0
     for edit in edits:
         if written + edit.offset - read >= end:
@@ -98,7 +98,7 @@ def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> byt
 
 
 def _part(source: Readable, offset: int, length: int, start: int, end: int) -> bytes:
-    """Of the `length` bytes at `offset` those from `start` to `end`, counted from the first."""
+    """Return the bytes from `start` to `end`, counted from the first, of `length` at `offset`."""
     start, end = max(0, start), min(length, end)
     return source.read(offset + start, end - start) if start < end else b""
 

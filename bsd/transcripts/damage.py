@@ -79,7 +79,7 @@ class DamagedLines:
 
 
 def is_damaged(raw: bytes, entry: Any) -> bool:
-    """Whether a line is damaged; `entry` is what `parse_entry` has read in it, None if nothing.
+    """Whether a line is damaged; `entry` is the result of `parse_entry`, None if there is none.
 
     A blank line is not, nor one that would take too much memory to be read.
     """
@@ -93,7 +93,7 @@ def damage_of(raw: bytes) -> Damage:
     text = raw.strip(_SPACE)
     if len(text) <= _LARGEST_LOOKED_AT:
         behind = _behind_first_object(text)
-        if behind == "":  # it is whole, and holds what JSON does not know
+        if behind == "":  # it is whole, and holds values that JSON does not know
             return Damage.OTHER
         if (behind or "").startswith("{") or _has_second_entry(text):
             return Damage.GLUED
@@ -108,7 +108,7 @@ class DamageCount:
         self._listed: list[DamagedLine] = []
 
     def look_at(self, line: Line, entry: Any) -> None:
-        """Count a line if it is damaged; `entry` is what `parse_entry` has read in it."""
+        """Count a line if it is damaged; `entry` is the result of `parse_entry` for it."""
         if not is_damaged(line.raw, entry):
             return
         self._count += 1
@@ -122,7 +122,7 @@ class DamageCount:
 
 
 def _has_second_entry(text: bytes) -> bool:
-    """Whether an entry stands behind what is left of another one."""
+    """Whether an entry stands behind the rest of another one."""
     tried = 0
     for found in _BEGINNING.finditer(text, 1):
         start = found.start()
@@ -137,7 +137,7 @@ def _has_second_entry(text: bytes) -> bool:
 
 
 def _behind_first_object(text: bytes) -> str | None:
-    """Return what stands behind the object with which a text begins; None if that does not end."""
+    """Return the text behind the object with which a text begins; None if that does not end."""
     if not text.startswith(b"{"):
         return None
     try:

@@ -3,10 +3,11 @@
 Archived threads lie in `~/.codex/archived_sessions`, all in one directory. Their files keep their
 names, by which Codex finds the day to which they go back: so they stay sessions of that day here.
 
-Every line is `{timestamp, type, payload}` and has no id; what a line is called is made from what
-ties it to others, or from its time. Threads whose history is paginated are left alone: Codex keeps
-byte offsets into their files. Reasoning, compactions, states and what was said are never touched,
-nor a last turn that goes on: one that is neither complete nor aborted, nor has ended in an error.
+Every line is `{timestamp, type, payload}` and has no id; its name is made from the ids that tie it
+to others, or from its time. Threads whose history is paginated are left alone: Codex keeps byte
+offsets into their files. Never touched are reasoning, compactions, states, messages of users and
+models, and a last turn that goes on: one that is neither complete nor aborted, nor has ended in an
+error.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
 _CLOSES = frozenset(("task_complete", "turn_complete"))
 _ABORTED, _ERROR = "turn_aborted", "error"
-# Errors after which a turn goes on: they concern what a person asked for meanwhile.
+# Errors after which a turn goes on: they concern another request that a person made meanwhile.
 _BESIDE_A_TURN = frozenset(("thread_rollback_failed", "active_turn_not_steerable"))
 _ROLLS_BACK = "thread_rolled_back"
 _ITEM = "item_completed"
@@ -90,10 +91,10 @@ _SHOWN = {
     "patch_apply_end": ("stdout", "stderr", "changes"),
     "mcp_tool_call_end": ("result",),
 }
-# Wherever they stand in these: what ties them to others, and pictures, which are decoded.
+# Never extracted from these, at any depth: ids that tie them to others, and pictures.
 _NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
 
-# What Codex and its extension for editors put before what a person typed.
+# The text that Codex and its extension for editors put before a person's prompt.
 _BEFORE_A_PROMPT = re.compile(
     r"\s*(?:# AGENTS\.md instructions for [^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>"
     r"|# Context from my IDE setup:.*?\n## My request for Codex:"
@@ -136,8 +137,8 @@ class Codex(TranscriptFormat):
         return path_text(payload_of(entry).get("cwd")) if entry.get("type") == _HEADER else None
 
     def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
-        # Behind the last dot stands the end of what it was made of; what an id cannot hold, such
-        # as the colons of a time, was taken out.
+        # Behind the last dot stands the end of the text that it was made of, without characters
+        # that an id cannot hold, such as the colons of a time.
         end = entry_id.rpartition(".")[2].encode("utf-8", "surrogatepass")
         between = rb"[^A-Za-z0-9._~-]*"
         return re.compile(between.join(re.escape(end[at : at + 1]) for at in range(len(end))))
@@ -188,7 +189,7 @@ class Codex(TranscriptFormat):
 
 
 def _id(entry: Entry, payload: Entry) -> str | None:
-    """A name that the line keeps whatever leaves it; if it is not the only one, nothing leaves."""
+    """A name that the line keeps after extraction; if another line has it, nothing leaves."""
     what = text_of(payload.get("type")) or text_of(entry.get("type"))
     item = payload.get("item")
     names = [item.get("id")] if isinstance(item, dict) else []
@@ -220,7 +221,7 @@ def _calls(payload: Entry) -> tuple[ToolCall, ...]:
 
 
 def _turn(kind: str, what: str | None, payload: Entry) -> Turn:
-    """Say what a line does to its turn."""
+    """Return the effect of a line on its turn."""
     if kind == "event_msg":
         if what in _CLOSES:
             return Turn.CLOSES
@@ -238,7 +239,7 @@ def _is_beside_a_turn(error: Entry) -> bool:
 
 
 def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
-    """What a line tells of the cache: a turn names its model, and the answer's usage follows it."""
+    """Return the use of the cache: a turn names its model, and the answer's usage follows it."""
     if kind == _TURN:
         model = text_of(payload.get("model"))
         return CacheUse(model) if model else None
@@ -251,7 +252,7 @@ def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
 
 
 def _rolled_back(payload: Entry) -> int:
-    """How many turns a thread goes back."""
+    """Return the number of turns that a thread goes back."""
     turns = payload.get("num_turns")
     return turns if isinstance(turns, int) and turns > 0 else 0
 
@@ -264,7 +265,7 @@ def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:
         if not isinstance(item, dict):
             return []
         path = (*_PAYLOAD, "item")
-        # What `agent_reasoning` says in threads of one file, paginated ones have there.
+        # The text of `agent_reasoning` in threads of one file stands here in paginated ones.
         return _display(item, "summary_text", path, "thinking", at_least) + _display(
             item, "aggregated_output", path, "tool_result", at_least
         )
@@ -339,7 +340,7 @@ def _is_paginated(meta: Entry) -> bool:
 
 
 def _unfit(meta: Entry) -> str | None:
-    """Why a thread is left alone, by what its header says; None if nothing speaks against it."""
+    """Why a thread is left alone, by its header; None if it is not."""
     if _is_paginated(meta):
         return "a thread with paginated history: Codex keeps byte offsets into its file"
     version = meta.get("cli_version")
@@ -480,7 +481,7 @@ def _held(path: Path, otherwise: str) -> Iterator[None]:
 
 
 def _rollout(name: str) -> re.Match[str] | None:
-    """What a file's name says, if it is that of a thread."""
+    """Match a file's name, if it is that of a thread."""
     return _ROLLOUT.fullmatch(name.removesuffix(ENDING)) if name.endswith(ENDING) else None
 
 
@@ -506,7 +507,7 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 
 
 def _locked_by(pid: int, locks: Path) -> set[str]:
-    """Which threads a process has locked, as the system's list of locks shows it."""
+    """Return the threads that a process has locked, by the system's list of locks."""
     with suppress(OSError):
         lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
         # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`
@@ -536,7 +537,7 @@ def _open_files(pid: int) -> list[Path]:
 
 
 def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
-    """Return what bsd adds to the files of a user of Codex."""
+    """Return bsd's additions to the files of a user of Codex."""
     directory = expand(environ.get("CODEX_HOME") or "~/.codex", environ)
     program, *arguments = commands.mcp
     server = {"command": program, "args": arguments}
@@ -550,8 +551,8 @@ KIND = SourceKind(
     routes=((None, None, None),),
     called="sessions",
     program=CodexDay,
-    # Codex neither resumes nor forks what lies there, and moves it under its common lock: that of
-    # threads in their place keeps these in theirs, too.
+    # Codex neither resumes nor forks the threads there, and moves them under its common lock: that
+    # of threads in their place keeps these in theirs, too.
     program_archive=ProgramArchive("archived_sessions", _day, "archived"),
     at_work=_at_work,
     title="Codex",

@@ -1,6 +1,6 @@
-"""Which other programs have sessions on this machine.
+"""The other programs that have sessions on this machine.
 
-For users who have configured nothing yet. Nothing here is read by what changes sessions: bsd looks
+For users who have configured nothing yet. Code that changes sessions does not use this: bsd looks
 after a directory only if `[[sources]]` names it, and `bsd init` writes that.
 """
 
@@ -74,7 +74,7 @@ def nothing_configured(
 ) -> ConfigError:
     """Return the error for a machine on which bsd has been given nothing to look after.
 
-    `root` is the usual root, `why` says in what it lacks sessions; `file` is `--config`.
+    `root` is the usual root, `why` the reason why it has no sessions; `file` is `--config`.
     """
     openclaw, _ = usual_roots(environ)
     other = "its directory" if root == openclaw else f"its directory, if it is not {openclaw},"

@@ -1,13 +1,13 @@
 """pi's own directory: `~/.pi/agent/sessions/--<cwd>--/<time>_<id>.jsonl`.
 
-What a person imports keeps the name it had: to pi, every `.jsonl` there is a session. With
+A file that a person imports keeps its name: to pi, every `.jsonl` there is a session. With
 `--session-dir DIR` (or PI_CODING_AGENT_SESSION_DIR) sessions lie in that directory itself: then a
 source names it. Extensions keep the runs of their subagents below a session's own name:
 `<session>/<id>/run-0/session.jsonl`, `<session>/tasks/<time>_<id>.jsonl`.
 
 The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
-in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
-session again. It has no lock, and nothing says whether it is at work: a last turn counts as over
+in memory while it runs and adds to the file line by line: it sees edits when it opens the session
+again. It has no lock, and nothing says whether it is at work: a last turn counts as over
 only if its last answer says that it has come to its end, in an error or by an abort too.
 """
 
@@ -63,7 +63,7 @@ class Pi(OpenClaw):
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         values = super().values(entry, at_least)
-        if message_of(entry).get("role") == "system":  # what pi begins its context with
+        if message_of(entry).get("role") == "system":  # pi's context begins with it
             return [replace(value, fixed=True) for value in values]
         return values
 
@@ -73,7 +73,7 @@ PI = Pi()
 
 @dataclass(frozen=True, slots=True)
 class PiProject(AgentProgram):
-    """What pi did in one working directory: its sessions are an agent's."""
+    """The sessions that pi wrote in one working directory: those of one agent."""
 
     sessions: Path
     directory: Path
@@ -148,7 +148,7 @@ def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
             return
 
 
-# What its process is called, and what runs it when it is called something else.
+# The name of its process, and the programs that run it under another name.
 _PROGRAM = re.compile(r"(?:.*/)?pi(?:-coding-agent)?(?:\.[cm]?js)?|.*/pi-coding-agent/.*")
 _SEPARATORS = re.compile(r"[/\\:]")
 # Below other directories no runs are looked for: a source may be any directory.
@@ -159,7 +159,7 @@ _CLOCKS_DIFFER_SECONDS = 5.0
 
 
 def _directory_of_project(path: str) -> str:
-    """How pi names the directory of a project's sessions."""
+    """Return the name of the directory of a project's sessions."""
     return f"--{_SEPARATORS.sub('-', path.removeprefix('/'))}--"
 
 
@@ -178,7 +178,7 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 
 
 def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
-    """Return what bsd adds to the files of a user of pi.
+    """Return bsd's additions to the files of a user of pi.
 
     Versions before 1.0 have no client for MCP and do not read its file; their agents use a shell.
     """

@@ -1,6 +1,6 @@
-"""What the rest of bsd may know of the program that writes an agent's sessions (SPEC §12).
+"""The interface of the program that writes an agent's sessions to the rest of bsd (SPEC §12).
 
-How it calls its files, when it is at work, how it keeps others out while it is, what it lists.
+The names of its files, when it is at work, its locks, its list of sessions.
 Nothing outside `bsd/transcripts/agents/` asks which program it is.
 """
 
@@ -61,7 +61,7 @@ class Registered:
 
 
 class Registry:
-    """What an owner's list of conversations says, or why it says nothing."""
+    """The content of a program's list of conversations, or why it cannot be read."""
 
     def __init__(self, sessions: Iterable[Registered] = (), problem: str | None = None) -> None:
         self.sessions = tuple(sessions)
@@ -133,13 +133,13 @@ LockState = Free | HeldLock | Stale | Unreadable
 
 
 class AgentProgram(ABC):
-    """The program whose sessions one agent is. What it has no word for, it need not answer."""
+    """The program that writes one agent's sessions. It overrides only the methods it can answer."""
 
     __slots__ = ()
 
     @property
     def quiet_seconds(self) -> float:
-        """How long a session must have been left alone at least, whatever the settings say."""
+        """The least time that a session must have been left alone, whatever the settings say."""
         return 0.0
 
     @property
@@ -250,14 +250,14 @@ class AgentProgram(ABC):
         """All such locks there are, and their holders."""
         yield from ()
 
-    # --- what it lists ---
+    # --- the program's list of sessions ---
 
     def registry(self) -> Registry:
         """Its list of conversations."""
         return Registry()
 
     def listed(self, session: str) -> str | None:
-        """What `list_again` needs to list a session as it is listed now; None if it is not."""
+        """Return the data by which `list_again` lists a session as now; None: it is not listed."""
         return None
 
     def unlist(  # noqa: B027 - one that keeps no list
@@ -270,7 +270,7 @@ class AgentProgram(ABC):
         """
 
     def list_again(self, excerpt: str, *, wait: float) -> PutBack:
-        """Put back what `unlist` took out, where it stood; raises the same."""
+        """Put the conversations back that `unlist` took out, at their place; raises the same."""
         return PutBack()
 
     def is_written_by_us(self, name: str) -> bool:
@@ -306,7 +306,7 @@ def _remembers_nothing(_: Path, _left_out: Callable[[str], None]) -> Iterator[Re
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """What a program's hook tells of one session.
+    """The call of a program's hook for one session.
 
     Attributes:
         transcript: of the session, absolute, as the program names it; it may be any path.
@@ -339,14 +339,14 @@ class SourceKind(NamedTuple):
     remembered: Callable[[Path, Callable[[str], None]], Iterator[RememberedPrompt]] = (
         _remembers_nothing
     )
-    # What a hook tells, by its JSON; None: nothing that matters here.
+    # Reads the call of a hook from its JSON; None: it matters to nothing here.
     read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
-    # What bsd adds to the program's own files, by the environment; None: nothing.
+    # bsd's additions to the program's own files, by the environment; None: none.
     additions: Callable[[SetupCommands, Mapping[str, str]], list[Addition]] | None = None
 
 
 def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:
-    """Return what finds `below` in the directory that a variable names, else in `~/<usual>`."""
+    """Return a function that finds `below` in a variable's directory, else in `~/<usual>`."""
 
     def find(environ: Mapping[str, str]) -> Path:
         return expand(environ.get(variable) or f"~/{usual}", environ) / below

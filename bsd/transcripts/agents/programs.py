@@ -1,10 +1,10 @@
-"""Whose sessions an agent's are: OpenClaw's in the root, another program's in a source.
+"""The program of an agent's sessions: OpenClaw's in the root, another program's in a source.
 
-And which root serves a source: one of a user's, or two would edit the same transcripts. Each root
+Also the root that serves a source: one of a user's, or two would edit the same transcripts. A root
 that has edited sessions of a source says so in a small file of the user who runs bsd,
 `$XDG_STATE_HOME/bsd/sources/<hash of the path>.json`, and is known there by an id of its own: so a
 root may be moved, and a copy of it is another one. Where that directory cannot be read or written
-(a unit that protects homes), bsd says so and goes by what stands in the transcripts alone.
+(a unit that protects homes), bsd says so and goes by the transcripts alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # start-up stays light: most calls load no settings
     from bsd.core.settings import SourceSettings
 
 
-# By the word for it in the settings: the module whose `KIND` says what it is. A program is loaded
+# By the program's name in the settings: the module with its `KIND`. A program is loaded
 # when there is a source of its kind: most calls have none, and none has all of them.
 KINDS: dict[str, str] = {
     "claude-code": "bsd.transcripts.agents.claude_code.program",
@@ -73,7 +73,7 @@ def kind_of(word: str) -> SourceKind:
 
 
 def page_size_for(client: str | None) -> PageSize:
-    """How much one answer may carry to a program that calls itself so over MCP."""
+    """Return the size of an answer over MCP for the program that gives this name for itself."""
     return kind_of(client).page_size if client in KINDS else OTHERS
 
 
@@ -133,7 +133,7 @@ def session_at(layout: Layout, kind: str, transcript: Path) -> SessionName | Non
 def layout_of(
     root: Path, sources: Iterable[SourceSettings], exclude: tuple[str, ...] = ()
 ) -> Layout:
-    """Where things lie, by the settings; raises ConfigError for a source of unknown kind."""
+    """Return the layout by the settings; raises ConfigError for a source of unknown kind."""
     return Layout(root, tuple(map(_source, sources)), exclude=exclude)
 
 
@@ -161,7 +161,7 @@ def _source(given: SourceSettings) -> Source:
 
 
 def why_not_followed(layout: Layout, source: Source, link: Path) -> tuple[str, str] | None:
-    """Say why a link below a source is not followed, and what helps.
+    """Return the reason why a link below a source is not followed, and a hint.
 
     None if it leads to where sessions are served anyway: one directory has one name.
     """
@@ -181,7 +181,7 @@ def why_not_followed(layout: Layout, source: Source, link: Path) -> tuple[str, s
 _log = structlog.stdlib.get_logger(module="sources")
 
 _MARKER = b'"_extracted":{"ref"'
-# Looking through a source for placeholders takes long: what was found holds for a while.
+# Looking through a source for placeholders takes long: the result holds for a while.
 _LOOK_AGAIN_SECONDS = 300.0
 _WAIT_SECONDS = 5.0
 
@@ -191,7 +191,7 @@ _told: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a root says of a source: real paths, and where they were when it said so."""
+    """A root's claim to a source: real paths, and where they were when it was made."""
 
     source: str
     dev: int
@@ -202,7 +202,7 @@ class Claim:
 
     @classmethod
     def from_json(cls, document: Any) -> Claim:
-        """Raises KeyError, TypeError or ValueError for what is no claim."""
+        """Raises KeyError, TypeError or ValueError for a document that is no claim."""
         numbers = [document[name] for name in ("dev", "ino", "root_dev")]
         texts = [document[name] for name in ("source", "root", "root_id")]
         if not all(isinstance(one, int) for one in numbers):
@@ -217,7 +217,7 @@ class Claim:
 
 
 def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the claims of this user lie."""
+    """Return the directory of this user's claims."""
     base = environ.get("XDG_STATE_HOME", "")
     directory = Path(base) if base.startswith("/") else home(environ) / ".local" / "state"
     return directory / "bsd" / "sources"
@@ -348,7 +348,7 @@ def _are_claims_kept() -> bool:
 
 
 def _claim_to(source: Source) -> Claim | None:
-    """The claim to a source, whatever it was called when it was made."""
+    """The claim to a source, by any name that the source had when it was made."""
     claims = (claim for _, claim in _claims_in(claims_directory()))
     return next((claim for claim in claims if _is_about(claim, source)), None)
 
@@ -403,7 +403,7 @@ def _is_void(claim: Claim) -> bool:
         return False
 
 
-# --- what stands in roots and sources ---
+# --- signs of bsd in roots and sources ---
 
 
 def has_served(layout: Layout, source: Source) -> bool:

@@ -1,4 +1,4 @@
-"""The words in which a program's module says what bsd adds to the program's own files.
+"""The types by which a program's module lists bsd's additions to the program's own files.
 
 A program's module returns additions; `bsd.setup` shows them as diffs, writes them and takes them
 away. Nothing here reads or writes a file.
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class SetupPart(StrEnum):
-    """What an addition is for."""
+    """The purpose of an addition."""
 
     ROOT = "root"  # bsd.toml names the root of bsd
     SOURCE = "source"  # bsd.toml names the program's sessions
@@ -123,7 +123,7 @@ class AgentSetup(NamedTuple):
     Attributes:
         title: the program's name as people write it.
         directory: where its sessions usually are, by the environment.
-        additions: what bsd adds to the program's files, by the commands and the environment.
+        additions: bsd's additions to the program's files, by the commands and the environment.
         is_root: the directory is a root of bsd; of other programs it is a source.
     """
 

@@ -1,6 +1,6 @@
-"""Claude Code: what it writes, where, and what bsd adds to its files.
+"""Claude Code: its lines, its files, and the additions of bsd to them.
 
-`format` reads its entries, `records` those that it never sends, `usage` their figures of the prompt
-cache; `program` its directories and processes, `history` its prompts; `hooks` reads calls of hooks;
-`setup` names what bsd adds to its configuration.
+`format` reads its entries, `records` those that it never sends, `usage` the figures of the prompt
+cache; `program` its directories and processes, `history` its prompts; `hooks` reads the calls of
+its hooks; `setup` lists the additions of bsd to its configuration.
 """

@@ -1,10 +1,10 @@
 """Entries of Claude Code's sessions.
 
-Every line is an object with a `type`; one block of a message is a line, and what ties lines
-together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes; what leaves
-lines that are never sent stands in `records`. Thinking is never touched, nor what sums
-up a conversation, nor what the program adds to it by itself, nor reports of background tasks, nor a
-last turn that goes on. A turn ends with an answer whose `stop_reason` says so, with a line about an
+Every line is an object with a `type`; one block of a message is a line, and `uuid` and
+`parentUuid` tie lines together. Lines without a `uuid` are the program's own notes; `records` lists
+the values that leave lines that are never sent. Never touched are thinking, summaries of a
+conversation, texts that the program adds to it by itself, reports of background tasks, and a last
+turn that goes on. A turn ends with an answer whose `stop_reason` says so, with a line about an
 error of the API, which the program writes in the name of the model `<synthetic>`, or with a line
 that says that the user has interrupted it.
 
@@ -53,7 +53,7 @@ _CONTENT = ("message", "content")
 _CALLS = {"tool_use": "input"}
 _MESSAGES = ("user", "assistant")
 _RENEWING = "1."  # versions
-# What it notes when a turn has come to its end; older versions do not say so in the answer.
+# The notes at the end of a turn; older versions do not say so in the answer.
 _ENDS = ("turn_duration", "stop_hook_summary")
 # Why the model has stopped, if the turn does not go on by itself.
 _STOPS = frozenset(
@@ -80,7 +80,7 @@ _NOT_TYPED = re.compile(
 # lines, and sends again each report that it does not find there.
 _NOTIFICATION = "<task-notification>"
 
-# Wherever they stand: proofs, counts, and what ties things together.
+# Never extracted at any depth: proofs, counts, and ids that tie things together.
 _NEVER = frozenset(
     (
         *("uuid", "parentUuid", "logicalParentUuid", "leafUuid", "sessionId", "agentId"),
@@ -181,7 +181,7 @@ class ClaudeCode(TranscriptFormat):
         return entry.get("isSidechain") is True
 
     def _turn(self, entry: Entry, kind: str, *, goes_on: bool, aside: bool) -> Turn:
-        """Say what a line does to its turn."""
+        """Return the effect of a line on its turn."""
         if not aside and _breaks_off(entry, kind):
             return Turn.BREAKS
         if goes_on:
@@ -234,12 +234,12 @@ def _signed_by(message: Entry) -> str | None:
     return None
 
 
-# Of what was before a compaction: the entries that it lists, and the two ends of what it keeps.
+# Of the entries before a compaction: those that it lists, and the two ends of those that it keeps.
 _Kept = tuple[tuple[str, ...], str | None, str | None]
 
 
 def _kept_by(boundary: Entry) -> _Kept | None:
-    """What stays in context; None: the boundary says so in a form that is not known.
+    """Return the entries that stay in context; None: the form of the boundary is not known.
 
     Then it is as if nothing had been taken out of context. The list counts where there is one, as
     it does for the program; versions before it name the two ends.
@@ -269,7 +269,7 @@ def _kept_by(boundary: Entry) -> _Kept | None:
 def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
     role, content = message.get("role"), message.get("content")
     type_ = role if isinstance(role, str) else None
-    # What the program wrote itself is its own business: summaries, caveats, reminders.
+    # Texts that the program wrote itself are never extracted: summaries, caveats, reminders.
     own = (
         entry.get("isMeta") is True
         or entry.get("isCompactSummary") is True
@@ -310,12 +310,12 @@ def _is_notification(entry: Entry, message: Entry) -> bool:
 
 
 def _copies(tree: Any, path: ValuePath, at_least: int) -> list[Value]:
-    """What only the program's own page shows: copies of results."""
+    """List the values that only the program's own page shows: copies of results."""
     return _apart(leaf_values(tree, path, "tool_result", at_least, display=True))
 
 
 def _apart(values: list[Value]) -> list[Value]:
-    """Without what is never touched, at whatever depth."""
+    """Leave out the values that are never touched, at any depth."""
     return [value for value in values if _NEVER.isdisjoint(value.path)]
 
 

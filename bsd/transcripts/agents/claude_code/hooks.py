@@ -1,4 +1,4 @@
-"""What Claude Code's hooks say, and the form in which it takes an answer for its model."""
+"""The calls of Claude Code's hooks, and the form in which it takes an answer for its model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _START = "SessionStart"
 
 
 def read_hook(said: Mapping[str, Any]) -> HookCall | None:
-    """Return what a hook says by its JSON; None: nothing that matters to bsd."""
+    """Return the call of a hook from its JSON; None: bsd has no use for it."""
     event, transcript = said.get("hook_event_name"), said.get("transcript_path")
     if not isinstance(transcript, str) or not transcript.startswith("/") or "\0" in transcript:
         return None

@@ -1,4 +1,4 @@
-"""Claude Code at work: its directories, its processes, and what it deletes."""
+"""Claude Code at work: its directories, its processes, and the files that it deletes."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class ClaudeCodeProject(AgentProgram):
 
     @property
     def _running(self) -> Path:
-        """Where each process says which session it has, and whether it is busy."""
+        """The directory in which each process notes its session, and whether it is busy."""
         return self.projects.parent / "sessions"
 
     def is_session_file(self, name: str) -> bool:
-        """Not so: what was put aside, copies made while compacting, subagents of old versions.
+        """False for renamed sessions, copies made while compacting, subagents of old versions.
 
-        Those lay here (`agent-<id>.jsonl`); none of them says that a turn of it has ended.
+        Old subagents lay here (`agent-<id>.jsonl`); none of them says that a turn of it has ended.
         """
         return name.endswith(ENDING) and bool(_SESSION_NAME.fullmatch(name.removesuffix(ENDING)))
 
@@ -87,7 +87,7 @@ class ClaudeCodeProject(AgentProgram):
         return "Claude Code names its sessions by a UUID"
 
     def belongings(self, session: str) -> Iterator[Path]:
-        """Long results of tools, what is noted of subagents, journals of workflows.
+        """Yield long results of tools, notes of subagents, journals of workflows.
 
         A directory that cannot be read, and a link to one, is among them: no file of it is.
         """
@@ -215,7 +215,7 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
 
 
 def _directory_of_project(path: str) -> str:
-    """How it names the directory of a project's sessions; in a pattern, `*` and `?` stay."""
+    """Return the name of the directory of a project's sessions; in a pattern, `*` and `?` stay."""
     if "*" not in path and "?" not in path:
         return project_name(path)
     name = re.sub(r"[^A-Za-z0-9*?]", "-", path)
@@ -223,7 +223,7 @@ def _directory_of_project(path: str) -> str:
 
 
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
-    """The session that a process says it has; what an earlier one of its number said is over."""
+    """Yield the session that a process names; a file of an earlier process of its number is old."""
     try:
         path = projects.parent / "sessions" / f"{process.pid}.json"
         said = json.loads(read_plain(path, LARGEST_NOTE))
@@ -261,7 +261,7 @@ KIND = SourceKind(
 
 
 def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
-    """Why a session counts as in use by a process, by what it says of itself."""
+    """Why a session counts as in use by a process, by the process's own notes."""
     if not alive(int(path.stem)):
         return None
     try:

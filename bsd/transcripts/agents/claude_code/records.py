@@ -1,15 +1,15 @@
-"""What Claude Code writes beside a conversation and never sends to its model.
+"""The lines that Claude Code writes beside a conversation and never sends to its model.
 
 Three kinds of lines, as far as the program (2.1.330, in print mode and in a terminal) resumes with
 the same request when their content is gone:
 
-- `progress`: what a tool does while it runs; of a subagent, its messages again and again. Old
+- `progress`: the state of a tool while it runs; of a subagent, its messages again and again. Old
   versions write it, and show it (tried with 2.1.19, in which `data` must stay an object). A new one
   reads only `uuid` and `parentUuid` of such a line.
-- `attachment`: what hooks have printed. What a hook tells the model stands beside it, and stays.
+- `attachment`: the output of hooks. The text that a hook tells the model is beside it, and stays.
 - `api-request`, `api-request-shape`, `api-request-blob`: requests as they were sent, in parts. When
-  the program resumes, it reads their hashes, by which it knows what it has written. These lines
-  have no `uuid`: bsd makes their id of what stays in them.
+  the program resumes, it reads their hashes, by which it knows the parts that it has written. These
+  lines have no `uuid`: bsd makes their id of the members that stay in them.
 
 All other attachments stay: most are sent again, and a placeholder in `prompt_snapshot` would be the
 next system prompt.
@@ -28,8 +28,8 @@ from bsd.transcripts.agents.format import Value
 from bsd.transcripts.agents.values import unit_values
 from bsd.transcripts.spans import ValuePath, value_at
 
-# What leaves a line, by its type. A message stays an object, as other programs that read sessions
-# expect of a `message`.
+# Values that leave a line, by its type. A message stays an object, as other programs that read
+# sessions expect of a `message`.
 _RECORDS: dict[str, tuple[ValuePath, ...]] = {
     "api-request": (("params",), ("tail",)),
     "api-request-shape": (("shape",),),
@@ -68,7 +68,7 @@ def record_id(entry: Entry) -> str | None:
 
 
 def made_of(entry_id: str) -> re.Pattern[bytes] | None:
-    """Return what stands in each record of which this may be the id; None: it is no record's."""
+    """Return a pattern in each record that may have this id; None: it is not the id of a record."""
     kind = entry_id.rpartition(".")[0]
     return re.compile(rb'"%b"' % re.escape(kind.encode())) if kind in _RECORDS else None
 
@@ -90,7 +90,7 @@ def _unsent(entry: Entry) -> Iterator[tuple[ValuePath, Any]]:
     elif kind == "progress":
         data = entry.get("data")
         for key, value in data.items() if isinstance(data, dict) else ():
-            if not is_structural(key):  # `type` says what it is
+            if not is_structural(key):  # `type` names the kind of the record
                 yield ("data", key), value
     elif kind == "attachment":
         attachment = entry.get("attachment")

@@ -16,14 +16,14 @@ from bsd.transcripts.agents.setup_files import (
     tools_skill,
 )
 
-# Stop and SessionEnd: the session is idle. SessionStart: the model is told what can be restored.
+# Stop and SessionEnd: the session is idle. SessionStart: the model is told of values to restore.
 _HOOKS = {"Stop": None, "SessionEnd": None, "SessionStart": "resume|compact"}
 _HOOK_SECONDS = 2  # the script is back within 50 ms
 _PERMISSION = "mcp__bsd"
 
 
 def additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
-    """Return what bsd adds to the files of a user of Claude Code."""
+    """Return bsd's additions to the files of a user of Claude Code."""
     directory = expand(environ.get("CLAUDE_CONFIG_DIR") or "~/.claude", environ)
     settings = directory / "settings.json"
     own = _global_file(directory, environ)

@@ -66,7 +66,7 @@ _BROKEN_OFF = frozenset(("error", "aborted"))  # values of `stopReason`
 _FOR_AN_HOUR = "cacheWrite1h"
 _LONG_LIFE_SECONDS, _SHORT_LIFE_SECONDS = 3600.0, 300.0
 
-# Records of what was summed up: the owner rebuilds its context from them.
+# Records of summaries: the program rebuilds its context from them.
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
 
 
@@ -145,7 +145,7 @@ def _message_facts(entry: Entry, message: Entry) -> EntryInfo:
 
 
 def _cache_use(message: Entry) -> CacheUse | None:
-    """What an answer tells of the cache; newer versions say what of it was written for an hour."""
+    """Return the use of the cache by an answer; newer versions count tokens written for an hour."""
     usage = message.get("usage")
     if not isinstance(usage, dict) or not (usage.get("cacheRead") or usage.get("cacheWrite")):
         return None
@@ -156,9 +156,9 @@ def _cache_use(message: Entry) -> CacheUse | None:
 
 
 def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
-    """Say what a message does to its turn.
+    """Return the effect of a message on its turn.
 
-    Commands that a person runs (`bashExecution`) and what extensions add stand between turns.
+    Commands that a person runs (`bashExecution`) and messages of extensions stand between turns.
     An assistant message without `stopReason` waits for its results if it calls a tool. One that
     ended in an error or was aborted is not sent again.
     """
@@ -197,7 +197,7 @@ def _message_values(message: Entry, type_: str | None, at_least: int) -> list[Va
 
 
 def _conversation(holder: Entry, path: ValuePath, type_: str | None, at_least: int) -> list[Value]:
-    """List what an object with `content` and `details` holds, in its own order."""
+    """List the values of an object with `content` and `details`, in its own order."""
     values: list[Value] = []
     content = holder.get("content")
     if isinstance(content, list):

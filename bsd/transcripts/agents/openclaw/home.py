@@ -172,8 +172,8 @@ def sqlite_database(agent_dir: Path) -> Path | None:
     """Return the database that holds this agent's sessions, if they have moved to SQLite.
 
     The database is looked at, not the version of the program. It is opened as an immutable
-    file, so no lock, journal or shared memory is ever created; what a fresh database still has
-    in its write-ahead log only is found by its text.
+    file, so no lock, journal or shared memory is ever created; entries that a fresh database
+    still has in its write-ahead log only are found by their text.
     """
     path = agent_dir / "agent" / "openclaw-agent.sqlite"
     try:

@@ -32,7 +32,7 @@ def root_directory(environ: Mapping[str, str]) -> Path:
 
 
 def additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
-    """Return what bsd adds to the files of a user of OpenClaw."""
+    """Return bsd's additions to the files of a user of OpenClaw."""
     directory = root_directory(environ)
     program, *arguments = commands.mcp
     server = {"command": program, "args": [*arguments, "--agent", _agent(directory / "agents")]}
