@@ -81,7 +81,7 @@ def init_command(
     setup.look()
     setup.tell_found()
     if not setup.has_to_do(service=not no_service):
-        return setup.finish(told="everything is set up; nothing was changed")
+        return setup.finish(told=setup.why_nothing())
     asks = not (yes or dry_run or call.json) and sys.stdin.isatty()
     if dry_run or not (yes or asks):
         return setup.foretell(dry_run=dry_run, service=not no_service)
@@ -188,6 +188,12 @@ class _Init:
             return True
         is_on = any(agent.told.on for agent in agents)
         return service and is_on and self._service[0] is LoginStart.ABSENT
+
+    def why_nothing(self) -> str:
+        """Return what is said if nothing is left to be done."""
+        if any(agent.told.on for agent in self._agents):
+            return "everything is set up; nothing was changed"
+        return "bsd looks after none of these agents; nothing was changed"
 
     # --- what is told ---
 

@@ -16,7 +16,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from bsd.setup.json_text import NotEditable
+from bsd.setup.json_text import CHANGED_HINT, NotEditable
 
 _HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
@@ -97,9 +97,10 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
     now = _present(document, added)
     if now is None:
         return None
+    why = f"{'.'.join(added.path)} was changed since bsd added it"
     if now != added.value:
         if not force:
-            raise NotEditable(f"{'.'.join(added.path)} was changed since bsd added it")
+            raise NotEditable(why, hint=CHANGED_HINT)
         added = replace(added, value=now, text="")
     wanted = _content_without(document, added)
     # A program that writes its file anew may write other line breaks.
@@ -112,7 +113,7 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
             if _pruned(parse_or_none(new), added.path) == wanted:
                 return new
     if not force:
-        raise NotEditable(f"{'.'.join(added.path)} was changed since bsd added it")
+        raise NotEditable(why, hint=CHANGED_HINT)
     new = _without_table(text, added)
     if _pruned(parse_or_none(new), added.path) != wanted:
         raise NotEditable(f"{'.'.join(added.path)} cannot be taken out without risk")
