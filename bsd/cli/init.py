@@ -40,7 +40,7 @@ from bsd.sessions.commit.reach import unreached
 from bsd.setup.additions import SetupContext
 from bsd.setup.discovery import AgentSessions, FoundAgent, find_agents, sessions_of
 from bsd.setup.record import read_record
-from bsd.setup.switch import SetupPlan, apply, plan_on, setup_of
+from bsd.setup.switch import SetupPlan, apply, lacks_permission, plan_on, setup_of
 from bsd.setup.unserved import note_told
 from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.agents.setup_files import SetupPart
@@ -317,6 +317,8 @@ class _Init:
     def _ask_for_permission(self, agent: InitAgent, ask: Callable[[str], bool]) -> None:
         plan = agent.plan
         if plan is None or not any(SetupPart.PERMISSION in edit.parts for edit in plan.changes):
+            return
+        if not lacks_permission(self._setup_context(), agent.found.kind):
             return
         if not ask(f"Let {agent.found.title} call bsd's tools without asking each time?"):
             self._plan(agent, permission=False)

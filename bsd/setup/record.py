@@ -119,13 +119,8 @@ def read_record(layout: Layout) -> SetupRecord:
 @contextmanager
 def lock_record(layout: Layout) -> Iterator[None]:
     """Keep other processes from changing the record; raises TemporaryFailure, BsdError."""
-    path = layout.agents_file
-    lock = FileLock(
-        path.with_name(f"{path.name}.lock"),
-        timeout=_WAIT_SECONDS,
-        mode=0o600,
-        fallback_to_soft=False,
-    )
+    path = layout.agents_lock
+    lock = FileLock(path, timeout=_WAIT_SECONDS, mode=0o600, fallback_to_soft=False)
     try:
         make_private_dir(path.parent)
         lock.acquire()

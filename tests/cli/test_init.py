@@ -299,6 +299,17 @@ def test_each_agent_is_asked_for(machine: Machine, monkeypatch: pytest.MonkeyPat
     assert "Codex" not in machine("status").out
 
 
+def test_a_permission_that_is_there_is_not_asked_for(
+    claude_only: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = claude_only.home / ".claude" / "settings.json"
+    settings.write_text('{"permissions": {"allow": ["mcp__bsd"]}}')
+    asked = answering(monkeypatch)
+    assert claude_only("init").code == 0
+    assert "hooks" in settings.read_text()
+    assert not any("without asking" in question for question in asked)
+
+
 def test_an_agent_that_is_refused_is_no_root(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
