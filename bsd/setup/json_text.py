@@ -137,9 +137,7 @@ def take_away(text: str, added: AddedJson, *, force: bool = False) -> str | None
 
 def elements(document: Mapping[str, Any], path: tuple[str, ...]) -> list[Any]:
     """Return the elements of the array at a path; none if there is no array."""
-    found: Any = document
-    for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
+    found = member(document, path)
     return found if isinstance(found, list) else []
 
 
