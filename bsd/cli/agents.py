@@ -12,10 +12,11 @@ from bsd.cli.call import BsdGroup, Call, ask_first, confirm
 from bsd.cli.completion import offering
 from bsd.cli.options import yes_option
 from bsd.cli.output import counted, note, print_json, print_table, say
+from bsd.cli.service import restart_daemon
+from bsd.cli.service_manager import manager_here
 from bsd.core.answers import as_json
 from bsd.core.files import make_private_dir
 from bsd.core.locations import settings_file
-from bsd.daemon.instance import is_running
 from bsd.setup.additions import SetupContext
 from bsd.setup.commands import setup_commands
 from bsd.setup.states import AgentState, available
@@ -29,7 +30,8 @@ from bsd.setup.switch import (
     plan_on,
     setup_of,
 )
-from bsd.transcripts.agents.programs import agent_setups, layout_of
+from bsd.transcripts.agents.programs import agent_setups, elsewhere, layout_of
+from bsd.transcripts.agents.setup_files import SetupPart
 
 _FAILED = 1
 
@@ -159,6 +161,14 @@ def setup_context(call: Call) -> SetupContext:
     return SetupContext(layout_of(settings.root, settings.sources), file, os.environ, commands)
 
 
+def _note_other_root(call: Call, *, name: str) -> None:
+    """Say it if another root serves the sources of an agent."""
+    layout = layout_of(call.settings.root, call.settings.sources)
+    for source in layout.sources:
+        if source.kind == name and (why := elsewhere(layout, source)):
+            note(f"{why}: it is only looked at here\nTry: bsd sources claim {source.name}")
+
+
 def _unasked(turn: str, name: str) -> str:
     return f"`bsd agents {turn} {name} --yes`"
 
@@ -189,8 +199,10 @@ def _carry_out(
         print_json(_document(plan, done, dry_run=dry_run, stored=stored))
     elif not dry_run:
         tell_done(plan, done)
-        if done.written and is_running(context.layout):
-            note("the daemon that runs now goes by this when it is started anew")
+    if context.settings_file in done.written:
+        call.forget_settings()
+        _note_other_root(call, name=plan.agent)
+        restart_daemon(call, manager_here())
     return _FAILED if plan.problems or done.failed else 0
 
 
@@ -231,7 +243,9 @@ def tell_done(plan: SetupPlan, done: SetupDone) -> None:
         say(f"wrote {path}" if path.exists() else f"removed {path}")
     for path_, why in done.failed.items():
         _note_problem(path_, why, done.hints.get(path_))
-    if not done.written and not done.failed:
+    if _stays_in_settings(plan, done):
+        say(f"{plan.title} is not {plan.turn}: bsd.toml says of its sessions what it said before")
+    elif not done.written and not done.failed:
         say(f"nothing to change: {plan.title} is {plan.turn}")
     elif plan.turn == "on":
         say(f"{plan.title} is on; `bsd agents off {plan.agent}` takes all of this away")
@@ -239,6 +253,14 @@ def tell_done(plan: SetupPlan, done: SetupDone) -> None:
         say(f"bsd still looks after {plan.title}'s sessions: its directory is bsd's root")
     else:
         say(f"{plan.title} is off")
+
+
+def _stays_in_settings(plan: SetupPlan, done: SetupDone) -> bool:
+    """Return True if bsd.toml was not changed as the agent's being on or off needs it."""
+    return any(
+        SetupPart.SOURCE in edit.parts and (edit.problem or str(edit.path) in done.failed)
+        for edit in plan.files
+    ) or (plan.turn == "off" and any(kept.part is SetupPart.SOURCE for kept in plan.kept))
 
 
 def _note_problem(path: str, problem: str, hint: str | None) -> None:

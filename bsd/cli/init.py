@@ -27,7 +27,7 @@ from bsd.cli.init_work import Ask, InitAgent, copy_leaving, extract_idle, start_
 from bsd.cli.output import note, print_json, say
 from bsd.cli.progress import Progress
 from bsd.cli.service import LoginStart, login_start
-from bsd.cli.service_manager import Manager, manager_here
+from bsd.cli.service_manager import manager_here
 from bsd.core.answers import as_json
 from bsd.core.config import OFF, PruningConfig
 from bsd.core.config_file import ConfigService
@@ -40,7 +40,7 @@ from bsd.sessions.commit.reach import unreached
 from bsd.setup.additions import SetupContext
 from bsd.setup.discovery import AgentSessions, FoundAgent, find_agents, sessions_of
 from bsd.setup.record import read_record
-from bsd.setup.switch import SetupPlan, apply, plan_on, setup_of
+from bsd.setup.switch import apply, lacks_permission, plan_on, setup_of
 from bsd.setup.unserved import note_told
 from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.agents.setup_files import SetupPart
@@ -81,7 +81,7 @@ def init_command(
     setup.look()
     setup.tell_found()
     if not setup.has_to_do(service=not no_service):
-        return setup.finish(told="everything is set up; nothing was changed")
+        return setup.finish(told=setup.why_nothing())
     asks = not (yes or dry_run or call.json) and sys.stdin.isatty()
     if dry_run or not (yes or asks):
         return setup.foretell(dry_run=dry_run, service=not no_service)
@@ -142,7 +142,7 @@ class _Init:
             agent.told.problem and not (agent.found.is_root and agent.found.problem)
             for agent in self._agents
         )
-        self._service = login_start(call, self._manager)
+        self._service = login_start(call, manager_here())
 
     def _look_at(self, agent: InitAgent) -> None:
         found, told = agent.found, agent.told
@@ -173,8 +173,9 @@ class _Init:
             told.notes = [f"you turned it off; `bsd agents on {found.kind}` turns it on"]
             return
         plan = plan_on(context, found.kind, root=self._writes_root)
-        # The rule is about the tools, and a part that the user has refused is not asked for again.
-        if permission and self._permission and _adds_tools(plan):
+        # The rule is about the tools, and what the user has refused is not asked for again.
+        adds_tools = any(SetupPart.MCP in edit.parts for edit in plan.changes)
+        if permission and self._permission and adds_tools:
             plan = plan_on(context, found.kind, permission=True, root=self._writes_root)
         agent.plan = plan
         told.files = [FileDiff(str(edit.path), edit.diff) for edit in plan.changes]
@@ -188,6 +189,12 @@ class _Init:
             return True
         is_on = any(agent.told.on for agent in agents)
         return service and is_on and self._service[0] is LoginStart.ABSENT
+
+    def why_nothing(self) -> str:
+        """Return what is said if nothing is left to be done."""
+        if any(agent.told.on for agent in self._agents):
+            return "everything is set up; nothing was changed"
+        return "bsd looks after none of these agents; nothing was changed"
 
     # --- output ---
 
@@ -263,7 +270,7 @@ class _Init:
                 self.finish()
                 return code
         if installs_service and any(agent.told.on for agent in agents):
-            self._service, done = start_at_login(call, self._manager, agents, ask)
+            self._service, done = start_at_login(call, manager_here(), agents, ask)
             self._failed |= not done
         return self.finish()
 
@@ -311,6 +318,8 @@ class _Init:
     def _ask_for_permission(self, agent: InitAgent, ask: Callable[[str], bool]) -> None:
         plan = agent.plan
         if plan is None or not any(SetupPart.PERMISSION in edit.parts for edit in plan.changes):
+            return
+        if not lacks_permission(self._setup_context(), agent.found.kind):
             return
         if not ask(f"Let {agent.found.title} call bsd's tools without asking each time?"):
             self._plan(agent, permission=False)
@@ -361,10 +370,6 @@ class _Init:
         return not (is_usual and (own / ".brainsurgeon").is_dir())
 
     @property
-    def _manager(self) -> Manager:
-        return manager_here()
-
-    @property
     def _environ(self) -> Mapping[str, str]:
         """The environment, in which the root is named if it is an agent's directory."""
         if (self._root / "agents").is_dir():
@@ -387,10 +392,6 @@ def _told(found: FoundAgent) -> AgentInit:
         problem=found.problem,
         hint=found.hint,
     )
-
-
-def _adds_tools(plan: SetupPlan) -> bool:
-    return any(SetupPart.MCP in edit.parts for edit in plan.changes)
 
 
 def _is_to_turn_on(agent: InitAgent) -> bool:

@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 from bsd.actions.archive import copy_sessions
 from bsd.actions.extract import extract
 from bsd.cli.call import Call
-from bsd.cli.client import Client
 from bsd.cli.each_session import each_session
 from bsd.cli.init_report import AgentInit, Extraction, tell_copied, tell_extraction
 from bsd.cli.output import note, say_check
 from bsd.cli.problem import Problem
-from bsd.cli.service import LoginStart, install_service, login_start, restart_service
+from bsd.cli.service import (
+    LoginStart,
+    daemon_process,
+    install_service,
+    login_start,
+    restart_daemon,
+)
 from bsd.cli.service_manager import Manager
 from bsd.core.errors import BsdError, Busy, LeftAlone
 from bsd.maintenance.snapshots import SnapshotStatus
@@ -148,8 +153,7 @@ def start_at_login(
                 _check(call, "ok", f"bsd is a service of {manager.name} now: `bsd status`")
                 return login_start(call, manager), True
             case LoginStart.RUNS if has_new_source:
-                restart_service(manager)
-                _check(call, "ok", f"bsd was started again by {manager.name}: `bsd status`")
+                restart_daemon(call, manager)
                 return now, True
             case LoginStart.RUNS:
                 return now, True
@@ -157,22 +161,14 @@ def start_at_login(
                 _check(call, "warn", f"bsd does not start at login: {message}")
             case LoginStart.OTHER_FILE:
                 _check(call, "warn", f"{message}: `bsd service install` asks what to do")
+        if daemon_process(call) is None:
+            note("`bsd run` looks after the sessions from now on, for as long as it runs")
+        elif has_new_source:
+            restart_daemon(call, manager)
     except BsdError as problem:
         well = False
         Problem(problem.message, problem.exit_code, problem.hint).show()
-    _say_how_to_run(call, has_new_source=has_new_source)
     return now, well
-
-
-def _say_how_to_run(call: Call, *, has_new_source: bool) -> None:
-    """Note how to run bsd; a daemon that runs already reads bsd.toml only when it starts."""
-    try:
-        process = Client(call.settings.socket).get("/api/health")["pid"]
-    except BsdError:
-        note("`bsd run` looks after the sessions from now on, for as long as it runs")
-        return
-    if has_new_source:
-        note(f"bsd runs as process {process}: start it again, so that it reads bsd.toml")
 
 
 def _check(call: Call, level: str, text: str) -> None:

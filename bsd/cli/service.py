@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from bsd.cli.call import BsdGroup, Call, ask_first
+from bsd.cli.client import Client
 from bsd.cli.output import note, print_json, say, say_check
 from bsd.cli.service_manager import Argv, Manager, manager_here, run_commands
 from bsd.core.errors import BsdError, Conflict, Unavailable, os_problem
@@ -161,9 +162,24 @@ def install_service(call: Call, manager: Manager) -> None:
     _warn(manager)
 
 
-def restart_service(manager: Manager) -> None:
-    """Start the installed service anew, so that it reads bsd.toml again; raises Unavailable."""
-    run_commands(manager.start(changed=True))
+def restart_daemon(call: Call, manager: Manager) -> None:
+    """Start the service again, so that it reads bsd.toml; say it if the daemon runs otherwise.
+
+    Does nothing if no daemon runs. Raises Unavailable.
+    """
+    if login_start(call, manager)[0] is LoginStart.RUNS:
+        run_commands(manager.start(changed=True))
+        if not call.json:
+            say_check("ok", f"bsd was started again by {manager.name}: `bsd status`")
+    elif (process := daemon_process(call)) is not None:
+        note(f"bsd runs as process {process}: start it again, so that it reads bsd.toml")
+
+
+def daemon_process(call: Call) -> int | None:
+    """Return the process of the daemon that answers at the socket; None if none does."""
+    with suppress(BsdError):
+        return int(Client(call.settings.socket).get("/api/health")["pid"])
+    return None
 
 
 def _content(call: Call, manager: Manager) -> bytes:

@@ -115,6 +115,8 @@ class Layout:
     """Which agents that bsd does not look after the user was told about."""
     agents_file = _Place(".brainsurgeon/agents.json")
     """What bsd has added to files of agents' programs, so that it can be taken away."""
+    agents_lock = _Place(".brainsurgeon/agents.lock")
+    """Held by the process that turns an agent on or off."""
     clock_file = _Place(".brainsurgeon/clock.json")
     """What is known of this machine's clock, so that no run deletes by a wrong one."""
     forgetting = _Place(".brainsurgeon/forgetting")

@@ -216,7 +216,7 @@ def take_away(content: str | None, added: Added, *, force: bool = False) -> str 
     match added:
         case AddedFile():
             if not force and digest_of(content) != added.digest:
-                raise NotEditable(_CHANGED)
+                raise NotEditable(_CHANGED, hint=json_text.CHANGED_HINT)
             return None
         case AddedToml():
             text = toml_text.take_away(content, added, force=force)

@@ -142,6 +142,8 @@ def _find_source_agent(
     except BsdError as error:
         return found(directory=directory, layout=layout, problem=error.message, hint=error.hint)
     problem, hint = _served_elsewhere(new, new.sources)
+    if hint is not None:  # a source can be claimed when bsd.toml names it
+        hint = f"bsd agents on {kind}, then {hint}"
     return found(directory=directory, layout=new, problem=problem, hint=hint)
 
 

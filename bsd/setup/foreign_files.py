@@ -7,7 +7,9 @@ the file does not belong.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -131,14 +133,30 @@ def remove_empty(directories: tuple[Path, ...]) -> None:
             os.rmdir(directory)
 
 
+def remove_leftovers(target: Path) -> None:
+    """Remove what a killed bsd has left beside a file that it was about to replace.
+
+    A temporary file is locked for as long as its writer lives.
+    """
+    leftover = re.compile(re.escape(f".{target.name[:200]}.") + r"[0-9a-f]{12}\.bsd-tmp")
+    with suppress(OSError):  # there is no such directory, or it is not ours
+        for name in filter(leftover.fullmatch, os.listdir(target.parent)):
+            path = target.with_name(name)
+            with suppress(OSError), open(path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(path)
+
+
 def _replace(file: ForeignFile, content: bytes, *, private: bool) -> None:
     _refuse_changed(file)
-    temporary = file.target.with_name(f".{file.target.name[:200]}.{os.urandom(6).hex()}.tmp")
+    name = f".{file.target.name[:200]}.{os.urandom(6).hex()}.bsd-tmp"
+    temporary = file.target.with_name(name)
     descriptor = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE
     )
     try:
         try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # see `remove_leftovers`
             write_all(descriptor, content)
             if file.content is None:
                 os.fchmod(descriptor, _PRIVATE if private else _SHARED)
@@ -146,10 +164,10 @@ def _replace(file: ForeignFile, content: bytes, *, private: bool) -> None:
             else:
                 _as_before(file, descriptor)
             os.fsync(descriptor)
+            _refuse_changed(file)
+            os.replace(temporary, file.target)
         finally:
             os.close(descriptor)
-        _refuse_changed(file)
-        os.replace(temporary, file.target)
     except BaseException:  # an interrupt, too, must not leave the temporary file behind
         with suppress(OSError):
             os.unlink(temporary)
@@ -195,7 +213,7 @@ def _locked(lock: Path | None, sleep: Callable[[float], None] = time.sleep) -> I
     until = time.monotonic() + _LOCK_SECONDS
     while not _take(lock):
         if time.monotonic() > until:
-            raise Busy(f"another program holds {lock}", hint="run it again")
+            raise Busy(f"another program holds {lock}", hint="run it again in a minute")
         sleep(0.02)
     try:
         yield

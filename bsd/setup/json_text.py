@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from bsd.core.errors import Conflict
 
 ABSENT = object()
+CHANGED_HINT = "edit the file by hand, or remove it with `bsd agents off NAME --force`"
 
 _BOM = "\ufeff"
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -129,15 +130,14 @@ def take_away(text: str, added: AddedJson, *, force: bool = False) -> str | None
     if index is None:
         return None
     if not force and _value(text, container.slots[index]) != added.value:
-        raise NotEditable(f"{'.'.join(path)} was changed since bsd added it")
+        why = f"{'.'.join(path)} was changed since bsd added it"
+        raise NotEditable(why, hint=CHANGED_HINT)
     return _remove(text, container, index, added, keys)
 
 
 def elements(document: Mapping[str, Any], path: tuple[str, ...]) -> list[Any]:
     """Return the elements of the array at a path; none if there is no array."""
-    found: Any = document
-    for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
+    found = member(document, path)
     return found if isinstance(found, list) else []
 
 

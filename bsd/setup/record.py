@@ -7,19 +7,23 @@ an addition that is recorded but was not written is found absent and needs no un
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.core.errors import ConfigError, os_problem
-from bsd.core.files import LARGEST_RECORD, read_ours, write_private
+from filelock import FileLock, Timeout
+
+from bsd.core.errors import ConfigError, TemporaryFailure, os_problem
+from bsd.core.files import LARGEST_RECORD, make_private_dir, read_ours, write_private
 from bsd.core.layout import Layout
 from bsd.setup.json_text import AddedJson
 from bsd.setup.toml_text import AddedToml
 from bsd.transcripts.agents.setup_files import Addition, SetupPart
 
 _VERSION = 1
+_WAIT_SECONDS = 5.0  # another bsd is done within milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,26 @@ def read_record(layout: Layout) -> SetupRecord:
             f"{error}",
             hint="move it away; what bsd has added is then for you to remove",
         ) from None
+
+
+@contextmanager
+def lock_record(layout: Layout) -> Iterator[None]:
+    """Keep other processes from changing the record; raises TemporaryFailure, BsdError."""
+    path = layout.agents_lock
+    lock = FileLock(path, timeout=_WAIT_SECONDS, mode=0o600, fallback_to_soft=False)
+    try:
+        make_private_dir(path.parent)
+        lock.acquire()
+    except Timeout:
+        raise TemporaryFailure(
+            "another bsd turns an agent on or off right now", hint="run it again"
+        ) from None
+    except OSError as error:
+        raise os_problem(error, f"locking {path}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_record(layout: Layout, record: SetupRecord) -> None:

@@ -39,6 +39,7 @@ from bsd.setup.foreign_files import (
     missing_directories,
     read_foreign,
     remove_empty,
+    remove_leftovers,
     replace_foreign,
     text_of,
 )
@@ -47,6 +48,7 @@ from bsd.setup.record import (
     RecordedAddition,
     SetupRecord,
     encode_record,
+    lock_record,
     read_record,
     write_record,
 )
@@ -371,8 +373,14 @@ def apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
 
     Raises:
         Conflict: a file has changed since the plan was made; nothing was written.
+        TemporaryFailure: another bsd turns an agent on or off now; nothing was written.
         BsdError: the record cannot be written; the files after that are as they were.
     """
+    with lock_record(context.layout):
+        return _apply(context, plan)
+
+
+def _apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
     for edit in plan.changes:
         if edit.file is not None and read_foreign(edit.path) != edit.file:
             raise changed(edit.path)
@@ -384,6 +392,8 @@ def apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
         record.turned_off.add(plan.agent)
     done = SetupDone(plan.agent, plan.turn)
     for edit in plan.files:
+        if edit.file is not None:
+            remove_leftovers(edit.file.target)
         try:
             if plan.turn == "on":
                 _add(context.layout, plan.agent, edit, record)

@@ -16,7 +16,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from bsd.setup.json_text import NotEditable
+from bsd.setup.json_text import ABSENT, CHANGED_HINT, NotEditable, member
 
 _HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
@@ -97,9 +97,10 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
     now = _present(document, added)
     if now is None:
         return None
+    why = f"{'.'.join(added.path)} was changed since bsd added it"
     if now != added.value:
         if not force:
-            raise NotEditable(f"{'.'.join(added.path)} was changed since bsd added it")
+            raise NotEditable(why, hint=CHANGED_HINT)
         added = replace(added, value=now, text="")
     wanted = _content_without(document, added)
     # A program that writes its file anew may write other line breaks.
@@ -112,7 +113,7 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
             if _pruned(parse_or_none(new), added.path) == wanted:
                 return new
     if not force:
-        raise NotEditable(f"{'.'.join(added.path)} was changed since bsd added it")
+        raise NotEditable(why, hint=CHANGED_HINT)
     new = _without_table(text, added)
     if _pruned(parse_or_none(new), added.path) != wanted:
         raise NotEditable(f"{'.'.join(added.path)} cannot be taken out without risk")
@@ -132,19 +133,15 @@ def _present(document: dict[str, Any], added: AddedToml) -> Any:
 
     An element of an array is the one that has all members that were added, if others have come.
     """
-    found = _value_at(document, added.path)
+    found = member(document, added.path)
+    if found is ABSENT:
+        return None
     if not added.in_array:
         return found
-    tables = [each for each in found if isinstance(each, dict)] if found else []
+    tables = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     if added.value in tables:
         return added.value
     return next((each for each in tables if each == {**each, **added.value}), None)
-
-
-def _value_at(document: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document
 
 
 def _render(path: tuple[str, ...], value: Any, *, in_array: bool) -> str:

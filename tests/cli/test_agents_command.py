@@ -13,8 +13,9 @@ import pytest
 
 from bsd.cli.main import run
 from bsd.core.logs import close_logs
+from bsd.transcripts.agents.programs import take
 from tests.commands import Ended
-from tests.setup.homes import AGENTS, fill_home, foreign
+from tests.setup.homes import AGENTS, context_of, fill_home, foreign
 from tests.waiting import DEADLINE_SECONDS
 
 
@@ -94,6 +95,53 @@ def test_problems_end_with_one(home: Path, capsys: pytest.CaptureFixture[str]) -
     assert (home / ".codex/skills/brainsurgeon/SKILL.md").exists()
     unknown = call(capsys, "agents", "on", "claude")
     assert (unknown.code, "claude-code" in unknown.err) == (1, True)
+
+
+@pytest.mark.parametrize("change", ["changed", "by hand"])
+def test_an_agent_whose_source_stays_is_not_off(
+    home: Path, capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    settings = home / ".config/bsd/bsd.toml"
+    if change == "changed":
+        call(capsys, "agents", "on", "codex", "--yes")
+        settings.write_text(settings.read_text().replace('"codex"\n', '"codex"\nname = "cx"\n'))
+    else:
+        settings.parent.mkdir(parents=True)
+        settings.write_text('[[sources]]\nkind = "codex"\npath = "~/.codex/sessions"\n')
+    off = call(capsys, "agents", "off", "codex", "--yes")
+    assert "Codex is not off" in off.out
+    assert "--force" in off.err
+    assert 'kind = "codex"' in settings.read_text()
+    off = call(capsys, "agents", "off", "codex", "--yes", "--force")
+    assert (off.code, "Codex is off" in off.out) == (0, True)
+
+
+def test_an_agent_whose_source_cannot_be_named_is_not_on(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = home / ".config/bsd/bsd.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("sources = []\n")
+    on = call(capsys, "agents", "on", "codex", "--yes")
+    assert (on.code, "Codex is not on" in on.out) == (1, True)
+
+
+def test_a_source_that_another_root_serves_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(capsys, "agents", "on", "codex", "--yes")
+    layout = context_of(home).layout
+    take(layout, layout.sources[0])
+    other = home / "other.toml"
+    other.write_text("")
+    named = ("--root", str(home / "other"), "--config", str(other))
+    (home / "other").mkdir()
+    init = call(capsys, *named, "init", "--yes")
+    assert "is served by the root" in init.out
+    assert "Try: bsd agents on codex, then bsd sources claim codex" in init.out
+    on = call(capsys, *named, "agents", "on", "codex", "--yes")
+    assert "is served by the root" in on.err
+    assert "Try: bsd sources claim codex" in on.err
 
 
 def test_off_tells_what_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

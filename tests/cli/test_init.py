@@ -45,7 +45,8 @@ class FakeManager(Systemd):
 def manager(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
     """No service manager, until the test says that there is one."""
     fake = FakeManager(there=False)
-    monkeypatch.setattr(init, "manager_here", lambda: fake)
+    for module in ("init", "agents"):
+        monkeypatch.setattr(f"bsd.cli.{module}.manager_here", lambda: fake)
 
     def note_commands(commands: list[list[str]]) -> None:
         fake.ran += [" ".join(argv) for argv in commands]
@@ -298,6 +299,17 @@ def test_each_agent_is_asked_for(machine: Machine, monkeypatch: pytest.MonkeyPat
     assert "Codex" not in machine("status").out
 
 
+def test_a_permission_that_is_there_is_not_asked_for(
+    claude_only: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = claude_only.home / ".claude" / "settings.json"
+    settings.write_text('{"permissions": {"allow": ["mcp__bsd"]}}')
+    asked = answering(monkeypatch)
+    assert claude_only("init").code == 0
+    assert "hooks" in settings.read_text()
+    assert not any("without asking" in question for question in asked)
+
+
 def test_an_agent_that_is_refused_is_no_root(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +347,25 @@ def test_it_starts_at_login(claude_only: Machine, manager: FakeManager) -> None:
     manager.ran.clear()
     assert "everything is set up" in claude_only("init --yes").out
     assert manager.ran == []
+
+
+def test_agents_that_are_all_off_are_not_called_set_up(claude_only: Machine) -> None:
+    assert claude_only("init --yes").code == 0
+    assert claude_only("agents off claude-code --yes").code == 0
+    ended = claude_only("init --yes")
+    assert ended.code == 0
+    assert "everything is set up" not in ended.out
+    assert "bsd looks after none of these agents" in ended.out
+
+
+def test_a_service_that_runs_is_started_again_when_an_agent_goes_off(
+    claude_only: Machine, manager: FakeManager
+) -> None:
+    manager.there = True
+    assert claude_only("init --yes").code == 0
+    manager.ran.clear()
+    assert claude_only("agents off claude-code --yes").code == 0
+    assert "systemctl --user restart bsd.service" in manager.ran
 
 
 def test_a_service_that_runs_is_started_again_for_a_new_agent(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
@@ -11,7 +12,13 @@ import pytest
 
 from bsd.core.errors import BsdError, Busy, Conflict, Forbidden, NotFound
 from bsd.setup import foreign_files
-from bsd.setup.foreign_files import make_directories, read_foreign, remove_empty, replace_foreign
+from bsd.setup.foreign_files import (
+    make_directories,
+    read_foreign,
+    remove_empty,
+    remove_leftovers,
+    replace_foreign,
+)
 
 
 def names(directory: Path) -> list[str]:
@@ -138,3 +145,34 @@ def test_root_keeps_the_owner(tmp_path: Path) -> None:
     replace_foreign(read_foreign(new), b"new", private=False)
     for each in (new, new.parent, new.parent.parent):
         assert (each.stat().st_uid, each.stat().st_gid) == (4242, 4243)
+
+
+def test_what_a_killed_bsd_has_left_beside_a_file_goes(tmp_path: Path) -> None:
+    target = tmp_path / "settings.json"
+    dead = tmp_path / ".settings.json.0123456789ab.bsd-tmp"
+    at_work = tmp_path / ".settings.json.ba9876543210.bsd-tmp"
+    others = [
+        tmp_path / ".settings.json.bak.bsd-tmp",
+        tmp_path / ".other.json.0123456789ab.bsd-tmp",
+    ]
+    for path in (target, dead, at_work, *others):
+        path.write_bytes(b"{}")
+    with at_work.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        remove_leftovers(target)
+    assert names(tmp_path) == sorted(each.name for each in (target, at_work, *others))
+
+
+def test_a_file_is_locked_for_as_long_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "settings.json"
+    replace = os.replace
+
+    def swept_before(old: Path, new: Path) -> None:
+        remove_leftovers(target)
+        replace(old, new)
+
+    monkeypatch.setattr("bsd.setup.foreign_files.os.replace", swept_before)
+    replace_foreign(read_foreign(target), b"new", private=True)
+    assert target.read_bytes() == b"new"

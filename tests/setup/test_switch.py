@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bsd.core.errors import BsdError, Conflict, NotFound
+from bsd.core.errors import BsdError, Conflict, NotFound, TemporaryFailure
 from bsd.core.layout import Layout
 from bsd.setup import switch
-from bsd.setup.record import read_record
+from bsd.setup.record import lock_record, read_record
 from bsd.setup.states import AgentState, available
 from bsd.setup.switch import SetupDone, SetupPlan, apply, plan_off, plan_on
 from bsd.transcripts.agents.setup_files import SetupPart
@@ -235,6 +235,44 @@ def test_nothing_is_written_if_one_file_has_changed_since(home: Path) -> None:
     with pytest.raises(Conflict, match="just been changed"):
         apply(context, plan)
     assert foreign(home) == before
+
+
+@pytest.mark.parametrize("turn", ["on", "off"])
+def test_a_bsd_that_was_killed_before_a_rename_leaves_nothing_behind(
+    home: Path, monkeypatch: pytest.MonkeyPatch, turn: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(_old: object, new: Path) -> None:
+        if new.name == "settings.json":
+            raise Killed
+        os.rename(_old, new)  # type: ignore[arg-type]
+
+    before = foreign(home)
+    if turn == "off":
+        turn_on(home, "claude-code")
+    with monkeypatch.context() as patch:
+        patch.setattr("bsd.setup.foreign_files.os.replace", kill)
+        patch.setattr("bsd.setup.foreign_files.os.unlink", lambda _path: None)
+        with pytest.raises(Killed):
+            (turn_on if turn == "on" else turn_off)(home, "claude-code")
+    assert [*(home / ".claude").glob(".*.bsd-tmp")]
+    turn_off(home, "claude-code")
+    assert foreign(home) == before
+
+
+def test_two_at_once_do_not_lose_what_the_other_has_noted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(home)
+    plan = plan_on(context, "codex")
+    monkeypatch.setattr("bsd.setup.record._WAIT_SECONDS", 0.0)
+    before = foreign(home)
+    with lock_record(context.layout), pytest.raises(TemporaryFailure, match="another bsd"):
+        apply(context, plan)
+    assert foreign(home) == before
+    assert not apply(context, plan).failed
 
 
 def test_a_file_that_cannot_be_written_is_told_and_not_recorded(
