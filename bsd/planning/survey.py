@@ -148,7 +148,7 @@ class Survey:
         self.leaked: list[Leaked] = []
         self.refs: set[str] = set()  # names of stored files that markers use
         self.rows: list[Row] = []
-        # Each subject, one object for all that are equal, and whether it could be extracted.
+        # Each subject, one object for all that are equal, and whether it can leave, now or later.
         self._subjects: dict[Subject, tuple[Subject, bool]] = {}
         self._decisions: dict[tuple[int, bool, bool, bool], Decision] = {}
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
@@ -247,7 +247,8 @@ class Survey:
         known = self._subjects.get(subject)
         if known is None:
             best = decide(subject, _BEST_STANDING, self._policy, self._now)
-            known = self._subjects[subject] = subject, best.reason is Reason.EXTRACT
+            leaves = best.reason is Reason.EXTRACT or best.due_at is not None
+            known = self._subjects[subject] = subject, leaves
         subject, candidate = known
         self.rows.append(
             Row(
