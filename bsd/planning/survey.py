@@ -443,14 +443,16 @@ class FinalOutcomes:
         self._end: Judged | None = None  # the first that is not final
         self._unbinds = False  # a signature leaves that binds what is before it
         self._bound = False  # one binds an entry before the end
+        self._any_bound = False  # or any entry
 
     def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
         """Go on past an entry, if `reason` is final; `shift` is how much longer its line gets."""
         if self._signed and reason == Reason.EXTRACT:
             self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
+        standing = outcome.standing
+        self._any_bound |= standing.prefix_bound
         if self._end is not None:
             return
-        standing = outcome.standing
         is_old = standing.position >= self._window
         waits = bool(outcome.decision.waiting)  # for the cache to get cold
         is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old and not waits)
@@ -464,6 +466,11 @@ class FinalOutcomes:
         self._rows += 1
         self._shift += shift
         self._bound |= standing.prefix_bound
+
+    @property
+    def sets_free(self) -> bool:
+        """Whether more may leave once the plan is in effect: it takes a signature that bound it."""
+        return self._unbinds and self._any_bound
 
     def stop(self, outcome: Judged) -> None:
         """End here, at an entry that was not looked at."""
