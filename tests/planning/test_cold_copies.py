@@ -139,7 +139,7 @@ def test_an_open_turn_is_not_looked_at_again_when_only_the_cache_gets_cold() -> 
 def test_a_signature_that_leaves_sets_free_what_it_bound() -> None:
     def thought(text: str, model: str) -> dict[str, Any]:
         block = {"type": "thinking", "thinking": text, "thinkingSignature": "s" * 60}
-        message = {"role": "assistant", "content": [block], "api": "openai-responses"}
+        message = {"role": "assistant", "content": [block], "api": "anthropic-messages"}
         return {"type": "message", "message": message | {"stopReason": "stop", "model": model}}
 
     text = [{"type": "text", "text": LONG}]
