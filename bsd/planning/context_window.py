@@ -78,6 +78,7 @@ class ContextWindow:
         self._parents = array("q")  # of each row: the row that it follows
         self._far: dict[int, int] = {}  # rows that follow one further back: a number for its id
         self._answers = array("Q")  # of each row: a number for the answer that it is a part of
+        self._names_parents = False  # entries name the one that they follow
         self._results = array("Q")  # rows: results of calls in answers of several entries
         self._compactions: dict[int, EntryInfo] = {}  # by row
         # Rows, and the event at each. A signature in a line that was not read has the next row.
@@ -106,9 +107,11 @@ class ContextWindow:
             self._events.append((row, _Event.COMPACTION))
         elif info.signed_by is not None and self._binds(info.signed_by):
             self._note_signature(row)
-        if info.result_of is not None:
+        self._names_parents |= info.names_parent
+        if info.result_of is not None and info.names_parent:
             parent = self._parents[row]
-            if row in self._far or (parent >= 0 and self._answers[parent] != NO_ID):
+            is_answers = parent >= 0 and self._answers[parent] != NO_ID
+            if row in self._far or parent == _EARLIER or is_answers:
                 self._results.append(row)
         if info.id is not None and not info.is_note:
             self._before, self._gap = (info.id, row), False
@@ -236,9 +239,9 @@ class ContextWindow:
         if number is None:
             return self._parents[row]
         found = self._row_of(number)
-        if found is None and self._are_earlier([number]):
-            return _EARLIER
-        return found if found is not None and found < row else _NONE
+        if found is not None and found < row:
+            return found
+        return _EARLIER if self._are_earlier([number]) else _NONE
 
     def _kept(self, row: int) -> Iterable[int] | None:
         """The rows that a compaction keeps; None if it names an entry that is not there."""
@@ -276,8 +279,14 @@ class ContextWindow:
     def _add_siblings(self, sent: bytearray) -> None:
         """Add to each answer that is sent its other parts, and the results of its calls.
 
-        Calls made at once lie side by side; the way back leads along one of them.
+        Calls made at once lie side by side; the way back leads along one of them. A result whose
+        call stands before the checkpoint is taken for sent. So are all lines of an id that is sent:
+        which of them the program takes differs.
         """
+        if self._names_parents and len(set(self.ids)) < len(self.ids):
+            ids = {number for number, there in zip(self.ids, sent, strict=True) if there} - {NO_ID}
+            for row, number in enumerate(self.ids):
+                sent[row] |= number in ids
         answers = {answer for answer, there in zip(self._answers, sent, strict=True) if there}
         answers.discard(NO_ID)
         if not answers:
@@ -287,7 +296,7 @@ class ContextWindow:
                 sent[row] = True
         for row in self._results:
             call = self._row_before(row)
-            if call >= 0 and sent[call] and self._answers[call] != NO_ID:
+            if call == _EARLIER or (call >= 0 and sent[call] and self._answers[call] != NO_ID):
                 sent[row] = True
 
     @cached_property

@@ -397,7 +397,7 @@ class _Extraction:
             report,
             tuple(self._keeps),
             tuple(TouchedLine(keep.index, keep.entry_id) for keep in self._keeps),
-            complete=self._complete,
+            complete=self._complete and not self._final.sets_free,
             due_at=self._due_at,
             warm_until=survey.warm_until,
             checkpoint=None if self._dry_run else self._final.checkpoint(),

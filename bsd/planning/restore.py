@@ -105,17 +105,17 @@ def plan_restore(
     copies = locate_copies(source, fmt, entry)
     restorer = _Restorer(source, fmt, stored, now)
     edits, answers = [], []
-    for located in copies:
-        marked = restorer.marked(located)
-        if not any(one.away for one in marked):
-            continue
-        wanted = _matching(marked, keys) if keys else None
+    of_copies = [(located, restorer.marked(located)) for located in copies]
+    of_copies = [(each, some) for each, some in of_copies if any(one.away for one in some)]
+    if not of_copies:
+        raise _nothing_away(copies[0], restorer.marked(copies[0]))
+    # Of one copy more may be away than of another.
+    wanted = _matching([one for _, some in of_copies for one in some], keys) if keys else None
+    for located, marked in of_copies:
         answer, line = restorer.restore(located, marked, wanted)
         answers.append(answer)
         if answer.keys_restored:
             edits.append(_stamped(line, located.line, now))
-    if not answers:
-        raise _nothing_away(copies[0], restorer.marked(copies[0]))
     answer = next((one for one in answers if one.restored), answers[0])
     return _plan(source, edits, answers), answer
 

@@ -420,7 +420,9 @@ def _due_after_turn(subject: Subject, standing: Standing, policy: Policy) -> flo
     """When an entry of an unfinished turn will leave, if nothing is added to its session."""
     if standing.over_at is None or not standing.turn_open:
         return None
-    then = replace(standing, turn_open=False, over_at=None)
+    warm = standing.warm_until
+    still_warm = warm if warm is not None and warm > standing.over_at else None
+    then = replace(standing, turn_open=False, over_at=None, warm_until=still_warm)
     decision = decide(subject, then, policy, standing.over_at)
     return standing.over_at if decision.reason is Reason.EXTRACT else decision.due_at
 

@@ -148,7 +148,7 @@ class Survey:
         self.leaked: list[Leaked] = []
         self.refs: set[str] = set()  # names of stored files that markers use
         self.rows: list[Row] = []
-        # Each subject, one object for all that are equal, and whether it could be extracted.
+        # Each subject, one object for all that are equal, and whether it can leave, now or later.
         self._subjects: dict[Subject, tuple[Subject, bool]] = {}
         self._decisions: dict[tuple[int, bool, bool, bool], Decision] = {}
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
@@ -247,7 +247,8 @@ class Survey:
         known = self._subjects.get(subject)
         if known is None:
             best = decide(subject, _BEST_STANDING, self._policy, self._now)
-            known = self._subjects[subject] = subject, best.reason is Reason.EXTRACT
+            leaves = best.reason is Reason.EXTRACT or best.due_at is not None
+            known = self._subjects[subject] = subject, leaves
         subject, candidate = known
         self.rows.append(
             Row(
@@ -442,14 +443,16 @@ class FinalOutcomes:
         self._end: Judged | None = None  # the first that is not final
         self._unbinds = False  # a signature leaves that binds the entries before it
         self._bound = False  # one binds an entry before the end
+        self._any_bound = False  # or any entry
 
     def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
         """Go on past an entry, if `reason` is final; `shift` is how much longer its line gets."""
         if self._signed and reason == Reason.EXTRACT:
             self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
+        standing = outcome.standing
+        self._any_bound |= standing.prefix_bound
         if self._end is not None:
             return
-        standing = outcome.standing
         is_old = standing.position >= self._window
         waits = bool(outcome.decision.waiting)  # for the cache to get cold
         is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old and not waits)
@@ -463,6 +466,11 @@ class FinalOutcomes:
         self._rows += 1
         self._shift += shift
         self._bound |= standing.prefix_bound
+
+    @property
+    def sets_free(self) -> bool:
+        """Whether more may leave once the plan is in effect: it takes a signature that bound it."""
+        return self._unbinds and self._any_bound
 
     def stop(self, outcome: Judged) -> None:
         """End here, at an entry that was not looked at."""

@@ -101,7 +101,7 @@ def test_the_session_becomes_due_when_the_turn_will_be_over() -> None:
     session = Session(jsonl(HEADER, *crashed(HOUR)))
     plan = session.extract(keep_recent=0)
     assert plan.edits == ()
-    assert plan.due_at == pytest.approx(NOW + SILENCE_SECONDS - HOUR)
+    assert plan.due_at == pytest.approx(NOW + SILENCE_SECONDS - HOUR, abs=1)
     plan = session.extract(now=plan.due_at or 0, keep_recent=0)
     assert (len(plan.edits), plan.due_at) == (1, None)
 
@@ -121,12 +121,12 @@ def test_it_does_not_become_due_for_nothing(fields: dict[str, Any]) -> None:
 def test_a_turn_that_is_over_may_still_be_too_young() -> None:
     session = Session(jsonl(HEADER, *crashed(HOUR)))
     plan = session.extract(keep_recent=0, age_threshold_hours=100)
-    assert plan.due_at == pytest.approx(NOW + 99 * HOUR)
+    assert plan.due_at == pytest.approx(NOW + 99 * HOUR, abs=1)
 
 
 def test_a_clock_that_is_ahead_makes_it_due_in_a_day() -> None:
     plan = Session(jsonl(HEADER, *crashed(-300 * DAY))).extract(keep_recent=0)
-    assert plan.due_at == pytest.approx(NOW + DAY)
+    assert plan.due_at == pytest.approx(NOW + DAY, abs=1)
 
 
 def extract(session: Session, since: Checkpoint | None, now: float) -> Checkpoint | None:
