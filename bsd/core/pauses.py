@@ -38,6 +38,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import names_above
 
 _LOCK_SECONDS = 10.0
+_LATEST = 253_370_764_800.0  # the year 9999 begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,11 @@ def _pause(said: Any) -> Pause:
 
 
 def _epoch(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
+    """Return a moment of the file; raises ValueError for one that no answer could show."""
+    epoch = datetime.fromisoformat(moment).timestamp()
+    if not 0 <= epoch < _LATEST:
+        raise ValueError(f"{moment} is no time of a pause")
+    return epoch
 
 
 def _write(layout: Layout, pauses: list[Pause]) -> None:

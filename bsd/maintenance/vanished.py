@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bsd.core.errors import BsdError, ConfigError, os_problem
+from bsd.core.files import is_there
 from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.trashed import transcripts
 from bsd.store.snapshots import archive_directories, snapshot_directories, snapshots_in
-from bsd.transcripts.agents.program import RememberedPrompt
+from bsd.transcripts.agents.program import ENDING, RememberedPrompt
 from bsd.transcripts.agents.programs import elsewhere, kind_of
 
 # A session whose first prompt was just typed may not have a transcript yet.
@@ -127,7 +128,7 @@ def _read_history(
                 continue
             where = (prompt.project, prompt.session)
             if where not in names:
-                names[where] = _name_of(source, prompt)
+                names[where] = _name_of(layout, source, prompt)
             name = names[where]
             if name is None or agent not in (None, name.agent):
                 continue
@@ -155,10 +156,17 @@ def _add(found: dict[str, VanishedSession], name: SessionName, prompt: Remembere
         session.title = " ".join(prompt.text.split())[:_LONGEST_TITLE] or None
 
 
-def _name_of(source: Source, prompt: RememberedPrompt) -> SessionName | None:
+def _name_of(layout: Layout, source: Source, prompt: RememberedPrompt) -> SessionName | None:
+    """Return the session's name; None if it has none here, is excluded, or may be in its place.
+
+    It may be there and not listed: its directory is a link, or cannot be read.
+    """
     agent = source.agent_at(prompt.directory)
-    with suppress(BsdError):
-        return SessionName(agent, prompt.session) if agent else None
+    with suppress(BsdError, OSError):
+        name = SessionName(agent, prompt.session) if agent else None
+        there = prompt.directory / f"{prompt.session}{ENDING}"
+        if name is not None and not layout.excluded(name) and not is_there(there):
+            return name
     return None
 
 

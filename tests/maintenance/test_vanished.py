@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -128,3 +130,39 @@ def test_a_history_of_another_agent_is_read_for_no_other(home: ClaudeHome) -> No
     write_history(home.source, prompt("look", id_of(1)))
     assert vanished_sessions(home.layout, NOW, "main").sessions == []
     assert vanished_sessions(home.layout, NOW, home.names[0].agent).sessions
+
+
+def test_a_session_that_is_excluded_has_not_vanished(home: ClaudeHome) -> None:
+    gone = SessionName(home.names[0].agent, id_of(1))
+    write_history(home.source, *(prompt("look", each.session) for each in (*home.names, gone)))
+    exclude = {"exclude": [str(home.names[0]), str(gone)]}
+    home.layout.config_file.parent.mkdir(parents=True, exist_ok=True)
+    home.layout.config_file.write_text(json.dumps(exclude))
+    assert vanished(home).sessions == []
+    home.layout.config_file.write_text("{}")
+    assert [each.name for each in vanished(home).sessions] == [gone]
+
+
+def test_a_session_behind_a_link_has_not_vanished(home: ClaudeHome) -> None:
+    write_history(home.source, *(prompt("look", each.session) for each in home.names))
+    project = home.layout.session_file(home.names[0]).parent
+    elsewhere = project.rename(home.source.parent / "elsewhere")
+    project.symlink_to(elsewhere)
+    assert vanished(home).sessions == []
+    project.unlink()
+    assert {each.name for each in vanished(home).sessions} == set(home.names)
+
+
+def test_a_session_whose_directory_cannot_be_read_has_not_vanished(
+    home: ClaudeHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_history(home.source, *(prompt("look", each.session) for each in home.names))
+    project = home.layout.session_file(home.names[0]).parent
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    shutil.move(project, home.source.parent / "elsewhere")
+    assert len(vanished(home).sessions) == len(home.names)
+    monkeypatch.setattr("bsd.maintenance.vanished.is_there", refuse)
+    assert vanished(home).sessions == []

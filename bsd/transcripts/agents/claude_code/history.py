@@ -34,12 +34,18 @@ _LONGEST_NAME = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def project_name(directory: str) -> str:
-    """Return the name of the directory below `projects/` for sessions of a working directory."""
-    name = "".join(map(_in_name, directory))
+def project_name(directory: str, kept: str = "") -> str:
+    """Return the name of the directory below `projects/` for sessions of a working directory.
+
+    Args:
+        directory: its path, or a pattern for paths.
+        kept: the characters that mean something in a pattern; the name is a pattern then.
+    """
+    is_pattern = any(character in kept for character in directory)
+    name = "".join(each if each in kept else _in_name(each) for each in directory)
     if len(name) <= _LONGEST_NAME:
         return name
-    return f"{name[:_LONGEST_NAME]}-{_hash(directory)}"
+    return f"{name[:_LONGEST_NAME]}-{'*' if is_pattern else _hash(directory)}"
 
 
 def _in_name(character: str) -> str:

@@ -212,8 +212,7 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
 
 def _directory_of_project(path: str) -> str:
     """How it names the directory of a project's sessions; in a pattern, `*` and `?` stay."""
-    is_pattern = "*" in path or "?" in path
-    return re.sub(r"[^A-Za-z0-9*?]", "-", path) if is_pattern else project_name(path)
+    return project_name(path, kept="*?")
 
 
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
