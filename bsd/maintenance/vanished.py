@@ -118,7 +118,7 @@ def _read_history(
     left_out: Counter[str] = Counter()
     found: dict[str, VanishedSession] = {}
     known: set[str] | None = None
-    names: dict[tuple[str, str], SessionName | None] = {}
+    names: dict[str, SessionName | None] = {}  # by the ids of sessions
     try:
         prompts = kind_of(source.kind).remembered(source.path, lambda why: left_out.update([why]))
         for prompt in prompts:
@@ -126,14 +126,13 @@ def _read_history(
                 known = _known_sessions(layout, source)
             if prompt.session in known:
                 continue
-            where = (prompt.project, prompt.session)
-            if where not in names:
-                names[where] = _name_of(layout, source, prompt)
-            name = names[where]
+            if prompt.session not in names:  # it belongs to the project in which it began
+                names[prompt.session] = _name_of(layout, source, prompt)
+            name = names[prompt.session]
             if name is None or agent not in (None, name.agent):
                 continue
             _add(found, name, prompt)
-            look(found[prompt.session].name, prompt)
+            look(name, prompt)
     except OSError as error:
         where_ = error.filename or source.path
         vanished.problems.append(os_problem(error, f"reading {where_}").message)

@@ -84,6 +84,26 @@ def test_one_that_was_continued_from_another_directory_is_one(home: ClaudeHome) 
     assert (session.name.agent, session.prompts) == ("claude-code:-home-ada-shop", 2)
 
 
+def test_it_belongs_to_the_project_in_which_it_began_whichever_is_asked_for(
+    home: ClaudeHome,
+) -> None:
+    write_history(
+        home.source,
+        prompt("look", id_of(1), project="/home/ada/shop"),
+        prompt("on", id_of(1), project="/home/ada/shop/basket", hours=1),
+    )
+    assert vanished_sessions(home.layout, NOW, "claude-code:-home-ada-shop-basket").sessions == []
+    assert len(vanished_sessions(home.layout, NOW, "claude-code:-home-ada-shop").sessions) == 1
+
+
+@pytest.mark.parametrize("project", ["", "../..", "-", "." * 5000, "/a\nb", "/\x1b[2J"])
+def test_a_project_that_is_no_directory_is_told(home: ClaudeHome, project: str) -> None:
+    write_history(home.source, prompt("look", id_of(1), project=project))
+    found = vanished(home)
+    assert (found.sessions, len(found.problems)) == ([], 1)
+    assert found.problems[0].endswith("its project is no directory")
+
+
 def test_prompts_come_in_their_order(home: ClaudeHome) -> None:
     texts = ["look", "/model", "and on"]
     lines = [prompt(text, id_of(1), hours=hour) for hour, text in enumerate(texts)]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 
 from bsd.core.files import UntrustedFile, makers, open_plain
+from bsd.transcripts.agents.format import path_text
 from bsd.transcripts.agents.program import RememberedPrompt
 from bsd.transcripts.reader import parse_entry
 
@@ -46,6 +48,11 @@ def project_name(directory: str, kept: str = "") -> str:
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[:_LONGEST_NAME]}-{'*' if is_pattern else _hash(directory)}"
+
+
+@lru_cache(maxsize=1024)
+def _directory(projects: Path, project: str) -> Path:
+    return projects / project_name(project)
 
 
 def _in_name(character: str) -> str:
@@ -127,8 +134,10 @@ def _parse(projects: Path, line: bytes) -> RememberedPrompt | str:
     if (said := parse_entry(line)) is None:
         return "it is torn, or no JSON object"
     text, project, time = (said.get(key) for key in ("display", "project", "timestamp"))
-    if not (isinstance(text, str) and isinstance(project, str) and project):
+    if not isinstance(text, str):
         return "it is no prompt"
+    if (project := path_text(project)) is None:
+        return "its project is no directory"
     if not isinstance(time, int | float) or isinstance(time, bool):
         return "its time is wrong"
     if not 0 <= time <= _LATEST_MS:
@@ -139,7 +148,7 @@ def _parse(projects: Path, line: bytes) -> RememberedPrompt | str:
     return RememberedPrompt(
         session=session,
         project=project,
-        directory=projects / project_name(project),
+        directory=_directory(projects, project),
         time=time / 1000,
         text=text,
         is_command=_COMMAND.fullmatch(text.strip()) is not None,

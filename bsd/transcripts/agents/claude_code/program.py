@@ -166,8 +166,13 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
         return self.projects / project / f"{session}{ENDING}"
 
     def resume_command(self, session: str, directory: str | None) -> str | None:
-        """The command of the session whose subagents these are."""
-        session = self.directory.relative_to(self.projects).parts[1]
+        """The command of the session whose subagents these are.
+
+        A subagent may work elsewhere, in a worktree that is gone by now: no session is found there.
+        """
+        project, session, *_ = self.directory.relative_to(self.projects).parts
+        if directory is not None and project_name(directory) != project:
+            directory = None
         return ClaudeCodeProject.resume_command(self, session, directory)
 
     def belongings(self, session: str) -> Iterator[Path]:  # the session's own
