@@ -19,7 +19,6 @@ from bsd.actions.vanished import (
     FoundPrompt,
     PromptsOnlySession,
     PromptsShown,
-    list_vanished,
     no_copy,
     prompts_only_session,
     search_prompts,
@@ -50,6 +49,7 @@ from bsd.maintenance.snapshots import (
     SnapshotStatus,
     take_snapshots,
 )
+from bsd.maintenance.vanished import vanished_sessions
 from bsd.planning.view import views
 from bsd.store.originals import SessionStore
 from bsd.store.snapshot_parts import SnapshotReader
@@ -264,7 +264,7 @@ def list_archive(context: ActionContext, *, agent: str | None = None, limit: int
     found = deleted_sessions(layout, agent)
     shown = tuple(gone_session(layout, copy, keep) for copy in found[:limit])
     more = len(found) - len(shown)
-    vanished = list_vanished(context, agent)
+    vanished = vanished_sessions(layout, context.now(), agent)
     return GoneList(
         keep=keep,
         sessions=shown,

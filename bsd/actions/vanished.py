@@ -15,7 +15,7 @@ from bsd.actions.context import ActionContext
 from bsd.core.errors import BsdError, NotFound
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
-from bsd.maintenance.vanished import Vanished, VanishedSession, prompts_of, vanished_sessions
+from bsd.maintenance.vanished import VanishedSession, prompts_of, vanished_sessions
 from bsd.store.search_words import Matcher, Snippet
 from bsd.transcripts.agents.program import RememberedPrompt
 
@@ -78,11 +78,6 @@ def prompts_only_session(session: VanishedSession) -> PromptsOnlySession:
         updated=iso_utc(session.last),
         prompts=session.prompts,
     )
-
-
-def list_vanished(context: ActionContext, agent: str | None) -> Vanished:
-    """Return the sessions of which only the prompts are left, those used last first."""
-    return vanished_sessions(context.layout, context.now(), agent)
 
 
 def show_prompts(

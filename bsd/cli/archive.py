@@ -30,7 +30,7 @@ from bsd.cli.each_session import is_there
 from bsd.cli.entries import print_entries
 from bsd.cli.names import archived_session
 from bsd.cli.options import agent_option, sessions_argument, yes_option
-from bsd.cli.output import counted, minute, note, one_line, print_table, say, size
+from bsd.cli.output import counted, minute, note, one_line, print_table, safe, say, size
 from bsd.cli.problem import Problem
 from bsd.cli.sessions import print_hits, print_snippet
 from bsd.core.config import OFF
@@ -288,9 +288,9 @@ def tell_back(done: BroughtBack) -> None:
     say(f"{done.session} is back{more}: {counted(done.files, 'file')}, {size(done.bytes)}")
     say(f"  {done.path}")
     if done.memory:
-        say(f"  of the project's memory is back, too: {', '.join(done.memory)}")
+        say(f"  of the project's memory is back, too: {', '.join(map(safe, done.memory))}")
     for path in done.memory_stays:
-        note(f"{path} is not as it was copied: that one stays")
+        note(f"{safe(path)} is not as it was copied: that one stays")
     for key in done.keys:
         say(f"  sessions.json lists it as {key} again")
     for key in done.keys_taken:

@@ -13,22 +13,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
-from filelock import FileLock, Timeout
 
 from bsd.core.clock import boot_id, steady
-from bsd.core.errors import Busy, NotFound, Paused, Unavailable, os_problem
+from bsd.core.errors import NotFound, Paused, Unavailable, os_problem
+from bsd.core.file_lock import file_locked
 from bsd.core.files import (
     LARGEST_NOTE,
     FileStamp,
-    make_private_dir,
     read_ours,
     stamp_of,
     write_private,
@@ -37,7 +35,7 @@ from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import names_above
 
-_LOCK_SECONDS = 10.0
+_LATEST = 253_370_764_800.0  # the year 9999 begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +160,7 @@ def begin_pause(
     pause = Pause(name, now)
     if seconds is not None:
         pause = Pause(name, now, now + seconds, steady_clock() + seconds, boot_id())
-    with _locked(layout):
+    with file_locked(layout.refuse_outside(layout.pauses_file)):
         others = [each.pause for each in pauses_of(layout, now, steady_clock())]
         _write(layout, [*(each for each in others if each.name != name), pause])
     return pause
@@ -170,7 +168,7 @@ def begin_pause(
 
 def end_pause(layout: Layout, name: str) -> Pause:
     """End a pause; raises NotFound if there is none of this name, and as `begin_pause`."""
-    with _locked(layout):
+    with file_locked(layout.refuse_outside(layout.pauses_file)):
         pauses = [each.pause for each in pauses_of(layout)]
         ended = next((each for each in pauses if each.name == name), None)
         if ended is None:
@@ -218,7 +216,11 @@ def _pause(said: Any) -> Pause:
 
 
 def _epoch(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
+    """Return a moment of the file; raises ValueError for one that no answer could show."""
+    epoch = datetime.fromisoformat(moment).timestamp()
+    if not 0 <= epoch < _LATEST:
+        raise ValueError(f"{moment} is no time of a pause")
+    return epoch
 
 
 def _write(layout: Layout, pauses: list[Pause]) -> None:
@@ -232,30 +234,8 @@ def _write(layout: Layout, pauses: list[Pause]) -> None:
         }
         for each in sorted(pauses, key=lambda each: each.name)
     ]
-    path = layout.refuse_outside(layout.pauses_file)
+    path = layout.pauses_file
     try:
         write_private(path, orjson.dumps({"pauses": document}, option=orjson.OPT_INDENT_2) + b"\n")
     except OSError as error:
         raise os_problem(error, f"writing {path}") from error
-
-
-@contextmanager
-def _locked(layout: Layout) -> Iterator[None]:
-    path = layout.refuse_outside(layout.pauses_file)
-    try:
-        make_private_dir(path.parent)
-        lock = FileLock(
-            path.with_name(f"{path.name}.lock"),
-            timeout=_LOCK_SECONDS,
-            mode=0o600,
-            fallback_to_soft=False,
-        )
-        lock.acquire()
-    except Timeout:
-        raise Busy(f"{path} is being changed by another bsd", hint="run it again") from None
-    except OSError as error:
-        raise os_problem(error, f"locking {path}") from error
-    try:
-        yield
-    finally:
-        lock.release()

@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bsd.core.errors import BsdError, ConfigError, os_problem
+from bsd.core.files import is_there
 from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.trashed import transcripts
 from bsd.store.snapshots import archive_directories, snapshot_directories, snapshots_in
-from bsd.transcripts.agents.program import RememberedPrompt
+from bsd.transcripts.agents.program import ENDING, RememberedPrompt
 from bsd.transcripts.agents.programs import elsewhere, kind_of
 
 # A session whose first prompt was just typed may not have a transcript yet.
@@ -117,7 +118,7 @@ def _read_history(
     left_out: Counter[str] = Counter()
     found: dict[str, VanishedSession] = {}
     known: set[str] | None = None
-    names: dict[tuple[str, str], SessionName | None] = {}
+    names: dict[str, SessionName | None] = {}  # by the ids of sessions
     try:
         prompts = kind_of(source.kind).remembered(source.path, lambda why: left_out.update([why]))
         for prompt in prompts:
@@ -125,14 +126,13 @@ def _read_history(
                 known = _known_sessions(layout, source)
             if prompt.session in known:
                 continue
-            where = (prompt.project, prompt.session)
-            if where not in names:
-                names[where] = _name_of(source, prompt)
-            name = names[where]
+            if prompt.session not in names:  # it belongs to the project in which it began
+                names[prompt.session] = _name_of(layout, source, prompt)
+            name = names[prompt.session]
             if name is None or agent not in (None, name.agent):
                 continue
             _add(found, name, prompt)
-            look(found[prompt.session].name, prompt)
+            look(name, prompt)
     except OSError as error:
         where_ = error.filename or source.path
         vanished.problems.append(os_problem(error, f"reading {where_}").message)
@@ -155,10 +155,17 @@ def _add(found: dict[str, VanishedSession], name: SessionName, prompt: Remembere
         session.title = " ".join(prompt.text.split())[:_LONGEST_TITLE] or None
 
 
-def _name_of(source: Source, prompt: RememberedPrompt) -> SessionName | None:
+def _name_of(layout: Layout, source: Source, prompt: RememberedPrompt) -> SessionName | None:
+    """Return the session's name; None if it has none here, is excluded, or may be in its place.
+
+    It may be there and not listed: its directory is a link, or cannot be read.
+    """
     agent = source.agent_at(prompt.directory)
-    with suppress(BsdError):
-        return SessionName(agent, prompt.session) if agent else None
+    with suppress(BsdError, OSError):
+        name = SessionName(agent, prompt.session) if agent else None
+        there = prompt.directory / f"{prompt.session}{ENDING}"
+        if name is not None and not layout.excluded(name) and not is_there(there):
+            return name
     return None
 
 

@@ -10,12 +10,13 @@ Only sources have such sessions: files in the root go with the root's own store.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 
 from bsd.core.audit import AuditLog
-from bsd.core.errors import BsdError, LeftAlone
-from bsd.core.layout import Layout, SessionName
+from bsd.core.errors import BsdError, LeftAlone, os_problem
+from bsd.core.layout import COPY, Layout, SessionName
 from bsd.sessions.notes import expired_before
 from bsd.sessions.session import Session
 from bsd.store.contents import contents_of
@@ -28,7 +29,7 @@ _NEEDLE = f'"{MARKER}"'.encode()
 def why_foreign(session: Session, source: Transcript | None = None) -> LeftAlone | None:
     """Return why this root leaves a session alone whose values lie in another one's store.
 
-    None if it has no such values: also if this root has a store, an archive or a history of the
+    None if it has no such values: also if this root has a store, packs or a history of the
     session, has one of the values in any store (it is a copy), or had them once and they expired.
 
     Args:
@@ -38,7 +39,7 @@ def why_foreign(session: Session, source: Transcript | None = None) -> LeftAlone
         BsdError: the session cannot be read.
     """
     layout, name = session.layout, session.name
-    if layout.source_of(name.agent) is None or session.has_stored():
+    if layout.source_of(name.agent) is None or _has_originals(session):
         return None
     if source is None:
         with TranscriptFile(layout.session_file(name)) as opened:
@@ -59,6 +60,19 @@ def why_foreign(session: Session, source: Transcript | None = None) -> LeftAlone
         " their values lie there (on another machine, if this directory is synchronized)",
         hint="work on it there: `bsd restore-all` there puts the values back into the session",
     )
+
+
+def _has_originals(session: Session) -> bool:
+    """Return True if this root keeps lines of the session; a copy of it as it is has none."""
+    archive = session.layout.archive_dir(session.name)
+    if any(map(os.path.lexists, (session.store.directory, session.history.directory))):
+        return True
+    try:
+        return not all(each.startswith(COPY) for each in os.listdir(archive))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise os_problem(error, f"reading {archive}") from error
 
 
 def _is_in_audit(layout: Layout, name: SessionName) -> bool:

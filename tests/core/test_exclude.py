@@ -13,6 +13,7 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import ConfigError, Invalid, LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
+from bsd.transcripts.agents.claude_code.history import project_name
 from bsd.transcripts.agents.programs import layout_of
 from tests.loading import load_settings
 
@@ -159,3 +160,17 @@ def test_nothing_is_looked_at_if_the_list_was_never_read(tmp_path: Path, content
     with pytest.raises(ConfigError, match="cannot be read, and it may say what is excluded"):
         layout.excluded(SessionName("main", "x"))
     assert layout.with_excluded().excluded(SessionName("main", "x")) is None
+
+
+def test_a_pattern_of_many_stars_is_compared_at_once(layout: Layout) -> None:
+    """With a plain `.*` for each, this takes longer than anyone waits."""
+    assert not left_out(layout, "*a" * 12 + "*b", "a" * 60 + "/x")
+    assert left_out(layout, "*a" * 12 + "*b", "a" * 60 + "b/x")
+
+
+@pytest.mark.parametrize("name", ["\U0001f600 a", "x" * 189, "x" * 190, "x" * 191, "x" * 300])
+def test_a_directory_that_claude_code_writes_in_its_own_way(layout: Layout, name: str) -> None:
+    for below in ("", "/s", "/shop/basket"):
+        agent = f"claude:{project_name(f'/home/ada/{name}{below}')}"
+        assert left_out(layout, f"~/{name}", f"{agent}/{SESSION}")
+    assert not left_out(layout, f"~/{name}", f"claude:-home-ada-y/{SESSION}")

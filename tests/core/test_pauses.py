@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 
@@ -118,7 +119,24 @@ def test_the_file_is_private_and_what_is_over_leaves_it(layout: Layout) -> None:
     assert b"over" not in layout.pauses_file.read_bytes()
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"pauses": [{"name": 1}]}'])
+_AFTER_ALL_YEARS = {
+    "name": "main",
+    "since": "2026-01-01T00:00:00Z",
+    "until": "9999-12-31T23:59:59-14:00",
+    "steady_until": 0,
+    "boot": "",
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"[]",
+        b'{"pauses": [{"name": 1}]}',
+        json.dumps({"pauses": [_AFTER_ALL_YEARS]}).encode(),
+    ],
+)
 def test_a_broken_file_is_an_error_and_not_taken_for_none(layout: Layout, content: bytes) -> None:
     layout.own.mkdir(0o700)
     layout.pauses_file.write_bytes(content)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -82,6 +84,26 @@ def test_one_that_was_continued_from_another_directory_is_one(home: ClaudeHome) 
     assert (session.name.agent, session.prompts) == ("claude-code:-home-ada-shop", 2)
 
 
+def test_it_belongs_to_the_project_in_which_it_began_whichever_is_asked_for(
+    home: ClaudeHome,
+) -> None:
+    write_history(
+        home.source,
+        prompt("look", id_of(1), project="/home/ada/shop"),
+        prompt("on", id_of(1), project="/home/ada/shop/basket", hours=1),
+    )
+    assert vanished_sessions(home.layout, NOW, "claude-code:-home-ada-shop-basket").sessions == []
+    assert len(vanished_sessions(home.layout, NOW, "claude-code:-home-ada-shop").sessions) == 1
+
+
+@pytest.mark.parametrize("project", ["", "../..", "-", "." * 5000, "/a\nb", "/\x1b[2J"])
+def test_a_project_that_is_no_directory_is_told(home: ClaudeHome, project: str) -> None:
+    write_history(home.source, prompt("look", id_of(1), project=project))
+    found = vanished(home)
+    assert (found.sessions, len(found.problems)) == ([], 1)
+    assert found.problems[0].endswith("its project is no directory")
+
+
 def test_prompts_come_in_their_order(home: ClaudeHome) -> None:
     texts = ["look", "/model", "and on"]
     lines = [prompt(text, id_of(1), hours=hour) for hour, text in enumerate(texts)]
@@ -128,3 +150,39 @@ def test_a_history_of_another_agent_is_read_for_no_other(home: ClaudeHome) -> No
     write_history(home.source, prompt("look", id_of(1)))
     assert vanished_sessions(home.layout, NOW, "main").sessions == []
     assert vanished_sessions(home.layout, NOW, home.names[0].agent).sessions
+
+
+def test_a_session_that_is_excluded_has_not_vanished(home: ClaudeHome) -> None:
+    gone = SessionName(home.names[0].agent, id_of(1))
+    write_history(home.source, *(prompt("look", each.session) for each in (*home.names, gone)))
+    exclude = {"exclude": [str(home.names[0]), str(gone)]}
+    home.layout.config_file.parent.mkdir(parents=True, exist_ok=True)
+    home.layout.config_file.write_text(json.dumps(exclude))
+    assert vanished(home).sessions == []
+    home.layout.config_file.write_text("{}")
+    assert [each.name for each in vanished(home).sessions] == [gone]
+
+
+def test_a_session_behind_a_link_has_not_vanished(home: ClaudeHome) -> None:
+    write_history(home.source, *(prompt("look", each.session) for each in home.names))
+    project = home.layout.session_file(home.names[0]).parent
+    elsewhere = project.rename(home.source.parent / "elsewhere")
+    project.symlink_to(elsewhere)
+    assert vanished(home).sessions == []
+    project.unlink()
+    assert {each.name for each in vanished(home).sessions} == set(home.names)
+
+
+def test_a_session_whose_directory_cannot_be_read_has_not_vanished(
+    home: ClaudeHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_history(home.source, *(prompt("look", each.session) for each in home.names))
+    project = home.layout.session_file(home.names[0]).parent
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    shutil.move(project, home.source.parent / "elsewhere")
+    assert len(vanished(home).sessions) == len(home.names)
+    monkeypatch.setattr("bsd.maintenance.vanished.is_there", refuse)
+    assert vanished(home).sessions == []

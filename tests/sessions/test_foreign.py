@@ -28,7 +28,9 @@ from bsd.transcripts.agents import programs
 from bsd.transcripts.agents.programs import served_by
 from tests.actions import performed
 from tests.actions.performed import Caller
+from tests.maintenance.keeping import DAY, keep
 from tests.openclaw_tree import set_idle
+from tests.session_files import Clock
 from tests.transcripts.agents.sources import KINDS
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw, without_restored
 
@@ -61,6 +63,13 @@ class Machine:
         caller = self._here()
         entry = performed.context(caller, name)["entries"][1]["id"]
         return performed.set_extractable(caller, name, entry, False)
+
+    def copy_sessions(self) -> None:
+        """One run of the job, two days after the last line."""
+        layout = self._here().layout
+        for path in layout.sources[0].path.rglob("*.jsonl"):
+            set_idle(path, 2 * DAY)
+        keep(layout, Clock())
 
     def serves(self) -> bool:
         self._here()
@@ -121,6 +130,17 @@ def test_it_blocks_itself_alone(synced: Synced) -> None:
     assert result.status is Status.LEFT_ALONE
     assert synced.one.restore_all(synced.theirs).status is Status.RESTORED
     assert without_restored(synced.paths[synced.theirs].read_bytes()) == synced.whole
+
+
+def test_a_copy_of_it_as_it_is_does_not_make_it_this_roots(synced: Synced) -> None:
+    """The archive of the other machine has a copy of each session, of this one too."""
+    assert synced.other.extract(synced.free).status is Status.EXTRACTED
+    synced.other.copy_sessions()
+    assert synced.other.layout.archive_dir(synced.theirs).is_dir()
+    result = synced.other.extract(synced.theirs)
+    assert result.status is Status.LEFT_ALONE
+    assert "were extracted by a bsd with another root" in (result.reason or "")
+    assert foreign_reason(synced.other.layout, synced.theirs) is not None
 
 
 def test_what_was_put_back_there_may_be_extracted_here(synced: Synced) -> None:

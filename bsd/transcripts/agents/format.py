@@ -291,8 +291,8 @@ _LONGEST_PATH = 4096  # characters
 
 
 def path_text(value: Any) -> str | None:
-    """A path that a user can read and type; None for anything else."""
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_PATH:
+    """An absolute path that a user can read and type; None for anything else."""
+    if not isinstance(value, str) or len(value) > _LONGEST_PATH or not value.startswith("/"):
         return None
     return value if value.isprintable() else None
 

@@ -55,7 +55,9 @@ def test_without_a_directory_it_is_the_command_alone(tmp_path: Path) -> None:
     assert resume_command(home.layout, home.name) == f"claude --resume {home.name.session}"
 
 
-@pytest.mark.parametrize("directory", ["", "/a\nb", "/a\x1b[2J", "/a\ud800", "/" + "x" * 5000, 7])
+@pytest.mark.parametrize(
+    "directory", ["", "-", "..", "/a\nb", "/a\x1b[2J", "/a\ud800", "/" + "x" * 5000, 7]
+)
 def test_a_directory_that_nobody_can_type_is_none(directory: Any) -> None:
     assert CLAUDE_CODE_FORMAT.directory({"cwd": directory}) is None
     assert CODEX_FORMAT.directory({"type": "session_meta", "payload": {"cwd": directory}}) is None
@@ -63,16 +65,20 @@ def test_a_directory_that_nobody_can_type_is_none(directory: Any) -> None:
     assert FLAT.directory({"type": "session", "cwd": directory}) is None
 
 
-def test_a_subagent_goes_on_with_its_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("directory", "begins"),
+    [("/home/me/project", "cd /home/me/project && "), ("/home/me/project/.worktrees/a", "")],
+)
+def test_a_subagent_goes_on_with_its_session(tmp_path: Path, directory: str, begins: str) -> None:
     home = claude_home(tmp_path)
     path = home.path.with_suffix("") / "subagents" / "agent-a7be2f0c41d9.jsonl"
     path.parent.mkdir(parents=True)
-    path.write_bytes(raw(in_directory(subagent_lines(), "/sub")))
+    path.write_bytes(raw(in_directory(subagent_lines(), directory)))
     set_idle(path)
     found = {row.session for row in list_all_sessions(caller_of(home.layout)).sessions}
     [name] = found - {str(home.name)}
     command = resume_command(home.layout, SessionName.parse(name))
-    assert command == f"cd /sub && claude --resume {home.name.session}"
+    assert command == f"{begins}claude --resume {home.name.session}"
 
 
 def test_codex_knows_a_thread_by_its_id(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 
 from bsd.core.files import UntrustedFile, makers, open_plain
+from bsd.transcripts.agents.format import path_text
 from bsd.transcripts.agents.program import RememberedPrompt
 from bsd.transcripts.reader import parse_entry
 
@@ -30,16 +32,27 @@ _COMMAND = re.compile(
     re.DOTALL,
 )
 
-LONGEST_NAME = 200  # of a directory; after so many characters a hash follows
+_LONGEST_NAME = 200  # of a directory; after so many characters a hash follows
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def project_name(directory: str) -> str:
-    """Return the name of the directory below `projects/` for sessions of a working directory."""
-    name = "".join(map(_in_name, directory))
-    if len(name) <= LONGEST_NAME:
+def project_name(directory: str, kept: str = "") -> str:
+    """Return the name of the directory below `projects/` for sessions of a working directory.
+
+    Args:
+        directory: its path, or a pattern for paths.
+        kept: the characters that mean something in a pattern; the name is a pattern then.
+    """
+    is_pattern = any(character in kept for character in directory)
+    name = "".join(each if each in kept else _in_name(each) for each in directory)
+    if len(name) <= _LONGEST_NAME:
         return name
-    return f"{name[:LONGEST_NAME]}-{_hash(directory)}"
+    return f"{name[:_LONGEST_NAME]}-{'*' if is_pattern else _hash(directory)}"
+
+
+@lru_cache(maxsize=1024)
+def _directory(projects: Path, project: str) -> Path:
+    return projects / project_name(project)
 
 
 def _in_name(character: str) -> str:
@@ -121,8 +134,10 @@ def _parse(projects: Path, line: bytes) -> RememberedPrompt | str:
     if (said := parse_entry(line)) is None:
         return "it is torn, or no JSON object"
     text, project, time = (said.get(key) for key in ("display", "project", "timestamp"))
-    if not (isinstance(text, str) and isinstance(project, str) and project):
+    if not isinstance(text, str):
         return "it is no prompt"
+    if (project := path_text(project)) is None:
+        return "its project is no directory"
     if not isinstance(time, int | float) or isinstance(time, bool):
         return "its time is wrong"
     if not 0 <= time <= _LATEST_MS:
@@ -133,7 +148,7 @@ def _parse(projects: Path, line: bytes) -> RememberedPrompt | str:
     return RememberedPrompt(
         session=session,
         project=project,
-        directory=projects / project_name(project),
+        directory=_directory(projects, project),
         time=time / 1000,
         text=text,
         is_command=_COMMAND.fullmatch(text.strip()) is not None,

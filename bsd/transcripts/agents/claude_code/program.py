@@ -15,7 +15,6 @@ from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.processes import alive
 from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE, SUBAGENT, detect
 from bsd.transcripts.agents.claude_code.history import (
-    LONGEST_NAME,
     project_name,
     remembered_prompts,
 )
@@ -170,8 +169,13 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
         return self.projects / project / f"{session}{ENDING}"
 
     def resume_command(self, session: str, directory: str | None) -> str | None:
-        """The command of the session whose subagents these are."""
-        session = self.directory.relative_to(self.projects).parts[1]
+        """The command of the session whose subagents these are.
+
+        A subagent may work elsewhere, in a worktree that is gone by now: no session is found there.
+        """
+        project, session, *_ = self.directory.relative_to(self.projects).parts
+        if directory is not None and project_name(directory) != project:
+            directory = None
         return ClaudeCodeProject.resume_command(self, session, directory)
 
     def belongings(self, session: str) -> Iterator[Path]:  # the session's own
@@ -216,10 +220,7 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
 
 def _directory_of_project(path: str) -> str:
     """Return the name of the directory of a project's sessions; in a pattern, `*` and `?` stay."""
-    if "*" not in path and "?" not in path:
-        return project_name(path)
-    name = re.sub(r"[^A-Za-z0-9*?]", "-", path)
-    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-*"  # any hash
+    return project_name(path, kept="*?")
 
 
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
