@@ -432,7 +432,7 @@ def _check_later(
     operations = past.operations()
     undone = undone_entries(operations)
     for later in reversed(operations):
-        cancels_later = later.act.undoes is not None and later.act.undoes > operation.number
+        cancels_later = later.act.undoes is not None and later.act.undoes >= operation.number
         if (
             later.number <= operation.number
             or cancels_later

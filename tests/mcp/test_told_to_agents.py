@@ -139,7 +139,7 @@ def test_its_examples_work() -> None:
 def test_claude_codes_agents_are_told_of_mcp_and_of_the_rule_that_allows_it() -> None:
     page = HOME.parent / "claude-code" / "README.md"
     (settings,) = map(json.loads, fenced(page, "json"))
-    assert settings == {"permissions": {"allow": ["mcp__bsd"]}}
+    assert settings == {"permissions": {"allow": ["mcp__bsd", "mcp__plugin_bsd_bsd"]}}
     commands = [line for block in fenced(page, "bash") for line in block.splitlines()]
     assert commands == ["claude mcp add --scope user bsd -- bsd mcp"]
     readme = (HOME.parents[1] / "README.md").read_text()

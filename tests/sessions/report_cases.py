@@ -443,4 +443,4 @@ def pinest(top: Path) -> None:
     source = name_source(top, PI)
     lines = pi_lines(6)
     write(source / PI.directory / f"{PI.session}.jsonl", lines)
-    write(source / PI.directory / PI.session / "run-0" / "session.jsonl", lines)
+    write(source / PI.directory / PI.session / "51b4cf4d" / "run-0" / "session.jsonl", lines)

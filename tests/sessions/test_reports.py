@@ -321,7 +321,7 @@ def check_clawfiles(place: Place, before: Files, lean: Files) -> None:
         if path.suffix == ".jsonl" and name not in (own, topic) and " " not in name:
             refused = place.said("extract", name)
             assert refused.code != 0
-            assert "is no session: it is a" in refused.err
+            assert "is no session: " in refused.err
 
 
 @checks
@@ -349,9 +349,8 @@ def check_progress(_: Place, before: Files, lean: Files) -> None:
 @checks
 def check_attachment(_: Place, before: Files, lean: Files) -> None:
     [path] = changed(before, lean)
-    for line in lean[path].splitlines():
-        if b'"hook_success"' in line:
-            assert PLACEHOLDER in line
+    outputs = [line for line in lean[path].splitlines() if b'"hook_success"' in line]
+    assert all(PLACEHOLDER in line for line in outputs[:-1]), "the last one is too recent"
 
 
 @checks

@@ -372,7 +372,7 @@ def test_a_session_that_its_program_has_deleted_comes_back(desk: Desk) -> None:
     )
     path = add_session(desk.root, name, lines)
     set_idle(path, 2 * 86_400)
-    desk.daemon.bsd("jobs", "run", "keep_sessions")
+    desk.daemon.bsd("archive", "keep", name)  # waits for a worker that looks at it
     path.unlink()
     desk.daemon.bsd("jobs", "run", "keep_sessions")
     with watched(desk.browser, desk.address) as seen:
