@@ -34,7 +34,7 @@ test: .venv ## the tests; some minutes, nothing but .venv is needed
 # What cannot be installed is skipped, with the reason; with CI=true that is a failure.
 test-all: .venv ## all tests: also slow ones, the page in Chromium, and agents' programs (1.5 GB from npm)
 	$(BIN)/python -m tests.compat.install || test "$$CI" != true
-	$(PYTEST) $(TESTS)
+	$(PYTEST) --durations=40 $(TESTS)
 
 soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples
 	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 BSD_WORKSPACE_SECONDS=20 \
