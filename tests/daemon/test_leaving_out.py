@@ -128,7 +128,7 @@ def test_a_pause_survives_a_start_and_its_sessions_are_due_when_it_ends(
     root: Path, tmp_path: Path
 ) -> None:
     path = root / "agents/main/sessions/first.jsonl"
-    begin_pause(Layout(root), "main/first", 15.0)
+    begin_pause(Layout(root), "main/first", 6.0)
     with launched(root, tmp_path) as daemon:
         until_extracted(daemon, path)
     audit = Layout(root).audit_file.read_text().splitlines()

@@ -102,7 +102,7 @@ def tree(root: Path) -> dict[str, bytes]:
 def test_one_that_is_worked_on_stops_no_other(home: ClaudeHome, clock: Clock) -> None:
     busy = home.names[0]
     with own_lock(home.layout, busy, 0.0):
-        done = forget(home, clock)
+        done = forget_whole_project(make_caller(home.layout, clock, wait=0.1), PROJECT)
     assert done.failed == 1
     [failed] = [one for one in done.sessions if one.error]
     assert failed.session == str(busy)
