@@ -22,8 +22,8 @@ help: ## this list
 demo: .venv/.runtime ## extract and restore generated sessions, before your eyes
 	$(BIN)/bsd demo
 
-# Many tests wait for a daemon, a clock or a disk: two workers a core.
-WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) )))
+# Many tests wait for a daemon, a clock or a disk: five workers on two cores.
+WORKERS ?= $(shell echo $$(( 5 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) / 2 )))
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider
 

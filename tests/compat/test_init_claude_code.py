@@ -18,7 +18,7 @@ from tests.openclaw_tree import set_idle
 
 pytestmark = pytest.mark.compat
 
-SESSIONS = 12
+SESSIONS = 5
 
 
 def bsd(claude: ClaudeCode, *arguments: str) -> Any:
