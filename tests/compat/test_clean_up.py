@@ -22,7 +22,7 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.compat
 
-SESSIONS = 16  # in two projects
+SESSIONS = 8  # in two projects
 DAY = 24 * 3600.0
 # Ends when no file matches any more, or in time for the program to be run once more: its clean-up
 # begins some seconds after it, but not in each run (on a busy machine its own settings come late).
